@@ -1,0 +1,54 @@
+"""The artifact types: what each directory holds. Readers live with the stage that writes the type."""
+
+from dataclasses import dataclass
+
+from stages.stage import Artifact
+
+
+@dataclass(frozen=True)
+class Text(Artifact):
+    """`shards/00000.arrow ...` (id int64, source string, target string; test sets with several references also
+    references list<string>, the target first), `text.json` (rows, shards, shard_rows), for training text also `ledger.json`."""
+
+
+@dataclass(frozen=True)
+class Vocabulary(Artifact):
+    """`source.spm`, `target.spm` (the same bytes when joint), `vocabulary.json` (joint, source_size, target_size)."""
+
+
+@dataclass(frozen=True)
+class Tokens(Artifact):
+    """`shards/00000.arrow ...` (id int64, source list<uint16 | uint32>, target likewise; no BOS, no EOS), `tokens.json`
+    (rows, shards, source_tokens, target_tokens, source_size, target_size)."""
+
+
+@dataclass(frozen=True)
+class Trained(Artifact):
+    """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes), `kept/<update>.safetensors`
+    (the best and the last weights), `training.json` (updates, validations, what was averaged)."""
+
+
+@dataclass(frozen=True)
+class System(Artifact):
+    """Everything that decoding needs, in one directory (`models.bundle`)."""
+
+
+@dataclass(frozen=True)
+class Hypotheses(Artifact):
+    """`shards/00000.arrow ...` (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32),
+    `hypotheses.txt` (the best of each sentence, one a line), `decode.json` (rows, search, near_ties)."""
+
+
+@dataclass(frozen=True)
+class Scores(Artifact):
+    """`scores.json`: metric name -> {score, signature}."""
+
+
+@dataclass(frozen=True)
+class Timings(Artifact):
+    """`records/benchmark.json`: what was measured under which conditions. A timing is never a result that is compared."""
+
+
+@dataclass(frozen=True)
+class Report(Artifact):
+    """`results.json`; `records/report.md`, `records/report.html` (one self-contained page)."""

@@ -1,0 +1,69 @@
+"""Read parallel text, normalise it, filter it and keep a ledger of why pairs were dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stages.artifacts import Text
+from stages.stage import ExternalFile, Stage, Work
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """The user's files of one text. Several files are joined in order. Exactly one way of giving them is used."""
+
+    source: tuple[ExternalFile, ...] = ()
+    target: tuple[ExternalFile, ...] = ()
+    references: tuple[tuple[ExternalFile, ...], ...] = ()
+    """Further references of a test set, each joined like `target`."""
+    tsv: tuple[ExternalFile, ...] = ()
+    parquet: tuple[ExternalFile, ...] = ()
+
+
+@dataclass(frozen=True)
+class CorpusInputs:
+    files: TextFiles
+    exclude: tuple[Text, ...] = ()
+    """Validation and test texts: a training pair with a side found in one of them is dropped."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filters:
+    """Which training pairs are dropped. Lengths are words split at white space (characters for languages without spaces)."""
+
+    min_length: int = 1
+    """Shortest side kept, in words."""
+    max_length: int = 200
+    """Longest side kept, in words."""
+    max_ratio: float = 3.0
+    """Largest ratio between the lengths of the two sides, in characters."""
+    min_letters: float = 0.5
+    """Smallest fraction of non-space characters that are letters, on either side."""
+    drop_identical: bool = True
+    """Drop pairs whose sides are the same text."""
+    drop_duplicates: bool = True
+    """Keep only the first of exactly equal pairs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusConfig:
+    """One text, as the corpus step sees it."""
+
+    source_language: str
+    """Language code of the source side."""
+    target_language: str
+    """Language code of the target side."""
+    embedded: int = 0
+    """Pairs drawn from the embedded English-German corpus; 0 reads `files` instead."""
+    part: str = "train"
+    """Which disjointly seeded stream of the embedded corpus to draw from."""
+    filters: Filters | None = None
+    """Filters of training text; validation and test texts are kept whole."""
+    shard_rows: int = 4096
+    """Pairs in a shard."""
+
+
+def run(inputs: CorpusInputs, config: CorpusConfig, work: Work) -> None: ...
+
+
+STAGE = Stage(name="corpus", version=1, run=run, output=Text)

@@ -1,0 +1,126 @@
+"""What a stage is: a function over typed artifacts, with a name, a version and the resources that it asks for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from stages.workers import Workers
+
+log = logging.getLogger("fewstep")
+
+
+@dataclass(frozen=True)
+class ExternalFile:
+    """A file of the user's. It enters a fingerprint by content (`digest`), never by path."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a step leaves: a directory, named by the fingerprint of all that went into it."""
+
+    path: Path
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What one step may hold of the machines at once."""
+
+    workers: int | None = None
+    """Processes that share the work (map actors or training workers); empty: one for training, else one per CPU."""
+    cpus: float | None = None
+    """CPUs, and so threads, of each worker; empty: all CPUs for a training worker, else 1."""
+    gpus: float = 0.0
+    """GPUs of each worker; a fraction shares one."""
+    memory_gib: float = 0.0
+    """Memory that Ray reserves for each worker, in GiB; 0 reserves none."""
+    custom: Mapping[str, float] = field(default_factory=dict)
+    """Custom Ray resources of each worker, by name."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of one worker: its CPUs, at least one."""
+        return max(1, int(self.cpus or 1))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a running step is given: where to write, who helps, and how to report."""
+
+    directory: Path
+    """The step's `.partial` directory. A rerun finds in it what an earlier attempt left. Files at its top are results;
+    `records/` holds what is never compared (timings, metrics, figures); `checkpoints/` is dropped once the step is done."""
+    attempt: str
+    """Id of this attempt; temporary names carry it."""
+    workers: Workers
+    """Machines to spread the work over (`stages.workers`)."""
+    resources: Resources
+    """What each worker holds; `workers` and `cpus` are filled in."""
+    shard_cache: Path
+    """Where decoded shards are kept across runs (`<store>/shards`)."""
+    checkpoint_seconds: float = 120.0
+    """Wall-clock seconds between resume checkpoints of a training."""
+
+    def records(self, *parts: str) -> Path:
+        """Path below `records/`, its folder made."""
+        path = self.directory.joinpath("records", *parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def temporary(self, path: Path) -> Path:
+        """The name under which this attempt writes `path` before renaming it."""
+        return path.with_name(f"{path.name}.{self.attempt}.tmp")
+
+    def write_text(self, path: Path, text: str) -> None:
+        """Write a file whole or not at all."""
+        temporary = self.temporary(path)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+
+    def write_json(self, path: Path, value: object) -> None:
+        """Write JSON (sorted keys, one final newline) whole or not at all."""
+        self.write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Append one line to `records/metrics.<attempt>.jsonl`: the values at `step` (update, shard or row)."""
+        line = {"step": step, "time": time.time(), **values}
+        with self.records(f"metrics.{self.attempt}.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def progress(self, done: int, total: int, unit: str) -> None:
+        """Record how far the step is; `status` and the live display read it."""
+        self.write_json(
+            self.records("progress.json"),
+            {"done": done, "total": total, "unit": unit, "time": time.time(), "attempt": self.attempt},
+        )
+
+
+I = TypeVar("I")  # noqa: E741  (the three letters of the design: inputs, config, output)
+C = TypeVar("C")
+O = TypeVar("O", bound=Artifact)  # noqa: E741
+
+
+@dataclass(frozen=True)
+class Stage(Generic[I, C, O]):
+    """A verb of the pipeline. `run(inputs, config, work)` fills `work.directory`; wiring it wrongly is a mypy error.
+
+    `version` is raised when the meaning of the output changes, so that older artifacts are not taken for it.
+    A stage that `distributes` hands its work to `work.workers` and holds nothing itself; any other is one leaf.
+    """
+
+    name: str
+    version: int
+    run: Callable[[I, C, Work], None]
+    output: type[O]
+    distributes: bool = False
+    trains: bool = False
