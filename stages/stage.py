@@ -9,11 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
+
+from annotated_types import Ge, Gt
 
 from stages.workers import Workers
 
 log = logging.getLogger("fewstep")
+
+STOP = "stop"
+"""A file of this name in a step's `.partial` directory asks it to save its state and end."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,13 @@ class Artifact:
 class Resources:
     """What one step may hold of the machines at once."""
 
-    workers: int | None = None
+    workers: Annotated[int, Ge(1)] | None = None
     """Processes that share the work (map actors or training workers); empty: one for training, else one per CPU."""
-    cpus: float | None = None
+    cpus: Annotated[float, Gt(0)] | None = None
     """CPUs, and so threads, of each worker; empty: all CPUs for a training worker, else 1."""
-    gpus: float = 0.0
+    gpus: Annotated[float, Ge(0)] = 0.0
     """GPUs of each worker; a fraction shares one."""
-    memory_gib: float = 0.0
+    memory_gib: Annotated[float, Ge(0)] = 0.0
     """Memory that Ray reserves for each worker, in GiB; 0 reserves none."""
     custom: Mapping[str, float] = field(default_factory=dict)
     """Custom Ray resources of each worker, by name."""
@@ -70,6 +75,12 @@ class Work:
     """Where decoded shards are kept across runs (`<store>/shards`)."""
     checkpoint_seconds: float = 120.0
     """Wall-clock seconds between resume checkpoints of a training."""
+    pass_tokens: int = 0
+    """Padded tokens that a training worker takes through the network at once, a matter of its memory; 0 takes its whole share."""
+
+    def stop_requested(self) -> bool:
+        """Has the driver asked this step to save its state and end?"""
+        return (self.directory / STOP).exists()
 
     def records(self, *parts: str) -> Path:
         """Path below `records/`, its folder made."""
@@ -115,7 +126,7 @@ class Stage(Generic[I, C, O]):
     """A verb of the pipeline. `run(inputs, config, work)` fills `work.directory`; wiring it wrongly is a mypy error.
 
     `version` is raised when the meaning of the output changes, so that older artifacts are not taken for it.
-    A stage that `distributes` hands its work to `work.workers` and holds nothing itself; any other is one leaf.
+    A stage that `distributes` holds nothing itself, its workers do; any other is one worker.
     """
 
     name: str
@@ -123,4 +134,8 @@ class Stage(Generic[I, C, O]):
     run: Callable[[I, C, Work], None]
     output: type[O]
     distributes: bool = False
+    """Hands its work to `work.workers`."""
     trains: bool = False
+    """Its workers are training workers: all must be there at once, and their number is part of its bits."""
+    exclusive: bool = False
+    """Nothing else may run beside it: it measures time."""

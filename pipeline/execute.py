@@ -1,0 +1,302 @@
+"""Runs a plan: finished steps are not made again, independent ones run at once, a failed one stops only what needs it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline import admission
+from pipeline.config import RunConfig, resolved
+from pipeline.fingerprint import digest
+from pipeline.lease import Lease
+from pipeline.machines import InProcess, Machines, RayMachines
+from pipeline.perform import Order
+from pipeline.plan import Plan, Step
+from pipeline.runs import Run
+from pipeline.store import Store
+from stages.errors import FewstepError, TransientError
+from stages.stage import STOP, Resources
+
+STOP_SECONDS = 20.0
+"""Grace in which interrupted steps save their state."""
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """How a run ended."""
+
+    run: Run
+    failed: dict[str, str]
+    """Step -> why it failed."""
+    executed: tuple[str, ...]
+    """Steps that were made now; empty when everything was in the store."""
+
+
+def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
+    """(steps to make, steps found in the store). A step that only finished steps need is neither.
+
+    Raises ArtifactError when a finished artifact was altered.
+    """
+    hits = {step.name for step in plan.steps if store.manifest(step.directory) is not None}
+    dependents = {need for step in plan.steps for need in step.needs}
+    wanted = {step.name for step in plan.steps if step.name not in dependents}
+    for step in reversed(plan.steps):
+        if step.name in wanted and step.name not in hits:
+            wanted.update(step.needs)
+    return [s for s in plan.steps if s.name in wanted - hits], [s for s in plan.steps if s.name in hits]
+
+
+def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False) -> RunReport:
+    """Make what is missing. Nothing is started, and neither Ray nor MLflow is loaded, when nothing is."""
+    todo, found = required(plan, store)
+    record = open_run(config, plan, store, config_file)
+    if not todo:
+        return RunReport(record, {}, ())
+    from pipeline.progress import LiveDisplay
+    from pipeline.tracking import Tracker
+
+    with ExitStack() as stack:
+        execution = Execution(config, store, record, todo, attempt=secrets.token_hex(4))
+        execution.announce(found)
+        stack.enter_context(execution.beating())
+        if execution.first_driver:
+            stack.enter_context(Tracker(record.path, config.tracking))
+        stack.enter_context(LiveDisplay(record.path))
+        machines: Machines = InProcess() if in_process else RayMachines(config.cluster.address, config.cluster.cpus)
+        stack.callback(machines.close)
+        stack.enter_context(_terminable())
+        execution.complete(machines)
+    return RunReport(record, execution.failed, tuple(execution.done))
+
+
+def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> Run:
+    """The run directory of this config and plan: made now, or that of an earlier attempt at the same."""
+    key = digest([[s.name, s.fingerprint] for s in plan.steps])[:8]
+    record = Run(store.runs / f"{config.name}-{key}")
+    steps = [
+        {"step": s.name, "stage": s.stage.name, "version": s.stage.version, "fingerprint": s.fingerprint, "inputs": list(s.needs)}
+        for s in plan.steps
+    ]
+    record.create(
+        {
+            "run_id": record.path.name,
+            "name": config.name,
+            "config": resolved(config),
+            "config_file": config_file,
+            "store": str(store.root),
+            "plan": steps,
+        }
+    )
+    return record
+
+
+@dataclass
+class Execution:
+    """The state of one driver at work on one run."""
+
+    config: RunConfig
+    store: Store
+    record: Run
+    todo: list[Step]
+    attempt: str
+    """Id of this driver; leases and the attempts at steps carry it."""
+    pending: dict[str, Step] = field(default_factory=dict)
+    running: dict[str, Order] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    tries: dict[str, int] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
+    failed: dict[str, str] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+    first_driver: bool = False
+    """Is no other driver at work on this run? Only one publishes."""
+
+    def __post_init__(self) -> None:
+        self.pending = {step.name: step for step in self.todo}
+        self._asked: dict[str, Resources] = {str(name): asked for name, asked in self.config.cluster.resources.items()}
+        self._driver = Lease(self.record.path / "driver.lease", self.attempt, self.config.store.lease_seconds)
+        self.first_driver = self._driver.acquire()
+
+    def announce(self, found: list[Step]) -> None:
+        """Write the start of this attempt and the steps that were found in the store."""
+        self.record.write_event(
+            "run_started", attempt=self.attempt, pid=os.getpid(), host=socket.gethostname(), command=" ".join(sys.argv)
+        )
+        for step in found:
+            self._hit(step)
+
+    def complete(self, machines: Machines) -> None:
+        """Start what may start, wait, take in what ended, until nothing is left."""
+        status = "stopped"
+        try:
+            while self.pending or self.running:
+                self._skip_blocked()
+                self._admit(machines)
+                for name, error in machines.finished(1.0 if self.running else 0.0):
+                    self._take_in(name, error)
+                if not self.running and self.pending:
+                    time.sleep(0.2)
+            status = "failed" if self.failed else "done"
+        except KeyboardInterrupt:
+            self._save_state(machines)
+            raise
+        finally:
+            for lease in self.leases.values():
+                lease.release()
+            self.record.write_event("run_finished", status=status, attempt=self.attempt)
+            self._driver.release()
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Renew the leases and the run's heartbeat while the driver lives."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(min(5.0, self.config.store.lease_seconds / 5)):
+                self.record.heartbeat.touch()
+                for lease in [self._driver, *list(self.leases.values())]:
+                    lease.renew()
+
+        self.record.heartbeat.touch()
+        thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _admit(self, machines: Machines) -> None:
+        for step in list(self.pending.values()):
+            if any(need in self.pending or need in self.running for need in step.needs):
+                continue
+            free = admission.total(machines.nodes)
+            for order in self.running.values():
+                free = admission.minus(free, admission.held(order.resources))
+            if any(order.step.stage.exclusive for order in self.running.values()):
+                return
+            asked = self._asked.get(step.stage.name, Resources())
+            try:
+                granted = admission.settle(step.stage, asked, machines.nodes, free)
+            except FewstepError as error:
+                self._fail(step, error)
+                continue
+            if granted is not None and self._lease(step):
+                self._start(step, granted, machines)
+
+    def _lease(self, step: Step) -> bool:
+        """Take the step's lease. False when another driver works on it, or has just finished it."""
+        lease = Lease(step.directory.with_name(step.directory.name + ".lease"), self.attempt, self.config.store.lease_seconds)
+        if not lease.acquire():
+            if step.name not in self.waiting:
+                self.waiting.add(step.name)
+                self.record.write_event("step_waiting", step=step.name, error=f"another driver works on it: {lease.holder()}")
+            return False
+        if self.store.manifest(step.directory) is not None:
+            lease.release()
+            del self.pending[step.name]
+            self._hit(step)
+            return False
+        self.leases[step.name] = lease
+        return True
+
+    def _start(self, step: Step, granted: Resources, machines: Machines) -> None:
+        self.tries[step.name] = self.tries.get(step.name, 0) + 1
+        attempt = f"{self.attempt}-{self.tries[step.name]}"
+        cluster = self.config.cluster
+        order = Order(
+            step=step,
+            store=self.store.root,
+            run_id=self.record.path.name,
+            attempt=attempt,
+            resources=granted,
+            log=self.record.log(step.name, attempt),
+            checkpoint_seconds=cluster.checkpoint_seconds,
+            pass_tokens=cluster.pass_tokens,
+        )
+        del self.pending[step.name]
+        self.running[step.name] = order
+        self.record.write_event(
+            "step_started",
+            step=step.name,
+            step_attempt=attempt,
+            directory=self._relative(self.store.partial(step.directory)),
+            resources=admission.describe(granted),
+            workers=granted.workers,
+        )
+        machines.start(order)
+
+    def _take_in(self, name: str, error: FewstepError | None) -> None:
+        order = self.running.pop(name)
+        if error is None:
+            self.done.append(name)
+            manifest = self.store.manifest(order.step.directory)
+            self.record.write_event(
+                "step_done",
+                step=name,
+                step_attempt=order.attempt,
+                directory=self._relative(order.step.directory),
+                seconds=manifest.seconds if manifest else None,
+            )
+        elif isinstance(error, TransientError) and self.tries[name] <= self.config.cluster.retries:
+            self.record.write_event("step_retried", step=name, step_attempt=order.attempt, error=str(error))
+            self.pending[name] = order.step
+        else:
+            self._fail(order.step, error)
+        self.leases.pop(name).release()
+
+    def _fail(self, step: Step, error: FewstepError) -> None:
+        self.pending.pop(step.name, None)
+        self.failed[step.name] = str(error)
+        self.record.write_event("step_failed", step=step.name, error=str(error), kind=type(error).__name__)
+
+    def _skip_blocked(self) -> None:
+        """A step whose input failed is not started; the others go on."""
+        blocked = set(self.failed)
+        for step in list(self.pending.values()):
+            culprit = next((need for need in step.needs if need in blocked), None)
+            if culprit is not None:
+                blocked.add(step.name)
+                del self.pending[step.name]
+                self.record.write_event("step_skipped", step=step.name, error=f"needs {culprit}, which failed")
+
+    def _hit(self, step: Step) -> None:
+        manifest = self.store.manifest(step.directory)
+        self.record.write_event(
+            "step_hit", step=step.name, directory=self._relative(step.directory), origin=manifest.run_id if manifest else None
+        )
+
+    def _save_state(self, machines: Machines) -> None:
+        """Ask the running steps to save their state, and give them a while to do so."""
+        for order in self.running.values():
+            (self.store.partial(order.step.directory) / STOP).touch()
+        deadline = time.time() + STOP_SECONDS
+        while self.running and time.time() < deadline:
+            for name, _ in machines.finished(0.5):
+                self.running.pop(name)
+
+    def _relative(self, path: Path) -> str:
+        return str(path.relative_to(self.store.root))
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does: state is saved first."""
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)

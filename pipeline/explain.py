@@ -1,0 +1,88 @@
+"""Why a step is in the store or has to be made: which parameter, input or version differs from the nearest earlier artifact."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.codebase import code_digest
+from pipeline.fingerprint import artifacts, canonical
+from pipeline.perform import input_fingerprints
+from pipeline.plan import Plan, Step
+from pipeline.store import MANIFEST, Store
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One line of `plan`."""
+
+    step: Step
+    verdict: Literal["HIT", "MISS"]
+    reason: str
+
+
+def explain(plan: Plan, store: Store) -> list[Explanation]:
+    """For each step HIT or MISS with the reason. Raises ArtifactError when a finished artifact was altered."""
+    names = {step.fingerprint: step.name for step in plan.steps}
+    lines: list[Explanation] = []
+    missing: set[str] = set()
+    for step in plan.steps:
+        manifest = store.manifest(step.directory)
+        if manifest is None:
+            missing.add(step.name)
+            lines.append(Explanation(step, "MISS", _why(step, store, names, missing)))
+        else:
+            changed = manifest.code_digest != code_digest(step.stage.run.__module__)
+            lines.append(Explanation(step, "HIT", "code changed since" if changed else ""))
+    return lines
+
+
+def _why(step: Step, store: Store, names: dict[str, str], missing: set[str]) -> str:
+    partial = store.partial(step.directory).is_dir()
+    begun = "; begun, continues" if partial else ""
+    nearest = _nearest(step, store)
+    if nearest is None:
+        return f"no earlier {step.stage.name} in the store{begun}"
+    return ("; ".join(_differences(step, nearest, names, missing)) or f"no artifact of {step.name} is in the store") + begun
+
+
+def _nearest(step: Step, store: Store) -> dict[str, Any] | None:
+    """The manifest of the same stage with the fewest differences; one of the same step name wins, then the latest."""
+    manifests: list[dict[str, Any]] = []
+    for path in (store.root / step.stage.name).glob(f"*/{MANIFEST}"):
+        try:
+            manifests.append(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            continue
+    if not manifests:
+        return None
+    return min(manifests, key=lambda m: (m.get("step") != step.name, len(_differences(step, m, {}, set())), -m.get("finished", 0)))
+
+
+def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], missing: set[str]) -> list[str]:
+    found = []
+    if manifest["version"] != step.stage.version:
+        found.append(f"version {manifest['version']} -> {step.stage.version}")
+    before, now = _flat(manifest["config"]), _flat(canonical(step.config, keep_defaults=True))
+    for key in sorted(before.keys() | now.keys()):
+        if before.get(key) != now.get(key):
+            found.append(f"{key}: {_shown(before, key)} -> {_shown(now, key)}")
+    old, new = manifest["inputs"], input_fingerprints(step.inputs)
+    of_name = {name: artifact.fingerprint for name, artifact in artifacts(step.inputs)}
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            maker = names.get(of_name.get(key, ""), "")
+            how = "is new" if key not in old else "is gone" if key not in new else "differs"
+            found.append(f"input {key} {how}" + (f" ({maker}{' is a MISS' if maker in missing else ''})" if maker else ""))
+    return found
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    if isinstance(value, dict) and value:
+        return {k: v for key, item in value.items() for k, v in _flat(item, f"{name}.{key}".lstrip(".")).items()}
+    return {name: value}
+
+
+def _shown(values: dict[str, Any], key: str) -> str:
+    return json.dumps(values[key], ensure_ascii=False) if key in values else "absent"

@@ -1,0 +1,122 @@
+"""Where steps run: on Ray, or one after the other in this process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any, Protocol
+
+from pipeline.perform import Order, perform
+from stages.errors import FewstepError, StageError
+from stages.workers import LocalWorkers
+
+Outcome = tuple[str, FewstepError | None]
+"""A step's name, and why its attempt failed."""
+
+
+class Machines(Protocol):
+    """Starts attempts and tells which have ended."""
+
+    nodes: list[dict[str, float]]
+    """What each node has: CPU, GPU, memory (bytes) and custom resources."""
+
+    def start(self, order: Order) -> None: ...
+
+    def finished(self, seconds: float) -> list[Outcome]:
+        """Attempts that ended; waits for one, `seconds` at most."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class InProcess:
+    """The plain loop: a step is attempted when it is started, with all CPUs of this machine."""
+
+    def __init__(self) -> None:
+        self.nodes = [{"CPU": float(len(os.sched_getaffinity(0))), "GPU": float(_visible_gpus())}]
+        self._outcomes: list[Outcome] = []
+
+    def start(self, order: Order) -> None:
+        device = "cuda:0" if order.resources.gpus else "cpu"
+        try:
+            perform(order, LocalWorkers(threads=order.resources.threads, device=device))
+            self._outcomes.append((order.step.name, None))
+        except FewstepError as error:
+            self._outcomes.append((order.step.name, error))
+        except Exception as error:
+            self._outcomes.append((order.step.name, StageError(f"{type(error).__name__}: {error}")))
+
+    def finished(self, seconds: float) -> list[Outcome]:
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def close(self) -> None:
+        pass
+
+
+class RayMachines:
+    """A Ray cluster: one that is there (`address`, or RAY_ADDRESS), or one on this machine that ends with us."""
+
+    def __init__(self, address: str, cpus: int | None) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "300")
+        try:
+            import ray
+        except ImportError as error:
+            raise StageError(
+                "ray is not installed: pip install 'ray[default,train]', or give --in-process to run without it"
+            ) from error
+        self._ray = ray
+        if not ray.is_initialized():
+            self._connect(address, cpus)
+        self.nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        self._running: dict[Any, str] = {}
+        self._attempt = ray.remote(max_retries=0)(_attempt)
+
+    def _connect(self, address: str, cpus: int | None) -> None:
+        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
+        if address or os.environ.get("RAY_ADDRESS"):
+            self._ray.init(address=address or None, **common)
+        else:
+            self._ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=200 * 2**20, **common)
+
+    def start(self, order: Order) -> None:
+        from stages.cluster import options
+
+        held = {"num_cpus": 0} if order.step.stage.distributes else options(order.resources)
+        reference = self._attempt.options(name=order.step.name, **held).remote(order)
+        self._running[reference] = order.step.name
+
+    def finished(self, seconds: float) -> list[Outcome]:
+        from stages.cluster import explained
+
+        if not self._running:
+            return []
+        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        outcomes: list[Outcome] = []
+        for reference in done:
+            name = self._running.pop(reference)
+            try:
+                self._ray.get(reference)
+                outcomes.append((name, None))
+            except Exception as error:
+                outcomes.append((name, explained(error)))
+        return outcomes
+
+    def close(self) -> None:
+        self._ray.shutdown()
+
+
+def _attempt(order: Order) -> None:
+    """The Ray task of one attempt."""
+    from stages.cluster import RayWorkers
+
+    scratch = order.step.directory.with_name(order.step.directory.name + ".partial") / "checkpoints" / f"ray-{order.attempt}"
+    perform(order, RayWorkers(order.resources, order.step.name, scratch, order.log))
+
+
+def _visible_gpus() -> int:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([part for part in visible.split(",") if part.strip() not in ("", "-1")])
+    return len([name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()])

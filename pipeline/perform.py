@@ -1,0 +1,152 @@
+"""One attempt at one step, wherever it runs: verify the inputs, run the stage, commit the artifact."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import shutil
+import time
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pipeline.codebase import code_digest, git_revision
+from pipeline.fingerprint import artifacts, canonical
+from pipeline.plan import Step
+from pipeline.store import Manifest, Store
+from stages.errors import StageError
+from stages.logs import logged
+from stages.stage import STOP, Resources, Work
+from stages.workers import Workers
+
+PACKAGES = ("torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "ray")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a machine needs to know to attempt a step. Picklable."""
+
+    step: Step
+    store: Path
+    run_id: str
+    attempt: str
+    resources: Resources
+    log: Path
+    checkpoint_seconds: float
+    pass_tokens: int
+
+
+def perform(order: Order, workers: Workers) -> None:
+    """Attempt the step. Raises FewstepError (explained) or whatever the stage raised; its traceback is in the log."""
+    store = Store(order.store)
+    partial = store.partial(order.step.directory)
+    started = time.time()
+    with logged(order.log) as log:
+        log.info("%s attempt %s in %s", order.step.name, order.attempt, partial)
+        try:
+            for _, artifact in artifacts(order.step.inputs):
+                store.verify(artifact.path)
+            partial.mkdir(parents=True, exist_ok=True)
+            (partial / STOP).unlink(missing_ok=True)
+            order.step.stage.run(order.step.inputs, order.step.config, _work(order, store, partial, workers))
+            store.commit(order.step.directory, _manifest(order, time.time() - started))
+            log.info("done in %.1f s", time.time() - started)
+        except BaseException as error:
+            log.exception("%s", type(error).__name__)
+            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise full_disk(partial, error) from error
+            raise
+
+
+def _work(order: Order, store: Store, partial: Path, workers: Workers) -> Work:
+    return Work(
+        directory=partial,
+        attempt=order.attempt,
+        workers=workers,
+        resources=order.resources,
+        shard_cache=store.shard_cache,
+        checkpoint_seconds=order.checkpoint_seconds,
+        pass_tokens=order.pass_tokens,
+    )
+
+
+def full_disk(directory: Path, error: OSError) -> StageError:
+    """The error that a user can act on when the disk is full."""
+    free = shutil.disk_usage(directory).free
+    return StageError(
+        f"{directory}: no space left on the device ({free / 2**20:.1f} MiB free) while writing {error.filename or 'a file'}; "
+        "nothing finished is lost: free some space, or set store.path to a larger disk, and repeat the run command"
+    )
+
+
+def _manifest(order: Order, seconds: float) -> Manifest:
+    step = order.step
+    return Manifest(
+        stage=step.stage.name,
+        version=step.stage.version,
+        step=step.name,
+        fingerprint=step.fingerprint,
+        config=canonical(step.config, keep_defaults=True),
+        inputs=input_fingerprints(step.inputs),
+        environment=environment(order.resources),
+        code_digest=code_digest(step.stage.run.__module__),
+        git_revision=git_revision(),
+        run_id=order.run_id,
+        attempt=order.attempt,
+        seconds=round(seconds, 3),
+        finished=time.time(),
+    )
+
+
+def input_fingerprints(inputs: object) -> dict[str, str]:
+    """Dotted name of every leaf of the inputs -> fingerprint or digest."""
+    flat: dict[str, str] = {}
+
+    def walk(value: Any, name: str) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{name}.{key}" if name else str(key))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                walk(item, f"{name}.{index}")
+        else:
+            flat[name] = str(value)
+
+    walk(canonical(inputs), "")
+    return flat
+
+
+def environment(resources: Resources) -> dict[str, Any]:
+    """Where and with what a step ran: host, processor, workers and their threads, versions."""
+    return {
+        "host": platform.node(),
+        "processor": _processor(),
+        "cpus_of_host": os.cpu_count(),
+        "workers": resources.workers,
+        "cpus": resources.cpus,
+        "gpus": resources.gpus,
+        "threads": resources.threads,
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+@cache
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"

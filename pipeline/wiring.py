@@ -1,0 +1,219 @@
+"""The flow of the pipeline: from a config to its plan, in plain Python over typed artifacts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from models.stepwise.config import StepwiseSearch
+from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem
+from pipeline.plan import Builder, Plan
+from pipeline.store import Store
+from stages import benchmark, corpus, decode, distill, encode, report, score, system, train, vocabulary
+from stages.artifacts import Report, System, Text, Timings, Tokens, Trained, Vocabulary
+from stages.stage import ExternalFile, Stage
+
+STAGES: tuple[Stage[Any, Any, Any], ...] = (
+    corpus.STAGE,
+    vocabulary.STAGE,
+    encode.STAGE,
+    train.STAGE,
+    distill.STAGE,
+    system.STAGE,
+    decode.STAGE,
+    score.STAGE,
+    benchmark.STAGE,
+    report.STAGE,
+)
+
+
+def build_plan(config: RunConfig, store: Store) -> Plan:
+    """All steps that `config` asks for. Raises DataError when a file or a pinned artifact that it names is not there."""
+    wiring = _Wiring(config, store, Builder(store.root))
+    wiring.page()
+    return wiring.builder.plan()
+
+
+@dataclass
+class _Wiring:
+    """Each method plans some steps and returns what they will leave."""
+
+    config: RunConfig
+    store: Store
+    builder: Builder
+    tests: dict[str, Text] = field(default_factory=dict)
+    trainings: dict[str, Trained] = field(default_factory=dict)
+
+    def page(self) -> Report:
+        validation = self._text("validation", self.config.corpus.validation)
+        self.tests = {name: self._text(name, text) for name, text in self.config.corpus.test.items()}
+        train_text = self._training_text((validation, *self.tests.values()))
+        systems = self._systems(train_text, validation)
+        config = self.config.evaluation
+        inputs = report.ReportInputs(
+            corpus=train_text,
+            tests=self.tests,
+            trainings=self.trainings,
+            evaluated=tuple(self._evaluated(systems)),
+            timings=self._timings(systems),
+        )
+        page = report.ReportConfig(
+            title=self.config.name, baseline=config.baseline, samples=config.samples, minimum_bleu=config.minimum_bleu
+        )
+        return self.builder.add(report.STAGE, "run", inputs, page)
+
+    def _text(self, part: str, text: TextConfig) -> Text:
+        config = self._corpus_config(part, text)
+        return self.builder.add(corpus.STAGE, part, corpus.CorpusInputs(self._files(text)), config)
+
+    def _training_text(self, exclude: tuple[Text, ...]) -> Text:
+        text = self.config.corpus.train
+        config = self._corpus_config("train", text, self.config.corpus.filters)
+        return self.builder.add(corpus.STAGE, "train", corpus.CorpusInputs(self._files(text), exclude), config)
+
+    def _corpus_config(self, part: str, text: TextConfig, filters: corpus.Filters | None = None) -> corpus.CorpusConfig:
+        languages = self.config.languages
+        return corpus.CorpusConfig(
+            source_language=languages.source,
+            target_language=languages.target,
+            embedded=text.embedded,
+            part=part if text.embedded else "",
+            filters=filters,
+            shard_rows=self.config.corpus.shard_rows,
+        )
+
+    def _files(self, text: TextConfig) -> corpus.TextFiles:
+        return corpus.TextFiles(
+            source=self._external(text.source),
+            target=self._external(text.target),
+            references=tuple(self._external(paths) for paths in text.references),
+            tsv=self._external(text.tsv),
+            parquet=self._external(text.parquet),
+        )
+
+    def _external(self, paths: Sequence[Path]) -> tuple[ExternalFile, ...]:
+        return tuple(ExternalFile(path.absolute(), self.store.digest(path)) for path in paths)
+
+    def _vocabulary(self, text: Text) -> Vocabulary:
+        config = self.config.vocabulary
+        if isinstance(config, Pinned):
+            return self.store.pinned(Vocabulary, config.path, "vocabulary.from")
+        name = "joint" if config.joint else "separate"
+        return self.builder.add(vocabulary.STAGE, name, vocabulary.VocabularyInputs(text), config)
+
+    def _systems(self, text: Text, validation: Text) -> dict[str, System]:
+        words = self._vocabulary(text)
+        raw = self._encode("raw", text, words)
+        learn = _Lessons(self, validation, self._encode("validation", validation, words), words)
+        teacher = self._teacher(learn, raw)
+        data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
+        if any(isinstance(s, StepwiseSystem) and s.data != "raw" for s in self.config.systems.values()):
+            distilled = self._encode("distilled", self._distilled(text, teacher, words), words)
+            data |= {"distilled": (distilled,), "mixed": (raw, distilled)}
+        return {name: self._system(name, settings, learn, data, teacher) for name, settings in self.config.systems.items()}
+
+    def _encode(self, name: str, text: Text, words: Vocabulary) -> Tokens:
+        return self.builder.add(encode.STAGE, name, encode.EncodeInputs(text, words), encode.EncodeConfig())
+
+    def _teacher(self, learn: _Lessons, raw: Tokens) -> Trained | System | None:
+        settings = self.config.teacher
+        if isinstance(settings, Pinned):
+            made_by = self.store.manifest(settings.path)
+            if made_by is not None and made_by.stage == system.STAGE.name:
+                return self.store.pinned(System, settings.path, "teacher.from")
+            return self.store.pinned(Trained, settings.path, "teacher.from")
+        return None if settings is None else learn.train("teacher", settings, (raw,))
+
+    def _distilled(self, text: Text, teacher: Trained | System | None, words: Vocabulary) -> Text:
+        config = self.config.distillation
+        if isinstance(config, Pinned):
+            return self.store.pinned(Text, config.path, "distillation.from")
+        assert teacher is not None  # checked with the config
+        loaded = teacher if isinstance(teacher, System) else self._bundle("teacher", teacher, words, config.search)
+        search = distill.DistillConfig(search=config.search, batch_tokens=config.batch_tokens)
+        return self.builder.add(distill.STAGE, "train", distill.DistillInputs(text, loaded), search)
+
+    def _system(
+        self,
+        name: str,
+        settings: StepwiseSystem | UsedSystem,
+        learn: _Lessons,
+        data: dict[str, tuple[Tokens, ...]],
+        teacher: Trained | System | None,
+    ) -> System:
+        if isinstance(settings, StepwiseSystem):
+            trained = learn.train(name, settings, data[settings.data])
+        else:
+            assert teacher is not None  # checked with the config
+            if isinstance(teacher, System):
+                return teacher
+            trained = teacher
+        return self._bundle(name, trained, learn.vocabulary, settings.search[0])
+
+    def _bundle(self, name: str, trained: Trained, words: Vocabulary, search: StepwiseSearch) -> System:
+        languages = self.config.languages
+        config = system.SystemConfig(
+            name=name, family="stepwise", source_language=languages.source, target_language=languages.target, search=search
+        )
+        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words), config)
+
+    def _evaluated(self, systems: dict[str, System]) -> list[report.Evaluated]:
+        return [
+            self._row(name, systems[name], search, test)
+            for test in self.tests
+            for name, settings in self.config.systems.items()
+            for search in settings.search
+        ]
+
+    def _row(self, name: str, bundle: System, search: StepwiseSearch, test: str) -> report.Evaluated:
+        config, text = self.config.evaluation, self.tests[test]
+        step = f"{name}/{search.name}:{test}"
+        decoding = decode.DecodeConfig(search=search, batch_tokens=config.batch_tokens)
+        hypotheses = self.builder.add(decode.STAGE, step, decode.DecodeInputs(bundle, text), decoding)
+        scoring = score.ScoreConfig(
+            target_language=self.config.languages.target,
+            tokenizer=config.tokenizer,
+            lowercase=config.lowercase,
+            metrics=config.metrics,
+        )
+        scores = self.builder.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
+        return report.Evaluated(name, search.name, test, hypotheses, scores)
+
+    def _timings(self, systems: dict[str, System]) -> dict[str, Timings]:
+        config, all_settings = self.config.benchmark, self.config.systems
+        if not config.enabled:
+            return {}
+        baseline = self.config.evaluation.baseline
+        protocol = benchmark.BenchmarkConfig(
+            searches={f"{name}/{search.name}": search for name, s in all_settings.items() for search in s.search},
+            baseline=f"{baseline}/{all_settings[baseline].search[0].name}",
+            sentences=config.sentences,
+            rounds=config.rounds,
+            batch_size=config.batch_size,
+        )
+        inputs = benchmark.BenchmarkInputs(systems, self.tests[config.test])
+        return {config.test: self.builder.add(benchmark.STAGE, f"all:{config.test}", inputs, protocol)}
+
+
+@dataclass(frozen=True)
+class _Lessons:
+    """What every training of a run shares."""
+
+    wiring: _Wiring
+    validation_text: Text
+    validation: Tokens
+    vocabulary: Vocabulary
+
+    def train(self, name: str, settings: StepwiseTeacher | StepwiseSystem, data: tuple[Tokens, ...]) -> Trained:
+        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary)
+        config = train.TrainConfig(
+            family=settings.family,
+            network=settings.network,
+            training=settings.training,
+            target_language=self.wiring.config.languages.target,
+        )
+        trained = self.wiring.builder.add(train.STAGE, name, inputs, config)
+        self.wiring.trainings[name] = trained
+        return trained

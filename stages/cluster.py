@@ -1,0 +1,225 @@
+"""Workers on Ray: an actor pool over shards, and Ray Train. Nothing else in stages knows Ray."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+import ray.train
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+
+from stages.errors import FewstepError, StageError, TransientError
+from stages.logs import logged
+from stages.stage import Resources
+from stages.workers import Seat
+
+A = TypeVar("A")
+T = TypeVar("T")
+R = TypeVar("R")
+
+log = logging.getLogger("fewstep")
+
+LOST = (
+    ActorDiedError,
+    ActorUnavailableError,
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    WorkerCrashedError,
+)
+"""What Ray raises when a process or a node went away under the work: worth another attempt."""
+
+MAX_DEATHS = 3
+"""How often the workers of one shard may die before the shard is held to be the cause."""
+
+
+@dataclass(frozen=True)
+class RayWorkers:
+    """Machines for one step, each worker holding `resources`."""
+
+    resources: Resources
+    name: str
+    """Name of the step, for Ray's displays."""
+    scratch: Path
+    """Where Ray Train may keep its own files; dropped with the step's checkpoints."""
+    log: Path
+    """Log file of this attempt."""
+
+    def map(self, make: Callable[[A], Callable[[T], R]], argument: A, shards: Sequence[T]) -> Iterator[tuple[int, R]]:
+        """See `stages.workers.Workers.map`. A dead actor is replaced and its shard given to another."""
+        pool = _Pool(self, make, argument)
+        waiting = deque(range(len(shards)))
+        deaths = dict.fromkeys(waiting, 0)
+        busy: dict[Any, tuple[Any, int]] = {}
+        try:
+            while waiting or busy:
+                while waiting and (actor := pool.take()) is not None:
+                    index = waiting.popleft()
+                    busy[actor.apply.remote(shards[index])] = (actor, index)
+                done, _ = ray.wait(list(busy), num_returns=1)
+                actor, index = busy.pop(done[0])
+                try:
+                    result = ray.get(done[0])
+                except LOST as error:
+                    deaths[index] += 1
+                    if deaths[index] == MAX_DEATHS:
+                        raise StageError(
+                            f"{self.name}: shard {index}: {MAX_DEATHS} workers died over it, the last so: {error}"
+                        ) from error
+                    log.warning("%s: a worker died on shard %d, another takes it: %s", self.name, index, error)
+                    pool.drop(actor)
+                    waiting.appendleft(index)
+                except RayTaskError as error:
+                    raise explained(error) from error
+                else:
+                    pool.give_back(actor)
+                    yield index, result
+        finally:
+            pool.close()
+
+    def train(self, loop: Callable[[A, Seat], None], argument: A) -> None:
+        """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes."""
+        from ray.train.torch import TorchTrainer
+
+        trainer = TorchTrainer(
+            _train_worker,
+            train_loop_config={"loop": loop, "argument": argument, "threads": self.resources.threads, "log": self.log},
+            scaling_config=ray.train.ScalingConfig(
+                num_workers=self.resources.workers or 1,
+                use_gpu=self.resources.gpus > 0,
+                resources_per_worker=_bundle(self.resources),
+            ),
+            run_config=ray.train.RunConfig(name="train", storage_path=str(self.scratch.absolute())),
+        )
+        try:
+            trainer.fit()
+        except Exception as error:
+            raise explained(error) from error
+
+
+class _Pool:
+    """Up to `workers` actors, made when first needed."""
+
+    def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
+        actor: Any = _Mapper
+        self._new = lambda: actor.options(**options(workers.resources)).remote(make, argument, workers.log)
+        self._limit = workers.resources.workers or 1
+        self._idle: list[Any] = []
+        self._all: list[Any] = []
+
+    def take(self) -> Any:
+        """An idle actor, or a new one, or None when all are busy."""
+        if self._idle:
+            return self._idle.pop()
+        if len(self._all) == self._limit:
+            return None
+        self._all.append(self._new())
+        return self._all[-1]
+
+    def give_back(self, actor: Any) -> None:
+        self._idle.append(actor)
+
+    def drop(self, actor: Any) -> None:
+        self._all.remove(actor)
+        ray.kill(actor)
+
+    def close(self) -> None:
+        for actor in self._all:
+            ray.kill(actor)
+
+
+@ray.remote(max_restarts=0, max_task_retries=0)
+class _Mapper:
+    """One worker of a map: makes its function once, applies it to many shards."""
+
+    def __init__(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path) -> None:
+        self._log_file = log_file
+        with logged(log_file):
+            self._function = make(argument)
+
+    def apply(self, shard: Any) -> Any:
+        with logged(self._log_file):
+            return self._function(shard)
+
+
+def _train_worker(settings: dict[str, Any]) -> None:
+    from ray.train.torch import get_device
+
+    context = ray.train.get_context()
+    device = get_device()
+    seat = Seat(
+        rank=context.get_world_rank(),
+        size=context.get_world_size(),
+        device=str(device),
+        threads=settings["threads"],
+        heartbeat=lambda values: ray.train.report(dict(values)),
+    )
+    with logged(settings["log"]):
+        settings["loop"](settings["argument"], seat)
+
+
+def options(resources: Resources) -> dict[str, Any]:
+    """Ray's options for one worker that holds `resources`."""
+    return {
+        "num_cpus": resources.cpus or 0,
+        "num_gpus": resources.gpus,
+        "memory": int(resources.memory_gib * 2**30) or None,
+        "resources": dict(resources.custom),
+    }
+
+
+def _bundle(resources: Resources) -> dict[str, float]:
+    bundle = {"CPU": resources.cpus or 1.0, **resources.custom}
+    if resources.gpus:
+        bundle["GPU"] = resources.gpus
+    if resources.memory_gib:
+        bundle["memory"] = resources.memory_gib * 2**30
+    return bundle
+
+
+def explained(error: BaseException) -> FewstepError:
+    """Ray's account of a failure as one of ours: what the stage raised, or a TransientError when a process was lost."""
+    for cause in _causes(error):
+        if isinstance(cause, FewstepError):
+            return cause
+    for cause in _causes(error):
+        if isinstance(cause, LOST):
+            return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
+    roots = [
+        cause for cause in _causes(error) if not isinstance(cause, (RayTaskError, ray.train.v2.api.exceptions.TrainingFailedError))
+    ]
+    root = roots[-1] if roots else error
+    return StageError(f"{type(root).__name__}: {_first_line(root)}")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and all that it wraps: causes, Ray's `cause`, and the failures of the workers of a training."""
+    if error is None:
+        return
+    yield error
+    for inner in (getattr(error, "cause", None), error.__cause__):
+        if isinstance(inner, BaseException) and inner is not error:
+            yield from _causes(inner)
+    for inner in getattr(error, "worker_failures", {}).values():
+        yield from _causes(inner)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

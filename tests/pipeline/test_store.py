@@ -1,0 +1,147 @@
+import errno
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.store import MANIFEST, Manifest, Store
+from stages.errors import ArtifactError, DataError
+from stages.stage import Artifact
+
+
+def manifest(fingerprint: str = "f" * 32) -> Manifest:
+    return Manifest(
+        stage="toy", version=1, step="toy:a", fingerprint=fingerprint, config={}, inputs={}, environment={},
+        code_digest="c", git_revision="g", run_id="r", attempt="1", seconds=0.0, finished=0.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def finished(store: Store, content: str = "hello", fingerprint: str = "f" * 32) -> Path:
+    directory = store.directory("toy", fingerprint)
+    partial = store.partial(directory)
+    (partial / "records").mkdir(parents=True)
+    (partial / "checkpoints" / "12").mkdir(parents=True)
+    (partial / "checkpoints" / "12" / "model").write_text("state")
+    (partial / "result.txt").write_text(content)
+    (partial / "result.txt.dead.tmp").write_text("torn")
+    (partial / "records" / "log.txt").write_text("noise")
+    store.commit(directory, manifest(fingerprint))
+    return directory
+
+
+def test_commit_hashes_results_lists_records_and_drops_the_rest(store: Store) -> None:
+    directory = finished(store)
+    done = store.manifest(directory)
+    assert done is not None
+    assert done.files == {"result.txt": {"bytes": 5, "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}}
+    assert done.records == ["records/log.txt"]
+    assert sorted(p.name for p in directory.iterdir()) == [MANIFEST, "records", "result.txt"]
+    assert not store.partial(directory).exists()
+
+
+def test_a_partial_directory_is_not_done(store: Store) -> None:
+    directory = store.directory("toy", "f" * 32)
+    store.partial(directory).mkdir(parents=True)
+    assert store.manifest(directory) is None
+
+
+def test_a_truncated_file_is_an_error_when_planning(store: Store) -> None:
+    directory = finished(store)
+    os.truncate(directory / "result.txt", 3)
+    with pytest.raises(ArtifactError, match=r"result\.txt: expected 5 bytes, got 3; .*remove"):
+        store.manifest(directory)
+
+
+def test_a_missing_file_is_an_error_when_planning(store: Store) -> None:
+    directory = finished(store)
+    (directory / "result.txt").unlink()
+    with pytest.raises(ArtifactError, match="expected 5 bytes, got no such file"):
+        store.manifest(directory)
+
+
+def test_altered_content_of_the_same_size_is_found_on_reading(store: Store) -> None:
+    directory = finished(store)
+    store.verify(directory)
+    os.utime(directory / "result.txt", ns=(1, 1))
+    store.verify(directory)  # touched, not altered: hashed again and found good
+    (directory / "result.txt").write_text("hullo")
+    assert store.manifest(directory) is not None
+    with pytest.raises(ArtifactError, match="expected sha256 2cf24dba"):
+        store.verify(directory)
+    assert [(d, bool(problem)) for d, problem in store.verify_all()] == [(directory, True)]
+
+
+def test_verify_all_hashes_even_what_was_checked_before(store: Store) -> None:
+    directory = finished(store)
+    status = (directory / "result.txt").stat()
+    (directory / "result.txt").write_text("hullo")
+    os.utime(directory / "result.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert next(iter(store.verify_all()))[1] is not None
+
+
+def test_a_manifest_of_another_schema_is_refused(store: Store) -> None:
+    directory = finished(store)
+    data = json.loads((directory / MANIFEST).read_text())
+    (directory / MANIFEST).write_text(json.dumps({**data, "schema": 0}))
+    with pytest.raises(ArtifactError, match="expected schema 1, got 0"):
+        store.manifest(directory)
+
+
+def test_a_torn_manifest_is_an_error(store: Store) -> None:
+    directory = finished(store)
+    (directory / MANIFEST).write_text("{")
+    with pytest.raises(ArtifactError, match="expected a JSON manifest"):
+        store.manifest(directory)
+
+
+def test_the_second_to_finish_gives_way(store: Store) -> None:
+    directory = finished(store, "hello")
+    again = store.partial(directory)
+    again.mkdir()
+    (again / "result.txt").write_text("hello")
+    store.commit(directory, manifest())
+    assert store.manifest(directory) is not None
+
+
+def test_digest_follows_content_not_path(store: Store, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.txt", tmp_path / "b.txt"
+    a.write_text("one\n")
+    b.write_text("one\n")
+    assert store.digest(a) == store.digest(b)
+    a.write_text("two\n")
+    os.utime(a, ns=(5, 5))
+    assert store.digest(a) != store.digest(b)
+
+
+def test_digest_of_a_missing_file_says_so(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.txt: expected a readable text file, got: No such file"):
+        store.digest(tmp_path / "absent.txt")
+
+
+@dataclass(frozen=True)
+class Toy(Artifact):
+    pass
+
+
+def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -> None:
+    directory = finished(store)
+    moved = tmp_path / "elsewhere"
+    directory.rename(moved)
+    assert store.pinned(Toy, moved, "vocabulary.from") == Toy(moved, "f" * 32)
+    with pytest.raises(DataError, match=r"vocabulary\.from: expected the directory of a finished artifact"):
+        store.pinned(Toy, tmp_path, "vocabulary.from")
+
+
+def test_a_full_disk_names_place_and_remedy(tmp_path: Path) -> None:
+    from pipeline.perform import full_disk
+
+    error = full_disk(tmp_path, OSError(errno.ENOSPC, "No space left on device", "x.arrow"))
+    assert "x.arrow" in str(error)
+    assert "free some space" in str(error)
