@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-if TYPE_CHECKING:
-    from models.family import Family
+from models.family import Family  # loaded before the function of that name below is defined, which it would else replace later
 
 FAMILIES = ("stepwise",)
-"""Each is a folder here whose `__init__` defines `FAMILY`."""
+"""Each is a folder here whose `family.py` defines `FAMILY`."""
 
 
 def family(name: str) -> Family:
     """The family called `name`. Raises ValueError for a name that is not in `FAMILIES`."""
     if name not in FAMILIES:
         raise ValueError(f"family: expected one of {', '.join(FAMILIES)}, got {name!r}")
-    return cast("Family", import_module(f"models.{name}").FAMILY)
+    return cast(Family, import_module(f"models.{name}.family").FAMILY)

@@ -81,3 +81,5 @@ class Family(NamedTuple):
     """`fits(config, source_length, target_length)`: can this pair (lengths in tokens without EOS) be trained on?"""
     load: Callable[[Path, str], Decoder]
     """`load(directory, device)`: the decoder of a system directory (`models.bundle`)."""
+    decoder: Callable[[Any], Decoder]
+    """`decoder(network)`: the decoder of a living network, as it is at each call; its training mode is left as it was."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Lt, MultipleOf
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "feed_forward": 256, "heads": 4},
@@ -37,23 +39,23 @@ class StepwiseConfig:
     """Name of the order in which target tokens are written."""
     size: Literal["tiny", "base", "big"] = "tiny"
     """Preset that fills in the five sizes below where they are not stated."""
-    encoder_layers: int = 4
+    encoder_layers: Annotated[int, Ge(1)] = 4
     """Layers of the encoder."""
-    decoder_layers: int = 4
+    decoder_layers: Annotated[int, Ge(1)] = 4
     """Layers of the decoder."""
-    width: int = 128
+    width: Annotated[int, Ge(2), MultipleOf(2)] = 128
     """Width of the residual stream (units)."""
-    feed_forward: int = 256
+    feed_forward: Annotated[int, Ge(1)] = 256
     """Inner width of the feed-forward blocks (units)."""
-    heads: int = 4
+    heads: Annotated[int, Ge(1)] = 4
     """Attention heads; must divide `width`."""
-    dropout: float = 0.1
+    dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Probability of dropping a unit of embeddings, attention weights, feed-forward and residual branches."""
     norm: Literal["pre", "post"] = "pre"
     """Layer normalisation before each block (with one more after the last) or after its residual sum."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position code; a learned table holds `max_positions` rows and caps lengths."""
-    max_positions: int = 1024
+    max_positions: Annotated[int, Ge(2)] = 1024
     """Longest source or target in tokens, EOS included, that is trained on or decoded."""
 
 
@@ -63,15 +65,15 @@ class StepwiseSearch:
 
     strategy: Literal["greedy", "beam"] = "greedy"
     """Best token at each step, or beam search."""
-    beam_size: int = 5
+    beam_size: Annotated[int, Ge(1)] = 5
     """Hypotheses kept alive per sentence (beam only)."""
-    length_penalty: float = 1.0
+    length_penalty: Annotated[float, Ge(0)] = 1.0
     """Exponent alpha of the length normalisation (beam only); 0 ranks by plain log-probability."""
     length_penalty_form: Literal["power", "gnmt"] = "power"
     """score / tokens^alpha, or score / ((5 + tokens) / 6)^alpha (Wu et al. 2016); tokens count EOS."""
-    n_best: int = 1
+    n_best: Annotated[int, Ge(1)] = 1
     """Hypotheses returned per sentence (beam only), at most `beam_size`."""
-    max_extra_tokens: int = 50
+    max_extra_tokens: Annotated[int, Ge(0)] = 50
     """Longest output in tokens, EOS included: source tokens with EOS plus this many."""
     allow_unknown: bool = False
     """May the output hold the unknown token?"""

@@ -3,52 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Lt
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
     """The recipe of one training."""
 
-    seed: int = 1
+    seed: Annotated[int, Ge(0)] = 1
     """Seed of initialisation, batch order and dropout."""
-    updates: int = 10000
+    updates: Annotated[int, Ge(1)] = 10000
     """Optimiser updates at most."""
-    batch_tokens: int = 4096
+    batch_tokens: Annotated[int, Ge(1)] = 4096
     """Padded tokens in the batch of one update, over all workers and passes (the longer side of each pair, EOS included)."""
-    max_tokens: int = 256
+    max_tokens: Annotated[int, Ge(1)] = 256
     """Pairs with a side longer than this many tokens are left out of training (counted)."""
-    learning_rate: float = 0.002
+    learning_rate: Annotated[float, Gt(0)] = 0.002
     """Peak learning rate of Adam."""
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
     """Learning rate after warm-up: falls with the square root of the update, as half a cosine to zero at `updates`, or stays."""
-    warmup_updates: int = 1000
+    warmup_updates: Annotated[int, Ge(0)] = 1000
     """Updates over which the learning rate rises linearly from zero."""
-    adam_beta1: float = 0.9
+    adam_beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
     """Decay of Adam's first moment."""
-    adam_beta2: float = 0.98
+    adam_beta2: Annotated[float, Ge(0), Lt(1)] = 0.98
     """Decay of Adam's second moment."""
-    adam_epsilon: float = 1e-9
+    adam_epsilon: Annotated[float, Gt(0)] = 1e-9
     """Term added to the root of the second moment."""
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Ge(0)] = 0.0
     """Decoupled weight decay (AdamW)."""
-    clip_norm: float = 1.0
+    clip_norm: Annotated[float, Ge(0)] = 1.0
     """Largest norm of the gradient per counted token; 0 does not clip."""
-    label_smoothing: float = 0.1
+    label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Mass spread evenly over the vocabulary (eps / V each)."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Arithmetic of the network; weights, sums and losses stay fp32."""
-    log_every: int = 50
+    log_every: Annotated[int, Ge(1)] = 50
     """Updates between two lines of training metrics."""
-    validate_every: int = 500
+    validate_every: Annotated[int, Ge(1)] = 500
     """Updates between two validations; each gives a candidate for keeping and averaging."""
     validation_metric: Literal["loss", "bleu"] = "bleu"
     """What chooses the best candidates: validation loss (lower) or BLEU of greedy translations (higher)."""
-    validation_sentences: int = 500
+    validation_sentences: Annotated[int, Ge(0)] = 500
     """Validation sentences, from the top, that are translated for BLEU; 0 translates none (the metric must be loss)."""
-    patience: int = 0
+    patience: Annotated[int, Ge(0)] = 0
     """Validations without a new best after which training stops; 0 never stops early."""
     average: Literal["best", "last"] = "best"
     """Which candidates are averaged into the final weights."""
-    average_count: int = 5
+    average_count: Annotated[int, Ge(1)] = 5
     """Candidates that are kept and averaged; 1 takes the single best or last."""

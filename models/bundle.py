@@ -1,0 +1,106 @@
+"""What is kept of a network: the result of a training, and a whole system, each as one directory.
+
+A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, what it is, its network, vocabulary
+sizes, default search), `model.safetensors`, `source.spm` and `target.spm`, and needs nothing else to translate.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+import models
+from models.family import Sizes
+from models.system import System, load_pieces
+from models.weights import WEIGHTS, BundleError, describe, make_model, read_json, require_file, save_weights, write_json
+
+__all__ = ["FORMAT", "BundleError", "System", "load_model", "load_system", "read_description", "save_model", "write_system"]
+
+FORMAT = 1
+"""Version of a system directory; raised when an older program could no longer read it."""
+SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
+
+
+def save_model(directory: Path, family: str, network: Any, sizes: Sizes, state: Mapping[str, Tensor]) -> None:
+    """Write what a training leaves. `network` is the family's config dataclass, `state` a state dict."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json(directory / "model.json", describe(family, network, sizes))
+    save_weights(directory / WEIGHTS, state)
+
+
+def load_model(directory: Path, device: str = "cpu") -> nn.Module:
+    """The network of a directory that `save_model` wrote, in evaluation mode. Raises BundleError."""
+    return make_model(directory, read_json(directory / "model.json", "a trained network"), device)
+
+
+def write_system(
+    directory: Path,
+    *,
+    family: str,
+    network: Any,
+    sizes: Sizes,
+    weights: Path,
+    source_vocabulary: Path,
+    target_vocabulary: Path,
+    name: str,
+    source_language: str,
+    target_language: str,
+    search: Any,
+) -> None:
+    """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for file, origin in ((WEIGHTS, weights), (SOURCE_PIECES, source_vocabulary), (TARGET_PIECES, target_vocabulary)):
+        shutil.copyfile(origin, directory / file)
+    description = {
+        "format": FORMAT,
+        "task": "translation",
+        "name": name,
+        "languages": {"source": source_language, "target": target_language},
+        "search": asdict(search),
+        "parts": [WEIGHTS, SOURCE_PIECES, TARGET_PIECES],
+    }
+    write_json(directory / "system.json", {**description, **describe(family, network, sizes)})
+
+
+def read_description(directory: Path) -> dict[str, Any]:
+    """`system.json` of a whole system. Raises BundleError for another directory, another format version or a missing part."""
+    description = read_json(directory / "system.json", "a system")
+    found = description.get("format")
+    if found != FORMAT:
+        older = isinstance(found, int) and found < FORMAT
+        remedy = "write the system anew" if older else "use the version of this program that wrote it, or a later one"
+        raise BundleError(f"{directory}: expected a system of format {FORMAT}, got {found!r}; {remedy}")
+    lacking = [key for key in ("family", "network", "sizes", "name", "languages", "search", "parts") if key not in description]
+    if lacking:
+        raise BundleError(f"{directory / 'system.json'}: {', '.join(lacking)} missing; the file is damaged")
+    for part in description["parts"]:
+        require_file(directory / part)
+    return description
+
+
+def load_system(directory: Path | str, device: str = "cpu") -> System:
+    """A system that is ready to translate. Raises BundleError when the directory does not hold a whole one."""
+    directory = Path(directory)
+    description = read_description(directory)
+    try:
+        family = models.family(description["family"])
+        search = family.search_type(**description["search"])
+    except (TypeError, ValueError) as error:
+        raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
+    sizes = Sizes(**description["sizes"])
+    return System(
+        name=description["name"],
+        family=description["family"],
+        source_language=description["languages"]["source"],
+        target_language=description["languages"]["target"],
+        search=search,
+        decoder=family.load(directory, device),
+        source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
+        target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),
+        max_source_tokens=int(description["network"]["max_positions"]) - 1,
+    )

@@ -1,0 +1,105 @@
+"""Multi-head attention with fused projections (Vaswani et al. 2017, section 3.2). Masks are boolean, True = may be seen."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.common.dropout import dropout as drop
+
+
+class Memory(NamedTuple):
+    """What one layer's cross-attention reads: keys and values [B,H,S,D/H] and the mask [B,1,1,S] (None: all may be seen)."""
+
+    keys: Tensor
+    values: Tensor
+    mask: Tensor | None
+
+    def select(self, rows: Tensor) -> Memory:
+        """The same for some of the sentences."""
+        return Memory(self.keys[rows], self.values[rows], None if self.mask is None else self.mask[rows])
+
+
+class Cache(Protocol):
+    """Keys and values of earlier slots of one layer."""
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Append keys and values [R,H,z,D/H] of new slots; return those of all slots."""
+        ...
+
+
+def padding_mask(lengths: Tensor, size: int) -> Tensor | None:
+    """[B,1,1,size], True at real tokens; None where nothing is padded."""
+    if bool((lengths == size).all()):
+        return None
+    return (torch.arange(size, device=lengths.device) < lengths[:, None])[:, None, None]
+
+
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
+    """softmax(Q K^T / sqrt(d)) V for Q [B,H,T,d], K and V [B,H,S,d]; dropout on the weights.
+
+    PyTorch's fused kernels have no dropout on a CPU, and what they fall back to is slower than these lines.
+    """
+    if queries.device.type != "cpu" or dropout == 0.0:
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
+    scores = (queries * queries.size(-1) ** -0.5) @ keys.transpose(2, 3)
+    if causal:
+        mask = torch.ones(scores.shape[2:], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores + torch.zeros(mask.shape, dtype=scores.dtype).masked_fill(~mask, -torch.inf)
+    return drop(scores.softmax(-1), dropout) @ values
+
+
+def _split(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
+    """[B,T,parts*D] as `parts` tensors [B,H,T,D/H]."""
+    return x.view(x.size(0), x.size(1), parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+
+
+class SelfAttention(nn.Module):
+    """Queries, keys and values of one sequence, projected by one D x 3D matrix."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.projection = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False, cache: Cache | None = None) -> Tensor:
+        """x [B,T,D] to [B,T,D]. `mask` broadcasts to [B,H,T,T]; `causal` stands for the lower triangle."""
+        queries, keys, values = _split(self.projection(x), 3, self.heads)
+        if cache is not None:
+            keys, values = cache.extend(keys, values)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(queries, keys, values, mask, causal=causal, dropout=dropout)
+        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return output
+
+
+class CrossAttention(nn.Module):
+    """Queries of the target side over keys and values of the source side (one D x 2D matrix)."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.queries = nn.Linear(width, width)
+        self.projection = nn.Linear(width, 2 * width)
+        self.output = nn.Linear(width, width)
+
+    def memory(self, encoded: Tensor, mask: Tensor | None) -> Memory:
+        """Keys and values of encoded sources [B,S,D], computed once per sentence."""
+        keys, values = _split(self.projection(encoded), 2, self.heads)
+        return Memory(keys, values, mask)
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        """x [B,T,D] to [B,T,D]. x may have K rows for each sentence of `memory`, side by side, which then share it."""
+        grouped = self.queries(x).reshape(memory.keys.size(0), -1, x.size(-1))
+        (queries,) = _split(grouped, 1, self.heads)
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(queries, memory.keys, memory.values, memory.mask, dropout=dropout)
+        output: Tensor = self.output(mixed.transpose(1, 2).reshape(x.shape))
+        return output

@@ -1,0 +1,81 @@
+"""Cross-entropy over a large vocabulary without ever holding all logits."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+CPU_LOGITS, GPU_LOGITS = 2**21, 2**26
+"""Logits held at a time: few enough for the caches of a CPU, many enough to fill a GPU."""
+
+
+class CrossEntropy(NamedTuple):
+    """Sums over N tokens, float32; only `total` carries gradient."""
+
+    total: Tensor
+    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), in nats"""
+    nll: Tensor
+    """-log p(y), in nats"""
+    correct: Tensor
+    """Tokens that are ranked first"""
+
+
+def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> CrossEntropy:
+    """Label-smoothed cross-entropy of softmax(states weight^T): states [N,D], weight [V,D], labels [N].
+
+    Every class, the label's too, is given smoothing / V. The gradient is computed along with the loss, some rows of the [N,V]
+    logits at a time: softmax and sums in float32, products in autocast's type.
+    """
+    return CrossEntropy(*_CrossEntropy.apply(states, weight, labels, smoothing, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
+
+
+def _product_type(states: Tensor) -> torch.dtype:
+    device = states.device.type
+    if not torch.is_autocast_enabled(device):
+        return states.dtype
+    # float16 would lose small gradients here: the scaling of the loss comes only afterwards.
+    return torch.bfloat16 if torch.get_autocast_dtype(device) == torch.bfloat16 else torch.float32
+
+
+class _CrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, with_gradient: bool
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = _product_type(states)
+        x, w = states.to(dtype), weight.to(dtype)
+        vocabulary = len(weight)
+        sums = torch.zeros(2, device=states.device)
+        state_gradient = torch.empty_like(x) if with_gradient else None
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
+        rows = max(1, (CPU_LOGITS if states.device.type == "cpu" else GPU_LOGITS) // vocabulary)
+        for part in (slice(start, start + rows) for start in range(0, len(labels), rows)):
+            logits, label = (x[part] @ w.t()).float(), labels[part, None]
+            highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)
+            weights = logits.sub_(highest).exp_()
+            normaliser = weights.sum(1, keepdim=True)
+            sums += torch.stack(((normaliser.log() + highest - chosen).sum(), (chosen >= highest).sum().float()))
+            if state_gradient is None or weight_gradient is None:
+                continue
+            gradient = weights.div_(normaliser).sub_(smoothing / vocabulary)
+            gradient.scatter_add_(1, label, torch.full_like(chosen, smoothing - 1.0))
+            reduced = gradient.to(dtype)
+            torch.mm(reduced, w, out=state_gradient[part])
+            weight_gradient += reduced.t() @ x[part]
+        nll, correct = sums.unbind()
+        if with_gradient:
+            ctx.save_for_backward(state_gradient, weight_gradient)
+            ctx.types = states.dtype, weight.dtype
+        # mean_v(-log p(v)) exceeds -log p(y) by the logit of y less the mean logit.
+        spread = (x.float() * (w.index_select(0, labels).float() - w.float().mean(0))).sum()
+        total = nll + smoothing * spread
+        ctx.mark_non_differentiable(nll, correct)
+        return total, nll, correct
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        state_gradient, weight_gradient = ctx.saved_tensors
+        types = ctx.types
+        return (state_gradient * gradients[0]).to(types[0]), (weight_gradient * gradients[0]).to(types[1]), None, None, None

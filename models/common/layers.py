@@ -1,0 +1,84 @@
+"""Feed-forward blocks, residual branches and the two kinds of Transformer layer (Vaswani et al. 2017, section 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from models.common.attention import Cache, CrossAttention, Memory, SelfAttention
+from models.common.dropout import Dropout
+
+Norm = Literal["pre", "post"]
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU and dropout between them."""
+
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.widen = nn.Linear(width, inner)
+        self.narrow = nn.Linear(inner, width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[...,D] to [...,D]"""
+        output: Tensor = self.narrow(self.dropout(torch.relu(self.widen(x))))
+        return output
+
+
+class Residual(nn.Module):
+    """x + dropout(block(norm(x))), or norm(x + dropout(block(x)))."""
+
+    def __init__(self, width: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.first = norm == "pre"
+        self.norm = nn.LayerNorm(width)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
+        """[...,D] to [...,D]"""
+        branch: Tensor = self.dropout(block(self.norm(x) if self.first else x))
+        output: Tensor = x + branch if self.first else self.norm(x + branch)
+        return output
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention and feed-forward."""
+
+    def __init__(self, width: int, inner: int, heads: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.attention = SelfAttention(width, heads, dropout)
+        self.feed_forward = FeedForward(width, inner, dropout)
+        self.attention_residual = Residual(width, dropout, norm)
+        self.feed_forward_residual = Residual(width, dropout, norm)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """x [B,S,D], mask [B,1,1,S]"""
+        x = self.attention_residual(x, lambda y: self.attention(y, mask))
+        output: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return output
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention over the target, cross-attention over the source, feed-forward."""
+
+    def __init__(self, width: int, inner: int, heads: int, dropout: float, norm: Norm) -> None:
+        super().__init__()
+        self.attention = SelfAttention(width, heads, dropout)
+        self.cross_attention = CrossAttention(width, heads, dropout)
+        self.feed_forward = FeedForward(width, inner, dropout)
+        self.attention_residual = Residual(width, dropout, norm)
+        self.cross_attention_residual = Residual(width, dropout, norm)
+        self.feed_forward_residual = Residual(width, dropout, norm)
+
+    def forward(
+        self, x: Tensor, memory: Memory, mask: Tensor | None = None, *, causal: bool = False, cache: Cache | None = None
+    ) -> Tensor:
+        """x [B,T,D]; `mask`, `causal` and `cache` are those of self-attention over the target."""
+        x = self.attention_residual(x, lambda y: self.attention(y, mask, causal=causal, cache=cache))
+        x = self.cross_attention_residual(x, lambda y: self.cross_attention(y, memory))
+        output: Tensor = self.feed_forward_residual(x, self.feed_forward)
+        return output

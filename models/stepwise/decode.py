@@ -1,0 +1,77 @@
+"""Decoding with a loaded or a living network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from models.batch import pad_rows
+from models.family import Hypothesis
+from models.stepwise.beam import beam_search
+from models.stepwise.config import StepwiseSearch
+from models.stepwise.greedy import greedy
+from models.stepwise.model import StepwiseModel
+from models.stepwise.scores import output_limits
+from models.weights import make_model, read_json
+
+
+class Sources(NamedTuple):
+    """A batch of sources with EOS."""
+
+    ids: Tensor
+    """[B,S]"""
+    lengths: Tensor
+    """[B]"""
+
+
+class StepwiseDecoder:
+    """A network at work, in evaluation mode and float32."""
+
+    def __init__(self, model: StepwiseModel) -> None:
+        self.model = model
+
+    def prepare(self, sources: Sequence[Sequence[int]]) -> Sources:
+        """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
+        longest = self.model.config.max_positions
+        for row, source in enumerate(sources):
+            if len(source) >= longest:
+                raise ValueError(f"sources[{row}]: expected at most {longest - 1} tokens, got {len(source)}; cut or leave it out")
+        return Sources(*pad_rows(sources))
+
+    def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
+        """For each source its hypotheses, best first. Raises ValueError for a step size or search that is not handled."""
+        if self.model.order.step_size != 1:
+            raise ValueError(f"step_size: the searches write 1 token a step, got {self.model.order.step_size}")
+        if search.strategy == "beam" and not 1 <= search.n_best <= search.beam_size:
+            raise ValueError(f"n_best: expected 1 to beam_size ({search.beam_size}), got {search.n_best}")
+        if len(prepared.ids) == 0:
+            return []
+        training, device = self.model.training, self.model.target_embedding.weight.device
+        self.model.eval()
+        try:
+            with torch.inference_mode(), torch.autocast(device.type, enabled=False):
+                return self._search(prepared.ids.to(device), prepared.lengths.to(device), search)
+        finally:
+            self.model.train(training)
+
+    def _search(self, source: Tensor, lengths: Tensor, search: StepwiseSearch) -> list[list[Hypothesis]]:
+        limits = output_limits(search, lengths, self.model.config.max_positions)
+        strategy = greedy if search.strategy == "greedy" else beam_search
+        return strategy(self.model, source, lengths, search, limits)
+
+
+def decode_batch(model: StepwiseModel, sources: Sequence[Sequence[int]], search: StepwiseSearch) -> list[list[Hypothesis]]:
+    """Decode with a living network, as it is now; its training mode is left as it was."""
+    decoder = StepwiseDecoder(model)
+    return decoder.decode(decoder.prepare(sources), search)
+
+
+def load(directory: Path, device: str) -> StepwiseDecoder:
+    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
+    assert isinstance(model, StepwiseModel)
+    return StepwiseDecoder(model)

@@ -1,0 +1,35 @@
+"""Cross-entropy with label smoothing, and scores of given text."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.batch import Batch
+from models.common.cross_entropy import cross_entropy
+from models.family import Loss
+from models.stepwise.model import Predictions
+
+
+def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
+    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over target tokens with EOS, in nats; float32.
+
+    Statistics: `nll` (without smoothing) and `correct` (tokens that the network ranks first).
+    """
+    predictions = _predict(model, batch)
+    sums = cross_entropy(predictions.states, predictions.weight, predictions.labels, label_smoothing)
+    return Loss(sums.total, batch.target_lengths.sum(), {"nll": sums.nll, "correct": sums.correct})
+
+
+def log_probability(model: nn.Module, batch: Batch) -> Tensor:
+    """[B]: log-probability of each target with its EOS, float32; call with the network in evaluation mode."""
+    predictions = _predict(model, batch)
+    logits = F.linear(predictions.states, predictions.weight).float()
+    nll = F.cross_entropy(logits, predictions.labels, reduction="none")
+    return torch.zeros(len(batch.ids), device=nll.device).index_add_(0, predictions.rows, -nll)
+
+
+def _predict(model: nn.Module, batch: Batch) -> Predictions:
+    predictions: Predictions = model(batch.source, batch.source_lengths, batch.target, batch.target_lengths)
+    return predictions

@@ -1,0 +1,102 @@
+"""The network: a Transformer encoder-decoder whose generation order is data (`models.stepwise.order`)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.common.attention import Memory, padding_mask
+from models.common.dropout import Dropout
+from models.common.embeddings import Positions, embed
+from models.common.encoder import Decoder, Encoder
+from models.common.initialisation import initialise
+from models.family import Sizes
+from models.stepwise.config import ORDERS, Order, StepwiseConfig
+from models.stepwise.order import arrange, block_mask, slot_positions
+
+
+class Predictions(NamedTuple):
+    """What predicts the N real target tokens of a batch, sentence after sentence, each in writing order."""
+
+    states: Tensor
+    """[N,D]; logits are `states weight^T`"""
+    weight: Tensor
+    """[V,D]"""
+    labels: Tensor
+    """[N]"""
+    rows: Tensor
+    """[N] the sentence of each"""
+
+
+class StepwiseModel(nn.Module):
+    """Writes `order.step_size` tokens with each call of its decoder."""
+
+    def __init__(self, config: StepwiseConfig, sizes: Sizes, order: Order) -> None:
+        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        super().__init__()
+        if config.width % config.heads or config.width % 2:
+            raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
+        self.config, self.sizes, self.order = config, sizes, order
+        self.max_slots = config.max_positions + -config.max_positions % order.step_size
+        shape = (config.width, config.feed_forward, config.heads, config.dropout, config.norm)
+        self.target_embedding = nn.Embedding(sizes.target, config.width)
+        self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
+        self.source_positions = Positions(config.positions, config.max_positions, config.width)
+        self.target_positions = Positions(config.positions, self.max_slots, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = Encoder(config.encoder_layers, *shape)
+        self.decoder = Decoder(config.decoder_layers, *shape)
+        initialise(self)
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
+        """Sources [B,S] with EOS to what the decoder's layers read of them."""
+        mask = padding_mask(source_lengths, source.size(1))
+        positions = self.source_positions(slot_positions(0, source.size(1), source.device))
+        embedded = embed(source, self.source_embedding or self.target_embedding) + positions
+        return self.decoder.memories(self.encoder(self.dropout(embedded), mask), mask)
+
+    def embed_slots(self, carried: Tensor | None, start: int, count: int, rows: int) -> Tensor:
+        """Decoder inputs [rows,count,D] of the slots from `start` on. Those of the first step carry zero vectors.
+
+        `carried` [rows,k] are the flat tokens that the last k of them carry (a step before the ones they predict).
+        """
+        positions: Tensor = self.target_positions(slot_positions(start, count, self.target_embedding.weight.device))
+        if carried is None or carried.size(1) == 0:
+            return positions.expand(rows, -1, -1)
+        embedded = embed(carried, self.target_embedding)
+        return F.pad(embedded, (0, 0, count - carried.size(1), 0)) + positions
+
+    def hidden(self, flat: Tensor, memories: list[Memory]) -> Tensor:
+        """Decoder states [B,T,D] of all slots of flat targets [B,T] (T a multiple of the step size), teacher-forced."""
+        rows, slots = flat.shape
+        step = self.order.step_size
+        inputs = self.dropout(self.embed_slots(flat[:, :-step], 0, slots, rows))
+        causal = step == 1
+        mask = None if causal else block_mask(step, slots, flat.device)
+        states: Tensor = self.decoder(inputs, memories, mask, causal=causal)
+        return states
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[...,D] to [...,V], by the target embedding, without a bias."""
+        return F.linear(states, self.target_embedding.weight)
+
+    def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Predictions:
+        """Teacher-forced predictions of targets [B,T] (natural order, with EOS)."""
+        flat = arrange(self.order, target, target_lengths)
+        states = self.hidden(flat, self.encode(source, source_lengths))
+        real = torch.arange(flat.size(1), device=flat.device) < target_lengths[:, None]
+        rows, columns = real.nonzero(as_tuple=True)
+        return Predictions(states[rows, columns], self.target_embedding.weight, flat[rows, columns], rows)
+
+
+def build(config: StepwiseConfig, sizes: Sizes) -> StepwiseModel:
+    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
+    return StepwiseModel(config, sizes, ORDERS[config.order])
+
+
+def fits(config: StepwiseConfig, source_length: int, target_length: int) -> bool:
+    """Has each side, with its EOS, at most `max_positions` tokens?"""
+    return max(source_length, target_length) < config.max_positions

@@ -1,0 +1,34 @@
+"""What searches may write, how long, and how they compare outputs of unequal lengths."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from models.family import EOS, RESERVED, UNK
+from models.stepwise.config import StepwiseSearch
+
+
+def ban(logits: Tensor, search: StepwiseSearch, step: int) -> Tensor:
+    """Logits [R,V], changed in place: minus infinity for reserved ids but EOS, and for EOS as the first token."""
+    allowed = {EOS, UNK} if search.allow_unknown else {EOS}
+    banned = [token for token in range(len(RESERVED)) if token not in allowed]
+    logits[:, [*banned, EOS] if step == 0 else banned] = -torch.inf
+    return logits
+
+
+def penalty(search: StepwiseSearch, tokens: Tensor) -> Tensor:
+    """What the log-probability of an output of so many tokens (with EOS) is divided by."""
+    if search.length_penalty_form == "gnmt":
+        return ((5.0 + tokens) / 6.0) ** search.length_penalty
+    return tokens.float() ** search.length_penalty
+
+
+def output_limits(search: StepwiseSearch, source_lengths: Tensor, max_positions: int) -> Tensor:
+    """[B]: longest outputs in tokens with EOS, from source lengths with EOS."""
+    return (source_lengths + search.max_extra_tokens).clamp(1, max_positions)
+
+
+def gap(kept: Tensor, dropped: Tensor) -> Tensor:
+    """How far `dropped` is behind `kept`: infinitely far where nothing was dropped."""
+    return torch.where(dropped.isfinite(), kept - dropped, torch.inf)

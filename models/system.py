@@ -1,0 +1,115 @@
+"""A loaded system: lines in, lines out."""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sentencepiece import SentencePieceProcessor
+
+from models.family import RESERVED, Decoder, Hypothesis
+from models.weights import BundleError
+
+log = logging.getLogger("fewstep")
+
+BATCH_TOKENS = 4000
+"""Padded source tokens decoded at once, EOS included."""
+
+
+_CONTROLS = (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xFEFF)
+# SentencePiece writes a space as U+2581: in text that character counts as a space.
+_UNSEEN = {**dict.fromkeys(_CONTROLS), 0x2581: " "}
+
+
+class Translation(NamedTuple):
+    """One output of a search."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Translates text. What becomes of a line does not depend on the lines beside it."""
+
+    name: str
+    family: str
+    source_language: str
+    target_language: str
+    search: Any
+    """The default search, of the family's search type."""
+    decoder: Decoder
+    source_pieces: SentencePieceProcessor
+    target_pieces: SentencePieceProcessor
+    max_source_tokens: int
+    """Longer sources, in tokens without EOS, are cut."""
+
+    def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
+        """The best translation of each line; nothing for a blank one. `first_line` numbers the lines in warnings."""
+        return [ranked[0].text for ranked in self.translate_n_best(lines, search, first_line=first_line)]
+
+    def translate_n_best(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[list[Translation]]:
+        """The translations that `search` (default: the system's own) finds of each line, best first."""
+        found = self.decode(self.encode(lines, first_line=first_line), search)
+        texts = iter(self.decode_ids([hypothesis.ids for ranked in found for hypothesis in ranked]))
+        return [[Translation(next(texts), hypothesis.score) for hypothesis in ranked] for ranked in found]
+
+    def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
+        """Source ids of each line without EOS. Too long a line is cut and broken characters are replaced, with a warning."""
+        cleaned = [clean(line, number) for number, line in enumerate(lines, first_line)]
+        encoded: list[list[int]] = self.source_pieces.encode(cleaned, num_threads=1)
+        for number, ids in enumerate(encoded, first_line):
+            if len(ids) > self.max_source_tokens:
+                log.warning("line %d: cut to %d tokens, got %d", number, self.max_source_tokens, len(ids))
+        return [ids[: self.max_source_tokens] for ids in encoded]
+
+    def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
+        """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""
+        found = [[Hypothesis([], 0.0, 0)] for _ in sources]
+        for batch in _batches([len(source) for source in sources]):
+            prepared = self.decoder.prepare([sources[index] for index in batch])
+            for index, ranked in zip(batch, self.decoder.decode(prepared, search or self.search), strict=True):
+                found[index] = ranked
+        return found
+
+    def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        """Text of target ids."""
+        texts: list[str] = self.target_pieces.decode([list(ids) for ids in targets])
+        return texts
+
+
+def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
+    """A vocabulary of `size` pieces, the first of them reserved. Raises BundleError for anything else."""
+    try:
+        pieces = SentencePieceProcessor(model_proto=path.read_bytes())
+    except (OSError, RuntimeError) as error:
+        raise BundleError(f"{path}: expected a SentencePiece model, got: {error}; the file is damaged") from error
+    if len(pieces) != size:
+        raise BundleError(f"{path}: expected {size} pieces as the network has, got {len(pieces)}; it is another vocabulary")
+    first = tuple(pieces.id_to_piece(list(range(len(RESERVED)))))
+    if first != RESERVED:
+        raise BundleError(
+            f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; it is another vocabulary"
+        )
+    return pieces
+
+
+def clean(line: str, number: int) -> str:
+    """Well-formed, NFC, without control characters, single spaces: as training text is made."""
+    whole = line.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if whole != line:
+        log.warning("line %d: not valid Unicode; broken characters are replaced", number)
+    return " ".join(unicodedata.normalize("NFC", whole.translate(_UNSEEN)).split())
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of the non-empty sources, the longest first, as many at a time as pad to `BATCH_TOKENS`."""
+    left = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
+    while left:
+        count = max(1, BATCH_TOKENS // (lengths[left[0]] + 1))
+        yield left[:count]
+        left = left[count:]

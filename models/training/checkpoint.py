@@ -1,0 +1,121 @@
+"""Resume checkpoints: `<update>/{model,optimizer}.safetensors` and `state.json`, there whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+SCHEMA = 1
+KEPT = 2
+"""Checkpoints that stay: the newest, and one before it in case the newest is damaged."""
+
+log = logging.getLogger("fewstep")
+
+
+class Checkpoint(NamedTuple):
+    """All that a training continues from."""
+
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: dict[str, Any]
+    """JSON; holds `update`."""
+
+
+def save(directory: Path, checkpoint: Checkpoint, attempt: str) -> None:
+    """Write `<directory>/<update>`; older checkpoints beyond the newest two are dropped.
+
+    Raises OSError when the disk is full or fails; what was there before is then still whole.
+    """
+    final = directory / str(checkpoint.state["update"])
+    temporary = final.with_name(f"{final.name}.{attempt}.tmp")
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        write_tensors(temporary / "model.safetensors", checkpoint.model)
+        write_tensors(temporary / "optimizer.safetensors", checkpoint.optimizer)
+        text = json.dumps({"schema": SCHEMA, **checkpoint.state}, indent=1, sort_keys=True)
+        (temporary / "state.json").write_text(text + "\n", encoding="utf-8")
+        _flush(temporary / "state.json")
+        shutil.rmtree(final, ignore_errors=True)
+        os.replace(temporary, final)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    for old in _numbers(directory)[:-KEPT]:
+        shutil.rmtree(directory / str(old), ignore_errors=True)
+
+
+def newest(directory: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole, or None. One that is not is left aside with a warning."""
+    for update in reversed(_numbers(directory)):
+        try:
+            return load(directory, update)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            log.warning("%s: this checkpoint is not whole and is left aside: %s", directory / str(update), error)
+    return None
+
+
+def load(directory: Path, update: int) -> Checkpoint:
+    """The checkpoint of an update. Raises OSError, ValueError, KeyError or SafetensorError when it is not whole."""
+    place = directory / str(update)
+    state = read_state(directory, update)
+    return Checkpoint(load_file(place / "model.safetensors"), load_file(place / "optimizer.safetensors"), state)
+
+
+def read_state(directory: Path, update: int) -> dict[str, Any]:
+    """`state.json` of a checkpoint. Raises OSError, ValueError or KeyError."""
+    state: dict[str, Any] = json.loads((directory / str(update) / "state.json").read_text(encoding="utf-8"))
+    if state.pop("schema") != SCHEMA or state["update"] != update:
+        raise ValueError(f"expected schema {SCHEMA} and update {update}")
+    return state
+
+
+def states(directory: Path) -> list[dict[str, Any]]:
+    """`state.json` of each checkpoint that has a readable one, ascending."""
+    found = []
+    for update in _numbers(directory):
+        try:
+            found.append(read_state(directory, update))
+        except (OSError, ValueError, KeyError):
+            continue
+    return found
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors and see them onto the disk. Raises OSError."""
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise _as_os_error(error, path) from error
+    _flush(path)
+
+
+def _as_os_error(error: SafetensorError, path: Path) -> OSError:
+    """safetensors hides the number of the system's error in its text: `... (os error 28)`."""
+    number = str(error).rpartition("os error ")[2].rstrip(" )}\"'")
+    code = int(number) if number.isdigit() else 5
+    return OSError(code, os.strerror(code), str(path))
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _numbers(directory: Path) -> list[int]:
+    """Updates of the checkpoints in a directory, ascending."""
+    if not directory.is_dir():
+        return []
+    return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())

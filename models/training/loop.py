@@ -1,0 +1,84 @@
+"""The training loop: a generator of update reports. It knows no files and no trackers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from models.batch import Batch, Position, Share
+from models.family import Loss
+from models.training.config import TrainingConfig
+from models.training.optimizer import Optimizer, learning_rate
+from models.training.parallel import Place, sum_across
+from models.training.seeds import seed_of
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Report(NamedTuple):
+    """What one update did. Tensors are scalars on the training device, so that nobody need wait for it."""
+
+    update: int
+    position: Position
+    """Where the stream of batches goes on."""
+    sums: dict[str, Tensor]
+    """Sums over the batch: `loss`, `count`, and the statistics of the family; float64, over all workers."""
+    gradient_norm: Tensor
+    """Of the loss per counted token, before clipping."""
+    learning_rate: float
+    real_tokens: int
+    """Source and target tokens with EOS in this worker's share."""
+    padded_tokens: int
+    """The same with padding."""
+
+
+def updates(
+    model: nn.Module,
+    loss: Callable[[nn.Module, Batch, int, float], Loss],
+    shares: Iterator[Share],
+    optimizer: Optimizer,
+    config: TrainingConfig,
+    place: Place,
+    start: int = 0,
+) -> Iterator[Report]:
+    """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's part of each one's batch.
+
+    Raises NotFiniteError when training diverges.
+    """
+    for update in range(start + 1, config.updates + 1):
+        share = next(shares)
+        model.train()
+        torch.manual_seed(seed_of(config.seed, update, place.rank, "dropout"))
+        optimizer.clear()
+        sums = accumulate(model, loss, share, optimizer.scale, config, place, update)
+        totals = torch.stack(list(sums.values()))
+        sum_across(place, optimizer.gradient, totals)
+        sums = dict(zip(sums, totals, strict=True))
+        norm = optimizer.step(update, sums["count"].float())
+        real = sum(int(batch.source_lengths.sum()) + int(batch.target_lengths.sum()) for batch in share.slices)
+        padded = sum(batch.source.numel() + batch.target.numel() for batch in share.slices)
+        yield Report(update, share.position, sums, norm, learning_rate(config, update), real, padded)
+
+
+def accumulate(
+    model: nn.Module,
+    loss: Callable[[nn.Module, Batch, int, float], Loss],
+    share: Share,
+    scale: Tensor,
+    config: TrainingConfig,
+    place: Place,
+    update: int,
+) -> dict[str, Tensor]:
+    """Add `scale` x the gradient of the summed losses of a share to the model's; the sums of losses, counts, statistics."""
+    sums: dict[str, Tensor] = {}
+    for batch in share.slices:
+        with torch.autocast(place.device.type, TYPES[config.precision], enabled=config.precision != "fp32"):
+            result = loss(model, batch.to(place.device), update, config.label_smoothing)
+        (result.total * (scale * share.weight)).backward()  # type: ignore[no-untyped-call]
+        parts = {"loss": result.total.detach(), "count": result.count, **result.statistics}
+        for name, value in parts.items():
+            sums[name] = sums.get(name, 0.0) + value.double() * share.weight
+    return sums

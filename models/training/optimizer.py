@@ -1,0 +1,131 @@
+"""Adam over one flat vector of weights, and learning-rate schedules as pure functions of the update."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from models.training.config import TrainingConfig
+
+MAX_SKIPPED = 20
+"""Updates in a row with a gradient that is not finite after which training has failed."""
+FIRST_SCALE, STEADY_UPDATES = 256.0, 2000
+"""fp16: the first factor on the loss, and the updates without an overflow after which it is doubled."""
+ALIGNMENT = 16
+"""Each weight starts at a multiple of this many elements, as if it had been allocated by itself."""
+
+
+class NotFiniteError(ArithmeticError):
+    """Training has diverged: too many updates in a row had a loss or gradient that is not finite."""
+
+
+def learning_rate(config: TrainingConfig, update: int) -> float:
+    """The learning rate of an update, counted from 1. Linear up to `warmup_updates` w, then with peak p
+
+    inverse_sqrt: p sqrt(w / update)    (Vaswani et al. 2017, section 5.3, scaled to its peak)
+    cosine:       p (1 + cos(pi (update - w) / (updates - w))) / 2
+    constant:     p
+    """
+    peak, warmup = config.learning_rate, config.warmup_updates
+    if update < warmup:
+        return peak * update / warmup
+    if config.schedule == "inverse_sqrt":
+        return peak * math.sqrt(max(warmup, 1) / update)
+    if config.schedule == "cosine":
+        return peak * 0.5 * (1.0 + math.cos(math.pi * (update - warmup) / max(config.updates - warmup, 1)))
+    return peak
+
+
+class Optimizer:
+    """Adam with decoupled weight decay, clipping, loss scaling for fp16, and skipping of updates that are not finite.
+
+    Weights and gradients of the model become views of two flat vectors, so that summing, clipping and updating are one
+    operation each. The model's gradients must be cleared by `clear`, never by setting them to None. Nothing here waits for a GPU.
+    """
+
+    def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
+        """`model` is on its device already. Raises ValueError for fp16 on a CPU."""
+        parameters = list(model.parameters())
+        device = parameters[0].device
+        if config.precision == "fp16" and device.type == "cpu":
+            raise ValueError("training.precision: expected fp32 or bf16 on a CPU, got fp16; choose bf16, or train on a GPU")
+        self.config = config
+        starts = [0]
+        for parameter in parameters:
+            starts.append(starts[-1] + parameter.numel() + -parameter.numel() % ALIGNMENT)
+        self.weights = torch.zeros(starts[-1], device=device)
+        self.gradient = torch.zeros_like(self.weights)
+        for parameter, start in zip(parameters, starts, strict=False):
+            place = slice(start, start + parameter.numel())
+            self.weights[place] = parameter.detach().flatten()
+            parameter.data = self.weights[place].view_as(parameter)
+            parameter.grad = self.gradient[place].view_as(parameter)
+        flat = nn.Parameter(self.weights)
+        flat.grad = self.gradient
+        self._flat = flat
+        self._adam = torch.optim.AdamW(
+            [flat],
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self._adam.state[flat] = {
+            "step": torch.zeros((), device=device),
+            "exp_avg": torch.zeros_like(self.weights),
+            "exp_avg_sq": torch.zeros_like(self.weights),
+        }
+        self.scale = torch.tensor(FIRST_SCALE if config.precision == "fp16" else 1.0, device=device)
+        """What losses are multiplied by before their gradients are taken."""
+        self._steady = torch.zeros((), dtype=torch.int64, device=device)
+        self.skipped = torch.zeros((), dtype=torch.int64, device=device)
+        """Updates that were skipped so far."""
+        self.skipped_in_row = torch.zeros((), dtype=torch.int64, device=device)
+
+    def clear(self) -> None:
+        """Set the gradient to zero."""
+        self.gradient.zero_()
+
+    def step(self, update: int, count: Tensor) -> Tensor:
+        """Make one update with the gradient of `scale` x a sum over `count` tokens. Returns the norm of the gradient per token
+        before clipping; where that is not finite the weights stay as they are.
+
+        Raises NotFiniteError (looked at every 20 updates) after 20 such updates in a row.
+        """
+        divisor = count * self.scale
+        norm: Tensor = torch.linalg.vector_norm(self.gradient) / divisor
+        factor = (self.config.clip_norm / (norm + 1e-6)).clamp(max=1.0) if self.config.clip_norm else torch.ones_like(norm)
+        self.gradient.mul_(factor / divisor)
+        finite = torch.isfinite(norm)
+        self._adam.param_groups[0]["lr"] = learning_rate(self.config, update)
+        self._adam.found_inf = (~finite).float()  # type: ignore[attr-defined]  # the fused kernel leaves everything as it is
+        self._adam.step()
+        self._note(finite)
+        if update % MAX_SKIPPED == 0 and int(self.skipped_in_row) >= MAX_SKIPPED:
+            raise NotFiniteError(
+                f"update {update}: the loss or its gradient was not finite in the last {int(self.skipped_in_row)} updates; "
+                "lower training.learning_rate, lengthen training.warmup_updates, or choose precision fp32"
+            )
+        return norm
+
+    def _note(self, finite: Tensor) -> None:
+        self.skipped += ~finite
+        self.skipped_in_row += 1
+        self.skipped_in_row *= ~finite
+        if self.config.precision == "fp16":
+            self._steady += 1
+            self._steady *= finite
+            doubled = torch.where(self._steady % STEADY_UPDATES == 0, self.scale * 2.0, self.scale)
+            self.scale.copy_(torch.where(finite, doubled, (self.scale * 0.5).clamp(min=1.0)))
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a resumed training needs besides the weights; the tensors are this optimiser's own."""
+        own = {"scale": self.scale, "steady": self._steady, "skipped": self.skipped, "skipped_in_row": self.skipped_in_row}
+        return {**own, **self._adam.state[self._flat]}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Continue from a state. Raises KeyError or RuntimeError when it is of another network."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])

@@ -1,0 +1,94 @@
+"""Networks as files: JSON that describes one (family, config, vocabulary sizes) beside safetensors with its weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import models
+from models.family import Sizes
+
+WEIGHTS = "model.safetensors"
+
+
+class BundleError(ValueError):
+    """A directory is not what it should be: a file is missing or damaged, of another format version, or weights do not fit."""
+
+
+def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
+    """What `make_model` needs besides weights, for JSON. `network` is the family's config dataclass, or the same as a mapping."""
+    config = asdict(network) if is_dataclass(network) and not isinstance(network, type) else dict(network)
+    return {"family": family, "network": config, "sizes": sizes._asdict()}
+
+
+def make_model(directory: Path, description: Mapping[str, Any], device: str) -> nn.Module:
+    """The network that `description` tells of with the weights in `directory`, in evaluation mode. Raises BundleError."""
+    try:
+        family = models.family(description["family"])
+        model = family.build(family.config_type(**description["network"]), Sizes(**description["sizes"]))
+    except KeyError as error:
+        raise BundleError(f"{directory}: the description of the network lacks {error}; the directory is damaged") from error
+    except (TypeError, ValueError) as error:
+        raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
+    load_weights(directory / WEIGHTS, model)
+    return model.to(device).eval()
+
+
+def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
+    """Write tensors by name. The same tensors give the same bytes."""
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Fill `model` from a file. Raises BundleError, naming at once all tensors that are missing, unexpected or misshapen."""
+    require_file(path)
+    try:
+        state = cast(dict[str, Tensor], load_file(path))
+    except SafetensorError as error:
+        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
+    if problems := _misfits(model.state_dict(), state):
+        raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
+    model.load_state_dict(state)
+
+
+def _misfits(expected: Mapping[str, Tensor], got: Mapping[str, Tensor]) -> list[str]:
+    problems = []
+    if missing := sorted(expected.keys() - got.keys()):
+        problems.append(f"missing {', '.join(missing)}")
+    if unexpected := sorted(got.keys() - expected.keys()):
+        problems.append(f"unexpected {', '.join(unexpected)}")
+    for name in sorted(expected.keys() & got.keys()):
+        if expected[name].shape != got[name].shape:
+            problems.append(f"{name}: expected shape {list(expected[name].shape)}, got {list(got[name].shape)}")
+    return problems
+
+
+def require_file(path: Path) -> None:
+    """Raises BundleError when there is no such file."""
+    if not path.is_file():
+        raise BundleError(f"{path}: the file is missing; the directory is incomplete, make it anew")
+
+
+def write_json(path: Path, value: object) -> None:
+    """Sorted keys, one final newline."""
+    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, what: str) -> dict[str, Any]:
+    """The object in a file that a directory holding `what` has. Raises BundleError when it is missing or not a JSON object."""
+    if not path.is_file():
+        raise BundleError(f"{path.parent}: expected a directory with {what} (it has {path.name}), but there is no such file")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BundleError(f"{path}: expected JSON, but: {error}; the file is damaged") from error
+    if not isinstance(value, dict):
+        raise BundleError(f"{path}: expected a JSON object, got {type(value).__name__}; the file is damaged")
+    return value

@@ -1,0 +1,335 @@
+import dataclasses
+import itertools
+import math
+import random
+
+import pytest
+import torch
+
+from models.batch import collate
+from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
+from models.stepwise import beam, greedy
+from models.stepwise.config import Order, StepwiseConfig, StepwiseSearch
+from models.stepwise.decode import StepwiseDecoder, decode_batch
+from models.stepwise.loss import loss
+from models.stepwise.model import StepwiseModel
+
+SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
+GREEDY = StepwiseSearch()
+
+
+def network(order=None, vocabulary=12, sharpness=3.0, **changes):
+    """Untrained, but with an opinion: large embeddings make sharp distributions that vary with the prefix."""
+    torch.manual_seed(0)
+    model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or Order()).eval()
+    with torch.no_grad():
+        model.target_embedding.weight.mul_(sharpness)
+    return model
+
+
+def sources(count, vocabulary=12, longest=6, seed=0):
+    draw = random.Random(seed)
+    return [[draw.randrange(7, vocabulary) for _ in range(draw.randrange(1, longest + 1))] for _ in range(count)]
+
+
+def beams(size, **options):
+    return StepwiseSearch(strategy="beam", beam_size=size, **options)
+
+
+def next_log_probs(model, source, prefix):
+    """log p(. | prefix) as a list, teacher-forced, without the code of decoding."""
+    batch = collate([0], [source], [list(prefix)])
+    with torch.no_grad():
+        states = model(batch.source, batch.source_lengths, batch.target, batch.target_lengths).states
+        return torch.log_softmax(model.logits(states[-1]), 0).tolist()
+
+
+def penalised(search, score, tokens):
+    if search.length_penalty_form == "gnmt":
+        return score / ((5 + tokens) / 6) ** search.length_penalty
+    return score / tokens**search.length_penalty
+
+
+def allowed(search, vocabulary, prefix):
+    return [*([EOS] if prefix else []), *([UNK] if search.allow_unknown else []), *range(7, vocabulary)]
+
+
+def all_outputs(model, source, search, vocabulary):
+    """Every possible output with its score, best first."""
+    limit = len(source) + 1 + search.max_extra_tokens
+    found = []
+
+    def extend(prefix, score):
+        log_probs = next_log_probs(model, source, prefix)
+        for token in allowed(search, vocabulary, prefix):
+            total, tokens = score + log_probs[token], len(prefix) + 1
+            if token == EOS:
+                found.append((penalised(search, total, tokens), prefix))
+            elif tokens == limit:
+                found.append((penalised(search, total, tokens), [*prefix, token]))
+            else:
+                extend([*prefix, token], total)
+
+    extend([], 0.0)
+    return sorted(found, key=lambda pair: -pair[0])
+
+
+def textbook_beam(model, source, search, vocabulary):
+    """Beam search of one sentence over lists."""
+    limit, size = len(source) + 1 + search.max_extra_tokens, search.beam_size
+    live, finished = [(0.0, [])], []
+    for tokens in range(1, limit + 1):
+        candidates = []
+        for score, prefix in live:
+            log_probs = next_log_probs(model, source, prefix)
+            candidates += [(score + log_probs[token], prefix, token) for token in allowed(search, vocabulary, prefix)]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        for score, prefix, token in candidates[:size]:
+            if token == EOS or tokens == limit:
+                output = prefix if token == EOS else [*prefix, token]
+                finished.append((penalised(search, score, tokens), output))
+        live = [(score, [*prefix, token]) for score, prefix, token in candidates if token != EOS][:size]
+        if len(finished) >= size:
+            break
+    return sorted(finished, key=lambda pair: -pair[0])[: search.n_best]
+
+
+@pytest.mark.parametrize("form", ["power", "gnmt"])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+def test_a_wide_beam_finds_the_best_of_all_outputs(form, alpha):
+    vocabulary = 9
+    model = network(vocabulary=vocabulary)
+    search = beams(40, n_best=12, length_penalty=alpha, length_penalty_form=form, max_extra_tokens=1, allow_unknown=True)
+    inputs = [[7], [8, 7], [7, 7], [8]]
+    for source, ranked in zip(inputs, decode_batch(model, inputs, search), strict=True):
+        expected = all_outputs(model, source, search, vocabulary)[:12]
+        assert [hypothesis.ids for hypothesis in ranked] == [output for _, output in expected]
+        assert [hypothesis.score for hypothesis in ranked] == pytest.approx([score for score, _ in expected], abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("order", [Order(), Order(arrangement="r2l")])
+def test_equals_textbook_beam_search_on_a_batch(size, order):
+    model = network(order)
+    inputs = sources(14)
+    search = beams(size, n_best=size, max_extra_tokens=3)
+    lengths = set()
+    for source, ranked in zip(inputs, decode_batch(model, inputs, search), strict=True):
+        expected = textbook_beam(network(), source, search, 12)
+        turn = -1 if order.arrangement == "r2l" else 1
+        assert [hypothesis.ids for hypothesis in ranked] == [output[::turn] for _, output in expected]
+        assert [hypothesis.score for hypothesis in ranked] == pytest.approx([score for score, _ in expected], abs=1e-4)
+        lengths |= {len(hypothesis.ids) for hypothesis in ranked}
+    assert len(lengths) > 2, "outputs of one length would test little"
+
+
+def test_beam_of_one_is_greedy():
+    model = network()
+    inputs = sources(30)
+    plain = decode_batch(model, inputs, GREEDY)
+    single = decode_batch(model, inputs, beams(1))
+    for (one,), (other,) in zip(plain, single, strict=True):
+        assert (one.ids, one.steps) == (other.ids, other.steps)
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert one.statistics["margin"] == pytest.approx(other.statistics["margin"], abs=1e-4)
+    assert any(len(ranked[0].ids) < len(source) + 50 for ranked, source in zip(plain, inputs, strict=True))
+
+
+@pytest.mark.parametrize("search", [GREEDY, beams(4, n_best=4)])
+def test_hypotheses_do_not_depend_on_company(search):
+    model = network()
+    inputs = sources(12, longest=9)
+    together = decode_batch(model, inputs, search)
+    turned = decode_batch(model, inputs[::-1], search)[::-1]
+    for source, ranked, again in zip(inputs, together, turned, strict=True):
+        (alone,) = decode_batch(model, [source], search)
+        assert ranked[0].statistics["margin"] > 1e-5
+        assert [h.ids for h in alone] == [h.ids for h in ranked] == [h.ids for h in again]
+        assert [h.steps for h in alone] == [h.steps for h in ranked]
+        assert [h.score for h in alone] == pytest.approx([h.score for h in ranked], abs=1e-4)
+
+
+def test_n_best_are_distinct_sorted_and_led_by_the_same_best():
+    model = network()
+    inputs = sources(12)
+    for (best,), ranked in zip(decode_batch(model, inputs, beams(5)), decode_batch(model, inputs, beams(5, n_best=5)), strict=True):
+        assert len({tuple(hypothesis.ids) for hypothesis in ranked}) == len(ranked) == 5
+        assert [h.score for h in ranked] == sorted((h.score for h in ranked), reverse=True)
+        assert ranked[0].ids == best.ids
+
+
+@pytest.mark.parametrize("search", [GREEDY, beams(3, n_best=3)])
+@pytest.mark.parametrize("extra", [0, 2])
+def test_a_search_that_never_ends_stops_at_its_limit_and_keeps_all_tokens(search, extra):
+    model = network()
+    _bias(model, EOS, -100.0)
+    inputs = sources(8)
+    for source, ranked in zip(
+        inputs, decode_batch(model, inputs, dataclasses.replace(search, max_extra_tokens=extra)), strict=True
+    ):
+        for hypothesis in ranked:
+            assert len(hypothesis.ids) == hypothesis.steps == len(source) + 1 + extra
+
+
+@pytest.mark.parametrize("search", [GREEDY, beams(3)])
+def test_no_output_is_longer_than_the_network_can_write(search):
+    model = network(max_positions=8, positions="learned")
+    _bias(model, EOS, -100.0)
+    assert len(decode_batch(model, [[7] * 7], search)[0][0].ids) == 8
+    with pytest.raises(ValueError, match=r"sources\[1\].*at most 7 tokens, got 8"):
+        decode_batch(model, [[7], [7] * 8], search)
+
+
+@pytest.mark.parametrize("search", [GREEDY, beams(3)])
+def test_reserved_ids_are_never_written_but_unknown_on_request(search):
+    model = network()
+    for token in (PAD, BOS, MASK):
+        _bias(model, token, 1000.0)
+    (ranked,) = decode_batch(model, [[7, 8]], search)
+    assert ranked[0].ids
+    assert min(ranked[0].ids) >= 7
+    model = network()
+    _bias(model, UNK, 1000.0)
+    assert UNK not in decode_batch(model, [[7, 8]], search)[0][0].ids
+    assert set(decode_batch(model, [[7, 8]], dataclasses.replace(search, allow_unknown=True))[0][0].ids) == {UNK}
+
+
+@pytest.mark.parametrize("search", [GREEDY, beams(3)])
+def test_at_least_one_token_comes_before_the_end(search):
+    model = network()
+    _bias(model, EOS, 1000.0)
+    for ranked in decode_batch(model, sources(5), search):
+        assert len(ranked[0].ids) == 1
+        assert ranked[0].steps == 2
+
+
+def _bias(model, token, amount):
+    """Add about `amount` to every logit of a token, through a unit that the last norm makes constant."""
+    with torch.no_grad():
+        model.decoder.norm.weight[0] = 0.0
+        model.decoder.norm.bias[0] = 1.0
+        model.target_embedding.weight[:, 0] = 0.0
+        model.target_embedding.weight[token, 0] = amount
+
+
+class Table:
+    """Stands for the network: log-probabilities as a function of what a row has written."""
+
+    def __init__(self, table, vocabulary, source, beams):
+        self.table, self.vocabulary = table, vocabulary
+        self.prefixes = [() for _ in range(len(source) * beams)]
+
+    def step(self, tokens):
+        if tokens is not None:
+            self.prefixes = [(*prefix, token) for prefix, (token,) in zip(self.prefixes, tokens.tolist(), strict=True)]
+        logits = torch.full((len(self.prefixes), 1, self.vocabulary), -torch.inf)
+        for row, prefix in zip(logits, self.prefixes, strict=True):
+            for token, probability in self.table.get(prefix, {EOS: 1.0}).items():
+                row[0, token] = math.log(probability)
+        return logits
+
+    def select(self, rows, sentences=None):
+        self.prefixes = [self.prefixes[row] for row in rows.tolist()]
+
+
+def rigged(monkeypatch, table, search, vocabulary=12):
+    for module in (beam, greedy):
+        monkeypatch.setattr(module, "Incremental", lambda model, source, lengths, size: Table(table, vocabulary, source, size))
+    return decode_batch(network(vocabulary=vocabulary), [[7, 7, 7]], search)[0]
+
+
+# Greedy takes 7 and is punished for it; the likeliest output is 8 9.
+GARDEN_PATH = {
+    (): {7: 0.5, 8: 0.4, 9: 0.1},
+    (7,): {7: 0.3, 8: 0.3, 9: 0.2, EOS: 0.2},
+    (8,): {9: 0.9, EOS: 0.1},
+    (7, 7): {EOS: 1.0},
+    (8, 9): {EOS: 1.0},
+}
+
+
+def test_beam_search_leaves_the_garden_path(monkeypatch):
+    (greedy_one,) = rigged(monkeypatch, GARDEN_PATH, GREEDY)
+    assert greedy_one.ids[0] == 7
+    best = rigged(monkeypatch, GARDEN_PATH, beams(2, length_penalty=0.0))[0]
+    assert best.ids == [8, 9]
+    assert best.score == pytest.approx(math.log(0.4 * 0.9), abs=1e-4)
+
+
+def test_length_penalty_prefers_longer_outputs(monkeypatch):
+    table = {(): {7: 1.0}, (7,): {EOS: 0.6, 8: 0.4}, (7, 8): {8: 1.0}, (7, 8, 8): {EOS: 1.0}}
+    assert rigged(monkeypatch, table, beams(3, length_penalty=0.0))[0].ids == [7]
+    assert rigged(monkeypatch, table, beams(3, length_penalty=1.0))[0].score == pytest.approx(math.log(0.4) / 4, abs=1e-4)
+    assert rigged(monkeypatch, table, beams(3, length_penalty=1.0))[0].ids == [7, 8, 8]
+
+
+def test_search_ends_once_nothing_better_can_come(monkeypatch):
+    table = {(): {7: 0.99, 8: 0.01}, (7,): {EOS: 0.999, 8: 0.001}}
+    best = rigged(monkeypatch, table, beams(4, length_penalty=0.0))[0]
+    assert (best.ids, best.steps) == ([7], 2)
+
+
+def test_search_goes_on_while_one_of_the_n_best_can_be_beaten(monkeypatch):
+    table = {(): {7: 0.99, 8: 0.01}, (7,): {EOS: 0.9, 8: 0.1}, (8,): {EOS: 1.0}, (7, 8): {EOS: 1.0}}
+    ranked = rigged(monkeypatch, table, beams(4, length_penalty=0.0, n_best=2))
+    assert [hypothesis.ids for hypothesis in ranked] == [[7], [7, 8]]
+
+
+def test_margin_is_the_smallest_gap_between_kept_and_dropped(monkeypatch):
+    table = {(): {7: 0.6, 8: 0.4}, (7,): {8: 0.52, 9: 0.48}, (7, 8): {EOS: 0.9, 7: 0.1}}
+    (hypothesis,) = rigged(monkeypatch, table, GREEDY)
+    assert hypothesis.statistics["margin"] == pytest.approx(math.log(0.52 / 0.48), abs=1e-4)
+    # Two live on: of 7 8 (.36), 7 9 (.24), 8 7 (.22), 8 9 (.18) the third is dropped by a hair. Then 7 8 wins clearly.
+    table = {
+        (): {7: 0.6, 8: 0.4},
+        (7,): {8: 0.6, 9: 0.4},
+        (8,): {7: 0.55, 9: 0.45},
+        (7, 8): {EOS: 1.0},
+        (7, 9): {EOS: 1.0},
+    }
+    best = rigged(monkeypatch, table, beams(2, length_penalty=0.0))[0]
+    assert best.ids == [7, 8]
+    assert best.statistics["margin"] == pytest.approx(math.log(0.24 / 0.22), abs=1e-4)
+
+
+def test_steps_of_several_tokens_are_refused():
+    with pytest.raises(ValueError, match=r"step_size.*got 2"):
+        decode_batch(network(Order(step_size=2)), [[7]], GREEDY)
+    with pytest.raises(ValueError, match="n_best"):
+        decode_batch(network(), [[7]], beams(2, n_best=3))
+
+
+def test_an_empty_batch_and_an_empty_source_are_decoded():
+    assert decode_batch(network(), [], GREEDY) == []
+    ranked = decode_batch(network(), [[], [7]], beams(2))
+    assert [len(found) for found in ranked] == [1, 1]
+
+
+def test_a_living_network_keeps_its_mode_and_decodes_without_dropout_or_autocast():
+    model = network(dropout=0.5)
+    decoder = StepwiseDecoder(model)
+    expected = decoder.decode(decoder.prepare([[7, 8]]), GREEDY)
+    model.train()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert decode_batch(model, [[7, 8]], GREEDY) == expected
+    assert model.training
+
+
+@pytest.mark.parametrize("order", [Order(), Order(arrangement="r2l")])
+def test_overfitted_pairs_are_reproduced(order):
+    torch.manual_seed(0)
+    draw = random.Random(2)
+    config = dataclasses.replace(SMALL, width=32, feed_forward=64, decoder_layers=1)
+    model = StepwiseModel(config, Sizes(30, 30, True), order)
+    lengths = itertools.islice(itertools.cycle(range(1, 8)), 20)
+    targets = [[draw.randrange(7, 30) for _ in range(length)] for length in lengths]
+    inputs = [[7 + index, draw.randrange(7, 30)] for index in range(20)]
+    batch = collate(range(20), inputs, targets)
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    for update in range(300):
+        result = loss(model, batch, update, 0.1)
+        optimiser.zero_grad()
+        (result.total / result.count).backward()
+        optimiser.step()
+    for search in (GREEDY, beams(4)):
+        assert [ranked[0].ids for ranked in decode_batch(model, inputs, search)] == targets

@@ -1,0 +1,225 @@
+import json
+import logging
+import random
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from sentencepiece import SentencePieceTrainer
+
+from models.bundle import BundleError, load_model, load_system, save_model, write_system
+from models.family import RESERVED, Sizes
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.model import build
+from models.system import clean
+
+CONFIG = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=16, heads=2, max_positions=12)
+WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
+LINES = ["ein hund läuft", "", "zwei katze springt schnell blau", "   ", "drei", "grün hund", "ein hund läuft"]
+
+
+@pytest.fixture(scope="session")
+def pieces(tmp_path_factory):
+    draw = random.Random(1)
+    path = tmp_path_factory.mktemp("pieces") / "joint"
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(" ".join(draw.choices(WORDS, k=6)) for _ in range(200)),
+        model_prefix=str(path),
+        vocab_size=37,
+        normalization_rule_name="identity",
+        num_threads=1,
+        minloglevel=2,
+        **{f"{name}_id": index for index, name in enumerate(("pad", "bos", "eos", "unk"))},
+        **{f"{name}_piece": RESERVED[index] for index, name in enumerate(("pad", "bos", "eos", "unk"))},
+        control_symbols=list(RESERVED[4:]),
+    )
+    return path.with_suffix(".model")
+
+
+def network(sizes=Sizes(37, 37, True)):  # noqa: B008
+    torch.manual_seed(0)
+    model = build(CONFIG, sizes)
+    with torch.no_grad():
+        model.target_embedding.weight.mul_(4)
+    return model
+
+
+@pytest.fixture
+def directory(tmp_path, pieces):
+    save_model(tmp_path / "trained", "stepwise", CONFIG, Sizes(37, 37, True), network().state_dict())
+    write_system(
+        tmp_path / "system",
+        family="stepwise",
+        network=CONFIG,
+        sizes=Sizes(37, 37, True),
+        weights=tmp_path / "trained" / "model.safetensors",
+        source_vocabulary=pieces,
+        target_vocabulary=pieces,
+        name="small",
+        source_language="en",
+        target_language="de",
+        search=StepwiseSearch(strategy="beam", beam_size=3, n_best=2, max_extra_tokens=4),
+    )
+    return tmp_path / "system"
+
+
+def edit(path, **changes):
+    description = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in {**description, **changes}.items() if value is not None}))
+
+
+def test_a_trained_network_comes_back_bit_for_bit(tmp_path):
+    for joint in (True, False):
+        model = network(Sizes(37, 37, joint))
+        save_model(tmp_path / str(joint), "stepwise", CONFIG, Sizes(37, 37, joint), model.state_dict())
+        loaded = load_model(tmp_path / str(joint))
+        assert not loaded.training
+        assert loaded.config == CONFIG
+        assert loaded.state_dict().keys() == model.state_dict().keys()
+        assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.state_dict().items())
+    assert "source_embedding.weight" not in load_file(tmp_path / "True" / "model.safetensors")
+    save_model(tmp_path / "again", "stepwise", CONFIG, Sizes(37, 37, True), network().state_dict())
+    for name in ("model.json", "model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "True" / name).read_bytes()
+
+
+def test_a_system_translates_as_its_network_and_vocabulary_do(directory):
+    system = load_system(directory)
+    assert (system.name, system.family, system.source_language, system.target_language) == ("small", "stepwise", "en", "de")
+    assert system.search == StepwiseSearch(strategy="beam", beam_size=3, n_best=2, max_extra_tokens=4)
+    sources = system.encode(["ein hund läuft"])
+    assert system.source_pieces.decode(sources[0]) == "ein hund läuft"
+    for search in (None, StepwiseSearch(max_extra_tokens=4)):
+        (ranked,) = system.decoder.decode(system.decoder.prepare(sources), search or system.search)
+        expected = [(system.target_pieces.decode(hypothesis.ids), hypothesis.score) for hypothesis in ranked]
+        assert system.translate_n_best(["ein hund läuft"], search) == [expected]
+        assert system.translate(["ein hund läuft"], search) == [expected[0][0]]
+
+
+def test_each_line_is_translated_as_if_alone_and_blank_ones_are_blank(directory, monkeypatch):
+    system = load_system(directory)
+    together = system.translate(LINES)
+    assert together == [system.translate([line])[0] for line in LINES]
+    assert [index for index, text in enumerate(together) if text == ""] == [1, 3]
+    assert len(set(together)) > 3
+    monkeypatch.setattr("models.system.BATCH_TOKENS", 1)
+    assert system.translate(LINES) == together
+    assert system.translate([]) == []
+
+
+def test_batches_keep_to_the_budget(directory, monkeypatch):
+    system = load_system(directory)
+    monkeypatch.setattr("models.system.BATCH_TOKENS", 20)
+    seen = []
+    prepare = system.decoder.prepare
+    monkeypatch.setattr(type(system.decoder), "prepare", lambda self, sources: seen.append(sources) or prepare(sources))
+    draw = random.Random(0)
+    sources = [[7] * draw.randrange(0, 11) for _ in range(30)]
+    found = system.decode(sources)
+    assert sorted(len(source) for batch in seen for source in batch) == sorted(len(source) for source in sources if source)
+    assert all(len(batch) * (max(map(len, batch)) + 1) <= 20 for batch in seen)
+    assert all((len(source) == 0) == (ranked[0].steps == 0) for source, ranked in zip(sources, found, strict=True))
+
+
+def test_over_long_and_broken_lines_are_translated_with_a_warning(directory, caplog):
+    system = load_system(directory)
+    lines = ["ein hund", "ein hund läuft " * 20, "zwei \udce4 katze"]
+    with caplog.at_level(logging.WARNING, "fewstep"):
+        texts = system.translate(lines, first_line=101)
+    assert texts[0] == system.translate(["ein hund"])[0]
+    assert all(texts)
+    assert system.encode(lines)[1] == system.source_pieces.encode("ein hund läuft " * 20)[:11]
+    messages = [record.getMessage() for record in caplog.records]
+    assert any(message.startswith("line 102: cut to 11 tokens") for message in messages)
+    assert any(message.startswith("line 103: not valid Unicode") for message in messages)
+    assert not any("line 101" in message for message in messages)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(" \t\n\u2581\u00a0\ufeff\x1c\x85\x7fe\u0301"), max_size=12)
+)
+def test_lines_are_cleaned_as_training_text_is(line):
+    import pyarrow as pa
+
+    from stages.cleaning import normalise
+
+    assert clean(line, 1) == normalise(pa.array([line]))[0].as_py()
+
+
+def test_loading_needs_no_ray_mlflow_or_pydantic(directory):
+    program = (
+        "import sys; from models.bundle import load_system; load_system(sys.argv[1]).translate(['ein hund']);"
+        "sys.exit(' '.join({'ray', 'mlflow', 'pydantic', 'pyarrow'} & sys.modules.keys()) or 0)"
+    )
+    subprocess.run([sys.executable, "-c", program, str(directory)], check=True)
+
+
+def test_another_directory_is_refused(directory, tmp_path):
+    with pytest.raises(BundleError, match=r"trained: expected a directory with a system \(it has system.json\)"):
+        load_system(tmp_path / "trained")
+    with pytest.raises(BundleError, match="expected a directory with a trained network"):
+        load_model(directory)
+    with pytest.raises(BundleError, match="nowhere"):
+        load_system(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("found", "remedy"), [(0, "write the system anew"), (2, "use the version"), ("x", "use the version"), (None, "")]
+)
+def test_another_format_version_is_refused(directory, found, remedy):
+    edit(directory / "system.json", format=found)
+    with pytest.raises(BundleError, match=f"expected a system of format 1, got {found!r}; .*{remedy}"):
+        load_system(directory)
+
+
+@pytest.mark.parametrize("part", ["model.safetensors", "source.spm", "target.spm"])
+def test_a_missing_or_damaged_part_is_named(directory, part):
+    path = directory / part
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(BundleError, match=f"{part}.*damaged"):
+        load_system(directory)
+    path.unlink()
+    with pytest.raises(BundleError, match=f"{part}: the file is missing"):
+        load_system(directory)
+
+
+def test_all_tensors_that_do_not_fit_are_named_at_once(directory):
+    path = directory / "model.safetensors"
+    state = load_file(path)
+    del state["encoder.norm.weight"], state["decoder.norm.bias"]
+    state["stray"] = torch.zeros(3)
+    state["encoder.norm.bias"] = torch.zeros(17)
+    save_file(state, path)
+    with pytest.raises(BundleError) as raised:
+        load_system(directory)
+    for text in (
+        "missing decoder.norm.bias, encoder.norm.weight",
+        "unexpected stray",
+        r"encoder.norm.bias: expected shape [16], got [17]",
+    ):
+        assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"family": "martian"}, "family: expected one of"),
+        ({"network": {"wdith": 3}}, "wdith"),
+        ({"search": {"beam": 3}}, "beam"),
+        ({"sizes": None}, "sizes"),
+        ({"languages": None}, "languages missing"),
+        ({"sizes": {"source": 38, "target": 37, "joint": True}}, r"source.spm: expected 38 pieces .* got 37"),
+    ],
+)
+def test_a_description_that_cannot_be_used_is_explained(directory, changes, message):
+    edit(directory / "system.json", **changes)
+    with pytest.raises(BundleError, match=message):
+        load_system(directory)
+    (directory / "system.json").write_text("{")
+    with pytest.raises(BundleError, match="expected JSON"):
+        load_system(directory)

@@ -1,0 +1,200 @@
+"""The training loop on a toy family: exact sums over any split, over processes, and across a stop."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from models.batch import Pool, Position, Ragged, Stream, shares
+from models.family import Loss
+from models.training.config import TrainingConfig
+from models.training.loop import accumulate, updates
+from models.training.optimizer import NotFiniteError, Optimizer
+from models.training.parallel import Place, gathered, prefetched, told_by_first
+
+RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
+
+
+class Toy(nn.Module):
+    """Predicts each target token from the mean of the source's embeddings and its position."""
+
+    def __init__(self, dropout=0.1):
+        super().__init__()
+        self.source = nn.Embedding(40, 8)
+        self.position = nn.Embedding(16, 8)
+        self.output = nn.Linear(8, 40)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, batch):
+        real = torch.arange(batch.source.size(1)) < batch.source_lengths[:, None]
+        mean = (self.source(batch.source) * real[..., None]).sum(1) / batch.source_lengths[:, None]
+        return self.output(self.dropout(mean[:, None] + self.position.weight[: batch.target.size(1)]))
+
+
+def toy_loss(model, batch, update, label_smoothing):
+    real = torch.arange(batch.target.size(1)) < batch.target_lengths[:, None]
+    logits = model(batch)[real].float()
+    total = nn.functional.cross_entropy(logits, batch.target[real], reduction="sum", label_smoothing=label_smoothing)
+    return Loss(total, batch.target_lengths.sum(), {"sentences": torch.tensor(float(len(batch.ids)))})
+
+
+def toy_stream(rows=60, budget=60):
+    generator = np.random.default_rng(5)
+    source = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
+    target = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
+
+    def side(rows):
+        return Ragged(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
+
+    def read(shards):
+        chosen = [row for shard in shards for row in range(shard * 20, shard * 20 + 20)]
+        return Pool(np.array(chosen), side([source[row] for row in chosen]), side([target[row] for row in chosen]))
+
+    return Stream([20] * (rows // 20), read, lambda s, t: np.ones(len(s), dtype=bool), budget, 1, pool_rows=20)
+
+
+def make(recipe=RECIPE, dropout=0.1):
+    torch.manual_seed(0)
+    model = Toy(dropout)
+    return model, Optimizer(model, recipe)
+
+
+def run(recipe, place=Place(), dropout=0.1, pass_tokens=0, loss=toy_loss):  # noqa: B008
+    model, optimizer = make(recipe, dropout)
+    stream = shares(toy_stream(), Position(), rank=place.rank, size=place.size, pass_tokens=pass_tokens)
+    return list(updates(model, loss, stream, optimizer, recipe, place)), model, optimizer
+
+
+@pytest.mark.parametrize("slices", [2, 3, 4])
+def test_the_gradient_of_a_batch_is_the_sum_over_any_split(slices):
+    gradients, sums = [], []
+    for size in (1, slices):
+        model, optimizer = make(dropout=0.0)
+        parts = [next(shares(toy_stream(budget=100), Position(), rank=rank, size=size)) for rank in range(size)]
+        whole = parts[0]._replace(slices=[batch for part in parts for batch in part.slices])
+        sums.append(accumulate(model, toy_loss, whole, optimizer.scale, RECIPE, Place(), 1))
+        gradients.append(optimizer.gradient.clone())
+        assert len(whole.slices) == size
+    torch.testing.assert_close(*gradients)
+    assert sums[0]["count"] == sums[1]["count"]
+    assert sums[0]["sentences"] == sums[1]["sentences"]
+    torch.testing.assert_close(sums[0]["loss"], sums[1]["loss"])
+
+
+def test_passes_do_not_change_the_recipe():
+    _, model, _ = run(RECIPE, dropout=0.0)
+    _, sliced, _ = run(RECIPE, dropout=0.0, pass_tokens=20)
+    for one, other in zip(model.parameters(), sliced.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def test_reports_tell_what_happened():
+    reports, _, _ = run(RECIPE)
+    assert [report.update for report in reports] == list(range(1, 13))
+    assert reports[3].learning_rate == 0.01
+    assert all(0 < report.real_tokens <= report.padded_tokens for report in reports)
+    first = [float(report.sums["loss"] / report.sums["count"]) for report in reports]
+    assert first[0] == pytest.approx(np.log(40), abs=0.5)
+    assert sum(float(report.sums["sentences"]) for report in reports if report.position.epoch == 0) == 60.0
+
+
+def test_stopping_and_continuing_equals_a_straight_run_bit_for_bit():
+    straight, _, optimizer = run(RECIPE)
+    first, first_optimizer = make()
+    half = list(islice(updates(first, toy_loss, shares(toy_stream(), Position()), first_optimizer, RECIPE, Place()), 5))
+    weights = {name: tensor.clone() for name, tensor in first.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in first_optimizer.state().items()}
+    torch.manual_seed(77)
+    second, second_optimizer = Toy(), None
+    second_optimizer = Optimizer(second, RECIPE)
+    second.load_state_dict(weights)
+    second_optimizer.load(state)
+    rest = prefetched(shares(toy_stream(), half[-1].position))
+    continued = list(updates(second, toy_loss, rest, second_optimizer, RECIPE, Place(), 5))
+    assert second_optimizer.weights.equal(optimizer.weights)
+    assert [r.sums["loss"].item() for r in half + continued] == [r.sums["loss"].item() for r in straight]
+
+
+def test_dropout_depends_on_update_and_seed_alone():
+    one, _, _ = run(RECIPE)
+    torch.manual_seed(123)
+    again, _, _ = run(RECIPE)
+    other, _, _ = run(replace(RECIPE, seed=2))
+    losses = [[report.sums["loss"].item() for report in reports] for reports in (one, again, other)]
+    assert losses[0] == losses[1] != losses[2]
+
+
+def test_bf16_keeps_weights_and_sums_in_float32():
+    reports, model, optimizer = run(replace(RECIPE, precision="bf16"))
+    exact, _, _ = run(RECIPE)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert optimizer.gradient.dtype == torch.float32
+    assert float(reports[0].sums["loss"]) != float(exact[0].sums["loss"])
+    torch.testing.assert_close(reports[0].sums["loss"], exact[0].sums["loss"], rtol=0.02, atol=0.0)
+
+
+def test_a_bad_loss_skips_its_update_alone():
+    def spoiled(model, batch, update, label_smoothing):
+        result = toy_loss(model, batch, update, label_smoothing)
+        return replace(result, total=result.total * float("nan")) if update == 3 else result
+
+    reports, _, optimizer = run(RECIPE, loss=spoiled)
+    assert int(optimizer.skipped) == 1
+    assert bool(torch.isfinite(optimizer.weights).all())
+    assert not bool(torch.isfinite(reports[2].gradient_norm))
+
+
+def test_divergence_is_an_error():
+    def spoiled(model, batch, update, label_smoothing):
+        result = toy_loss(model, batch, update, label_smoothing)
+        return replace(result, total=result.total * float("inf"))
+
+    with pytest.raises(NotFiniteError, match="learning_rate"):
+        run(replace(RECIPE, updates=30), loss=spoiled)
+
+
+def test_prefetching_keeps_order_and_raises_in_place():
+    def items():
+        yield from range(1, 4)
+        raise RuntimeError("broken")
+
+    stream = prefetched(items())
+    assert list(islice(stream, 3)) == [1, 2, 3]
+    with pytest.raises(RuntimeError, match="broken"):
+        next(stream)
+
+
+def work(results, rank):
+    """One of two processes; this file is also their program."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{results}/store", rank=rank, world_size=2)
+    place = Place(rank, 2)
+    reports, _, optimizer = run(RECIPE, place, dropout=0.0)
+    told = told_by_first(place, [rank + 5, rank + 7])
+    parts = gathered(place, {rank: str(rank)})
+    torch.save({"weights": optimizer.weights, "losses": [r.sums["loss"] for r in reports], "told": told}, f"{results}/{rank}.pt")
+    assert parts == [{0: "0"}, {1: "1"}]
+    dist.destroy_process_group()
+
+
+def test_two_processes_equal_one_up_to_rounding(tmp_path):
+    command = [sys.executable, __file__, str(tmp_path)]
+    workers = [subprocess.Popen([*command, str(rank)], env={**os.environ, "OMP_NUM_THREADS": "1"}) for rank in range(2)]
+    assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    reports, _, optimizer = run(RECIPE, dropout=0.0)
+    assert found[0]["weights"].equal(found[1]["weights"])
+    assert found[0]["told"] == found[1]["told"] == [5, 7]
+    torch.testing.assert_close(found[0]["weights"], optimizer.weights, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.stack(found[0]["losses"]), torch.stack([r.sums["loss"] for r in reports]), atol=0.0, rtol=1e-5)
+
+
+if __name__ == "__main__":
+    work(sys.argv[1], int(sys.argv[2]))
