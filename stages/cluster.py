@@ -22,6 +22,7 @@ from ray.exceptions import (
     RayTaskError,
     WorkerCrashedError,
 )
+from ray.train import TrainingFailedError
 
 from stages.errors import FewstepError, StageError, TransientError
 from stages.logs import logged
@@ -197,14 +198,12 @@ def _bundle(resources: Resources) -> dict[str, float]:
 def explained(error: BaseException) -> FewstepError:
     """Ray's account of a failure as one of ours: what the stage raised, or a TransientError when a process was lost."""
     for cause in _causes(error):
-        if isinstance(cause, FewstepError):
+        if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # Ray's copy has a traceback for a message
             return cause
     for cause in _causes(error):
         if isinstance(cause, LOST):
             return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
-    roots = [
-        cause for cause in _causes(error) if not isinstance(cause, (RayTaskError, ray.train.v2.api.exceptions.TrainingFailedError))
-    ]
+    roots = [cause for cause in _causes(error) if not isinstance(cause, (RayTaskError, TrainingFailedError))]
     root = roots[-1] if roots else error
     return StageError(f"{type(root).__name__}: {_first_line(root)}")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Le
 
 from stages.artifacts import Text
 from stages.stage import ExternalFile, Stage, Work
@@ -31,13 +34,13 @@ class CorpusInputs:
 class Filters:
     """Which training pairs are dropped. Lengths are words split at white space (characters for languages without spaces)."""
 
-    min_length: int = 1
+    min_length: Annotated[int, Ge(1)] = 1
     """Shortest side kept, in words."""
-    max_length: int = 200
+    max_length: Annotated[int, Ge(1)] = 200
     """Longest side kept, in words."""
-    max_ratio: float = 3.0
+    max_ratio: Annotated[float, Ge(1)] = 3.0
     """Largest ratio between the lengths of the two sides, in characters."""
-    min_letters: float = 0.5
+    min_letters: Annotated[float, Ge(0), Le(1)] = 0.5
     """Smallest fraction of non-space characters that are letters, on either side."""
     drop_identical: bool = True
     """Drop pairs whose sides are the same text."""
@@ -63,7 +66,14 @@ class CorpusConfig:
     """Pairs in a shard."""
 
 
-def run(inputs: CorpusInputs, config: CorpusConfig, work: Work) -> None: ...
+def run(inputs: CorpusInputs, config: CorpusConfig, work: Work) -> None:
+    """Write the text of `inputs.files`, or of the embedded corpus, as shards; with filters also the ledger.
+
+    Raises DataError for files that cannot be used, a text without a pair, and an `exclude` text that says nothing.
+    """
+    from stages.writing import write_text
+
+    write_text(inputs, config, work)
 
 
 STAGE = Stage(name="corpus", version=1, run=run, output=Text)

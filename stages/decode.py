@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import Hypotheses, System, Text
@@ -25,7 +25,32 @@ class DecodeConfig:
     """Padded source tokens in a batch."""
 
 
-def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None: ...
+PIECE_ROWS = 256
+"""Sentences decoded at a time: a test set keeps several workers busy, and a killed attempt loses little."""
+
+
+def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
+    """Write the hypotheses of every sentence, `hypotheses.txt` and `decode.json`.
+
+    Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences.
+    """
+    from stages.decoding import NEAR_TIE, Task, decode_text, link
+    from stages.shards import drop_shards_from, read_shard, shard_path
+
+    task = Task(inputs.system, config.search, config.batch_tokens)
+    decoded = decode_text(inputs.text, task, PIECE_ROWS, work)
+    lines: list[str] = []
+    near_ties: list[int] = []
+    for index, path in enumerate(decoded):
+        link(path, shard_path(work.directory, index), work)
+        rows = read_shard(path).select(["id", "rank", "text", "margin"]).to_pylist()
+        best = [row for row in rows if row["rank"] == 0]
+        lines += [row["text"] for row in best]
+        near_ties += [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]
+    drop_shards_from(work.directory, len(decoded))
+    work.write_text(work.directory / "hypotheses.txt", "".join(f"{line}\n" for line in lines))
+    summary = {"rows": len(lines), "search": asdict(config.search), "near_ties": {"count": len(near_ties), "first": near_ties[:10]}}
+    work.write_json(work.directory / "decode.json", summary)
 
 
 STAGE = Stage(name="decode", version=1, run=run, output=Hypotheses, distributes=True)

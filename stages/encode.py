@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from stages.artifacts import Text, Tokens, Vocabulary
+from stages.errors import StageError
+from stages.shards import drop_shards_from, read_shard, row_counts, rows_of, shard_path, shard_paths, write_shard
 from stages.stage import Stage, Work
+from stages.vocabulary import processor
+from stages.workers import LocalWorkers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sentencepiece import SentencePieceProcessor
+
+LARGEST_NARROW = 65535
+"""Ids of a vocabulary of at most this many pieces are stored in 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +34,65 @@ class EncodeConfig:
     """Nothing to choose: the vocabulary says it all."""
 
 
-def run(inputs: EncodeInputs, config: EncodeConfig, work: Work) -> None: ...
+class Encoded(NamedTuple):
+    """What one shard has."""
+
+    rows: int
+    source_tokens: int
+    target_tokens: int
+
+
+def run(inputs: EncodeInputs, config: EncodeConfig, work: Work) -> None:
+    """Write one token shard for each text shard, with its number and rows. Shards that an earlier attempt finished stay."""
+    rows = row_counts(inputs.text.path)
+    argument = (inputs, replace(work, workers=LocalWorkers()))
+    encoded: dict[int, Encoded] = {}
+    for index, shard in work.workers.map(make_encoder, argument, range(len(rows))):
+        encoded[index] = shard
+        work.progress(sum(done.rows for done in encoded.values()), sum(rows), "pairs")
+    drop_shards_from(work.directory, len(rows))
+    if [encoded[index].rows for index in sorted(encoded)] != rows or row_counts(work.directory) != rows:
+        raise StageError(f"{work.directory}: expected token shards of {rows} rows, got {row_counts(work.directory)}; run again")
+    work.write_json(
+        work.directory / "tokens.json",
+        {
+            "rows": sum(rows),
+            "shards": len(rows),
+            "source_tokens": sum(shard.source_tokens for shard in encoded.values()),
+            "target_tokens": sum(shard.target_tokens for shard in encoded.values()),
+            "source_size": processor(inputs.vocabulary.path, "source").get_piece_size(),
+            "target_size": processor(inputs.vocabulary.path, "target").get_piece_size(),
+        },
+    )
+
+
+def make_encoder(argument: tuple[EncodeInputs, Work]) -> Callable[[int], Encoded]:
+    """What a worker does with the number of a shard; both vocabularies are loaded once."""
+    inputs, work = argument
+    processors = {side: processor(inputs.vocabulary.path, side) for side in ("source", "target")}
+    return partial(_encode_shard, shard_paths(inputs.text.path), processors, work)
+
+
+def _encode_shard(texts: list[Path], processors: dict[str, SentencePieceProcessor], work: Work, index: int) -> Encoded:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    path = shard_path(work.directory, index)
+    if not path.exists() or rows_of(path) != rows_of(texts[index]):
+        text = read_shard(texts[index])
+        columns = {side: encode_lines(text[side].to_pylist(), processors[side]) for side in ("source", "target")}
+        write_shard(path, pa.table({"id": text["id"], **columns}), work)
+    table = read_shard(path)
+    source, target = (pc.sum(pc.list_value_length(table[side])).as_py() or 0 for side in ("source", "target"))
+    return Encoded(table.num_rows, source, target)
+
+
+def encode_lines(lines: list[str], pieces: SentencePieceProcessor) -> pa.ListArray:
+    """The ids of each line, without BOS and EOS: list<uint16>, or list<uint32> when 16 bits cannot tell all pieces apart."""
+    import pyarrow as pa
+
+    width = pa.uint16() if pieces.get_piece_size() <= LARGEST_NARROW else pa.uint32()
+    return pa.array(pieces.encode(lines, num_threads=1), pa.list_(width))
 
 
 STAGE = Stage(name="encode", version=1, run=run, output=Tokens, distributes=True)

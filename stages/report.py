@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stages.artifacts import Hypotheses, Report, Scores, Text, Timings, Trained
+from stages.errors import StageError
 from stages.stage import Stage, Work
 
 
@@ -44,7 +45,26 @@ class ReportConfig:
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something."""
 
 
-def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None: ...
+def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
+    """Write `results.json`, `records/report.md`, `records/report.html` and the figures.
+
+    Raises DataError when the baseline was not evaluated, and StageError, once the page is written, when it scores too little.
+    """
+    from stages.extras import collect
+    from stages.report_page import page
+    from stages.report_text import markdown
+    from stages.results import gather, results_json, shortfalls
+
+    findings = gather(inputs, config)
+    failures = shortfalls(findings, config.minimum_bleu)
+    extras = collect(inputs, findings)
+    for figure in [*extras.speed.values(), *filter(None, [extras.curves])]:
+        work.write_text(work.records("figures", f"{figure.name}.svg"), figure.svg)
+    work.write_text(work.records("report.md"), markdown(config.title, findings, failures))
+    work.write_text(work.records("report.html"), page(config.title, findings, extras, failures))
+    work.write_json(work.directory / "results.json", results_json(findings, config))
+    if failures:
+        raise StageError(f"the check failed: {'; '.join(failures)}; the page is {work.records('report.html')}")
 
 
 STAGE = Stage(name="report", version=1, run=run, output=Report)

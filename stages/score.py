@@ -34,7 +34,26 @@ class ScoreConfig:
     """Metrics to compute."""
 
 
-def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None: ...
+def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
+    """Write `scores.json`: metric name -> {score, signature, ...}.
+
+    Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text hold other sentences.
+    """
+    from stages.metrics import Comparison, score, tokenizer_of
+    from stages.sentences import best_in_order, read_sentences
+
+    sentences = read_sentences(inputs.text.path)
+    hypotheses = best_in_order(inputs.hypotheses, sentences)
+    references = [sentence.references for sentence in sentences]
+    tokenizer = tokenizer_of(config.target_language) if config.tokenizer == "auto" else config.tokenizer
+    how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
+    scores = {}
+    for done, name in enumerate(config.metrics):
+        work.progress(done, len(config.metrics), "metrics")
+        scores[name] = score(name, hypotheses, references, how)
+    work.progress(len(config.metrics), len(config.metrics), "metrics")
+    work.metrics(0, {name: value["score"] for name, value in scores.items()})
+    work.write_json(work.directory / "scores.json", scores)
 
 
 STAGE = Stage(name="score", version=1, run=run, output=Scores)

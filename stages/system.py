@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Trained, Vocabulary
+from stages.errors import ArtifactError, StageError
 from stages.stage import Stage, Work
 
 
@@ -31,7 +33,38 @@ class SystemConfig:
     """Its default search."""
 
 
-def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None: ...
+def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
+    """Write the system and load it once, so that what does not fit together fails here.
+
+    Raises ArtifactError when weights, network and vocabulary do not belong to one another, StageError when the disk is full.
+    """
+    from models.bundle import load_system, write_system
+    from models.family import Sizes
+    from models.weights import WEIGHTS, BundleError
+
+    trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
+    description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
+    if description["family"] != config.family:
+        raise ArtifactError(f"{trained}: expected a network of family {config.family}, got {description['family']}")
+    try:
+        write_system(
+            work.directory,
+            family=config.family,
+            network=description["network"],
+            sizes=Sizes(**description["sizes"]),
+            weights=trained / WEIGHTS,
+            source_vocabulary=vocabulary / "source.spm",
+            target_vocabulary=vocabulary / "target.spm",
+            name=config.name,
+            source_language=config.source_language,
+            target_language=config.target_language,
+            search=config.search,
+        )
+        load_system(work.directory)
+    except BundleError as error:
+        raise ArtifactError(f"system {config.name}: {error}") from error
+    except OSError as error:
+        raise StageError(f"system {config.name}: {error}; free some space and run again") from error
 
 
 STAGE = Stage(name="system", version=1, run=run, output=System)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.stepwise.config import StepwiseConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import Text, Tokens, Trained, Vocabulary
 from stages.stage import Stage, Work
+from stages.workers import LocalWorkers
 
 
 @dataclass(frozen=True)
 class TrainInputs:
     tokens: tuple[Tokens, ...]
-    """Training tokens; several are read one after the other within an epoch."""
+    """Training tokens; their shards form one list, which every epoch visits in an order of its own."""
     validation: Tokens
     validation_text: Text
     vocabulary: Vocabulary
@@ -29,9 +30,19 @@ class TrainConfig:
     """The network's sizes, of the family's config type."""
     training: TrainingConfig
     """The recipe."""
+    target_language: str = ""
+    """Language code of the target, for the tokeniser of validation BLEU (13a where nothing else is known of it)."""
 
 
-def run(inputs: TrainInputs, config: TrainConfig, work: Work) -> None: ...
+def run(inputs: TrainInputs, config: TrainConfig, work: Work) -> None:
+    """Write the files of `Trained`. A rerun continues from the newest checkpoint and ends with the same bytes.
+
+    Raises DataError for tokens that cannot be trained on and for a precision that the device lacks, StageError when training
+    diverges or the disk is full, TransientError when it was asked to stop (its state is then saved).
+    """
+    from stages.training_loop import Job, train
+
+    work.workers.train(train, Job(inputs, config, replace(work, workers=LocalWorkers())))
 
 
 STAGE = Stage(name="train", version=1, run=run, output=Trained, distributes=True, trains=True)

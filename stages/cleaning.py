@@ -1,0 +1,227 @@
+"""Clean parallel text: one normal form, filters that give a reason, exact duplicates, overlap with test texts, and the ledger."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from stages.corpus import Filters
+
+REASONS = ("empty", "length", "ratio", "letters", "identical", "overlap", "duplicate")
+"""Why a pair is dropped; the first that applies is counted."""
+
+SAMPLES = 5
+SAMPLE_CHARACTERS = 300
+
+WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
+"""Languages whose lengths are counted in characters."""
+
+# SentencePiece writes a space as U+2581, so in text that character could not survive: it counts as a space.
+_SPACES = r"[\p{Z}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{2581}]+"
+_CONTROLS = r"[\x{00}-\x{08}\x{0e}-\x{1b}\x{7f}-\x{84}\x{86}-\x{9f}\x{feff}]+"
+_NOT_SINGLE_SPACES = (
+    r"  |[\p{Zl}\p{Zp}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}\x{2581}]"
+)
+_NUMBER = r"\p{N}"
+_MAYBE_NOT_NFC = r"[^\x{00}-\x{2ff}]"
+"""Below U+0300 nothing composes or decomposes (Unicode Standard Annex 15, quick check)."""
+_NOT_COMPARED = r"[^\p{L}\p{M}\p{N}]+"
+
+Mask = npt.NDArray[np.bool_]
+
+
+def normalise(texts: pa.StringArray) -> pa.StringArray:
+    """NFC; control characters removed; every run of white space one space, none at the ends.
+
+    Idempotent. Other format characters (joiners, directions) are part of the text and stay.
+    """
+    if _any(texts, _CONTROLS):
+        texts = pc.replace_substring_regex(texts, _CONTROLS, "")
+    texts = pc.utf8_trim_whitespace(_each(texts, _MAYBE_NOT_NFC, nfc))
+    if _any(texts, _NOT_SINGLE_SPACES):
+        texts = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, _SPACES, " "))
+    return texts
+
+
+def comparison_keys(texts: pa.StringArray) -> pa.StringArray:
+    """What two texts share when only case, punctuation, symbols and spacing tell them apart.
+
+    A text without letters and digits is compared whole; an empty key stands for an empty text.
+    """
+    return _keys(texts, _compared(texts))
+
+
+def _compared(texts: pa.StringArray) -> pa.StringArray:
+    return pc.replace_substring_regex(texts, _NOT_COMPARED, "")
+
+
+def _keys(texts: pa.StringArray, compared: pa.StringArray) -> pa.StringArray:
+    keys = pc.if_else(pc.equal(compared, ""), texts, compared)
+    keys = pc.utf8_lower(_each(keys, _folded_specially(), str.casefold))
+    return _each(keys, _MAYBE_NOT_NFC, nfc)
+
+
+def nfc(text: str) -> str:
+    """Unicode's canonical composition. (Arrow's own, in version 25, decomposes instead.)"""
+    return unicodedata.normalize("NFC", text)
+
+
+def _each(texts: pa.StringArray, pattern: str, function: Callable[[str], str]) -> pa.StringArray:
+    """The texts, those that match the pattern replaced by what the function makes of them."""
+    mask = pc.match_substring_regex(texts, pattern)
+    if not pc.any(mask).as_py():
+        return texts
+    return pc.replace_with_mask(texts, mask, pa.array(map(function, texts.filter(mask).to_pylist()), pa.string()))
+
+
+@cache
+def _folded_specially() -> str:
+    """Characters whose case folding is not their lower case, such as the sharp s, which folds to ss."""
+    characters = (chr(code) for code in range(0x80, 0x110000) if not 0xD800 <= code < 0xE000)
+    return "[" + "".join(c for c in characters if c.casefold() != c.lower() or len(c.lower()) > 1) + "]"
+
+
+def _any(texts: pa.StringArray, pattern: str) -> bool:
+    return bool(pc.any(pc.match_substring_regex(texts, pattern)).as_py())
+
+
+@dataclass
+class SeenPairs:
+    """Which pairs came before, by 64-bit hashes (8 bytes a pair), in sorted arrays whose sizes fall at least by half."""
+
+    levels: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+
+    def first_time(self, sources: list[str], targets: list[str]) -> Mask:
+        """Of each pair [N]: is it the first of its kind? Remembers them all."""
+        digests = [
+            blake2b(f"{source}\n{target}".encode(), digest_size=8).digest() for source, target in zip(sources, targets, strict=True)
+        ]
+        hashes = np.frombuffer(b"".join(digests), "<u8")
+        unique, first = np.unique(hashes, return_index=True)
+        new = np.ones(len(unique), bool)
+        for level in self.levels:
+            places = np.searchsorted(level, unique)
+            new &= level[np.minimum(places, len(level) - 1)] != unique
+        self._remember(unique[new])
+        mask = np.zeros(len(hashes), bool)
+        mask[first[new]] = True
+        return mask
+
+    def _remember(self, hashes: npt.NDArray[np.uint64]) -> None:
+        while self.levels and len(self.levels[-1]) < 2 * len(hashes):
+            hashes = np.sort(np.concatenate([self.levels.pop(), hashes]), kind="stable")
+        if len(hashes):
+            self.levels.append(hashes)
+
+
+@dataclass
+class Ledger:
+    """How many pairs came in and went out, and why the others did not."""
+
+    pairs_in: int = 0
+    pairs_out: int = 0
+    dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The first `SAMPLES` dropped pairs of each reason, with their place in the input counted from 1."""
+
+    def enter(self, table: pa.Table, masks: dict[str, Mask]) -> Mask:
+        """Book a table's pairs, dropped by the first mask that holds; which pairs are kept [N]."""
+        kept = np.ones(table.num_rows, bool)
+        for reason, mask in masks.items():
+            rows = np.flatnonzero(mask & kept)
+            self.dropped[reason] += len(rows)
+            wanted = rows[: SAMPLES - len(self.samples.get(reason, []))]
+            for row, pair in zip(wanted.tolist(), table.select(["source", "target"]).take(wanted).to_pylist(), strict=True):
+                sample = {"pair": self.pairs_in + row + 1, **{side: text[:SAMPLE_CHARACTERS] for side, text in pair.items()}}
+                self.samples.setdefault(reason, []).append(sample)
+            kept &= ~mask
+        self.pairs_in += table.num_rows
+        self.pairs_out += int(kept.sum())
+        return kept
+
+    def to_json(self) -> dict[str, Any]:
+        return {"pairs_in": self.pairs_in, "pairs_out": self.pairs_out, "dropped": self.dropped, "samples": self.samples}
+
+
+@dataclass(frozen=True)
+class Cleaner:
+    """The filters of one training text, for pairs in the form of `normalise`."""
+
+    filters: Filters
+    source_language: str
+    target_language: str
+    excluded: pa.StringArray
+    """`comparison_keys` of all sides of the texts that training must not see."""
+    ledger: Ledger = field(default_factory=Ledger)
+    seen: SeenPairs = field(default_factory=SeenPairs)
+
+    def clean(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+        """The pairs that stay, in order; the ledger has the others."""
+        for table in tables:
+            masks = self._masks(table)
+            if self.filters.drop_duplicates:
+                masks["duplicate"] = self._duplicates(table, ~np.logical_or.reduce(list(masks.values())))
+            yield table.filter(pa.array(self.ledger.enter(table, masks)))
+
+    def _masks(self, table: pa.Table) -> dict[str, Mask]:
+        filters = self.filters
+        sides = [table["source"].combine_chunks(), table["target"].combine_chunks()]
+        characters = [_numpy(pc.utf8_length(side)) for side in sides]
+        spaces = [_numpy(pc.count_substring(side, " ")) for side in sides]
+        compared = [_compared(side) for side in sides]
+        letters = [_numpy(pc.subtract(pc.utf8_length(text), pc.count_substring_regex(text, _NUMBER))) for text in compared]
+        lengths = [
+            _lengths(language, *counts)
+            for language, *counts in zip((self.source_language, self.target_language), characters, spaces, strict=True)
+        ]
+        shorter, longer = np.minimum(*characters), np.maximum(*characters)
+        masks = {
+            "empty": shorter == 0,
+            "length": (np.minimum(*lengths) < filters.min_length) | (np.maximum(*lengths) > filters.max_length),
+            "ratio": longer > filters.max_ratio * shorter,
+            "letters": np.logical_or(
+                *(
+                    found < filters.min_letters * (length - space)
+                    for found, length, space in zip(letters, characters, spaces, strict=True)
+                )
+            ),
+            "overlap": np.logical_or(*(_among(_keys(*side), self.excluded) for side in zip(sides, compared, strict=True))),
+        }
+        if filters.drop_identical:
+            masks["identical"] = _numpy(pc.equal(*sides))
+        return {reason: masks[reason] for reason in REASONS if reason in masks}
+
+    def _duplicates(self, table: pa.Table, left: Mask) -> Mask:
+        """Which of the rows that are left [N] came before."""
+        pairs = table.filter(pa.array(left))
+        mask = np.zeros(table.num_rows, bool)
+        mask[np.flatnonzero(left)] = ~self.seen.first_time(pairs["source"].to_pylist(), pairs["target"].to_pylist())
+        return mask
+
+
+def overlap(texts: pa.StringArray, excluded: pa.StringArray) -> Mask:
+    """Which texts [N] have a comparison key among `excluded`."""
+    return _among(comparison_keys(texts), excluded)
+
+
+def _among(keys: pa.StringArray, excluded: pa.StringArray) -> Mask:
+    found: Mask = _numpy(pc.is_in(keys, excluded))
+    return found
+
+
+def _numpy(values: pa.Array) -> Any:
+    return values.to_numpy(zero_copy_only=False)
+
+
+def _lengths(language: str, characters: Any, spaces: Any) -> Any:
+    """Words, or characters without spaces where a language does not write them."""
+    return characters - spaces if language.split("-")[0] in WITHOUT_SPACES else spaces + (characters > 0)

@@ -1,0 +1,117 @@
+"""What a report embeds besides results: figures, tables that steps left, and where everything comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.curves import Series, read_curves
+from stages.figures import Point, quality_speed, training_curves
+
+if TYPE_CHECKING:
+    from stages.report import Evaluated, ReportInputs
+    from stages.results import Findings
+    from stages.stage import Artifact
+
+LOSSES = ("nll", "valid_loss")
+"""Metrics of a training: loss on its own text and on the validation text, both without label smoothing."""
+QUALITY = "valid_bleu"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An SVG document with its words."""
+
+    name: str
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the page shows besides findings."""
+
+    speed: dict[str, Figure]
+    """Quality against speed, by test set."""
+    curves: Figure | None
+    figures: list[Figure]
+    """Figures that steps left in their records."""
+    tables: list[dict[str, Any]]
+    """Tables that steps left in their records: title, caption, columns, rows."""
+    trainings: dict[str, dict[str, Any]]
+    """`training.json` by training."""
+    provenance: list[tuple[str, str, str]]
+    """(what, fingerprint, source revision) of every input."""
+
+
+def collect(inputs: ReportInputs, findings: Findings) -> Extras:
+    """Draw the figures and read what the inputs left in their records."""
+    recorded = [*inputs.trainings.values(), *inputs.timings.values()]
+    return Extras(
+        speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
+        curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}),
+        figures=[figure for artifact in recorded for figure in _figures(artifact.path)],
+        tables=[
+            json.loads(path.read_text(encoding="utf-8")) for artifact in recorded for path in _records(artifact, "tables/*.json")
+        ],
+        trainings={name: _optional(trained.path / "training.json") for name, trained in inputs.trainings.items()},
+        provenance=list(_provenance(inputs)),
+    )
+
+
+def _speed(test: str, findings: Findings) -> Figure | None:
+    points = [
+        Point(row.entry, row.system, bleu, row.timing["latency_ms"]["median"], row.timing["sentences_per_second"]["median"])
+        for row in findings.of(test)
+        if row.timing and (bleu := row.score("bleu")) is not None
+    ]
+    if not points:
+        return None
+    caption = (
+        "Quality against speed. Filled points on the dashed line are the Pareto front: no other entry is better in one without "
+        "being worse in the other. Better is up and to the left (latency), up and to the right (throughput)."
+    )
+    return Figure(f"quality_speed.{test}", quality_speed(points), caption)
+
+
+def _curves(trainings: dict[str, dict[str, Series]]) -> Figure | None:
+    found = {name: curves for name, curves in trainings.items() if any(key in curves for key in (*LOSSES, QUALITY))}
+    if not found:
+        return None
+    caption = (
+        "Loss without label smoothing (training: faint, with dropout; validation: points) and BLEU of greedy translations of the "
+        "validation text, against the optimiser's updates."
+    )
+    return Figure("training_curves", training_curves(found, LOSSES, QUALITY), caption)
+
+
+def _figures(directory: Path) -> Iterator[Figure]:
+    for path in sorted((directory / "records" / "figures").glob("*.svg")):
+        words = _optional(path.with_suffix(".json"))
+        yield Figure(path.stem, path.read_text(encoding="utf-8"), str(words.get("caption", path.stem)))
+
+
+def _records(artifact: Artifact, pattern: str) -> list[Path]:
+    return sorted((artifact.path / "records").glob(pattern))
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
+    artifacts: dict[str, Artifact] = {"corpus:train": inputs.corpus}
+    artifacts |= {f"corpus:{name}": text for name, text in inputs.tests.items()}
+    artifacts |= {f"train:{name}": trained for name, trained in inputs.trainings.items()}
+    for item in inputs.evaluated:
+        artifacts |= {f"{verb}:{item.system}/{item.search}:{item.test}": artifact for verb, artifact in _parts(item)}
+    artifacts |= {f"benchmark:all:{test}": timing for test, timing in inputs.timings.items()}
+    for step, artifact in artifacts.items():
+        yield step, artifact.fingerprint, str(_optional(artifact.path / "manifest.json").get("git_revision") or "")
+
+
+def _parts(item: Evaluated) -> list[tuple[str, Artifact]]:
+    return [("decode", item.hypotheses), ("score", item.scores)]

@@ -1,0 +1,176 @@
+"""Figures of a report, as SVG text that is the same whenever it is drawn again from the same numbers."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stages.curves import Series, thinned
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, MUTED, RULE = "#1d2433", "#667085", "#d9dde5"
+SERIES = ("#2f6fde", "#d9622b", "#16907a", "#8a55d7", "#b3831a", "#cf3f6f", "#3f8fb5", "#6d7a28")
+"""Colours of systems, in order."""
+
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fewstep",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.edgecolor": RULE,
+    "axes.labelcolor": MUTED,
+    "axes.titlecolor": INK,
+    "axes.titlesize": 10.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": RULE,
+    "grid.linewidth": 0.6,
+    "text.color": INK,
+    "xtick.color": RULE,
+    "ytick.color": RULE,
+    "xtick.labelcolor": MUTED,
+    "ytick.labelcolor": MUTED,
+    "legend.frameon": False,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+}
+
+
+@dataclass(frozen=True)
+class Point:
+    """An entry in the plane of quality and speed."""
+
+    entry: str
+    system: str
+    bleu: float
+    latency_ms: float
+    sentences_per_second: float
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Positions of the points (cost, quality) that none other beats in one without losing in the other, by rising cost."""
+    front: list[int] = []
+    for index in sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1])):
+        if not front or points[index][1] > points[front[-1]][1]:
+            front.append(index)
+    return front
+
+
+def quality_speed(points: Sequence[Point]) -> str:
+    """BLEU against latency (better to the upper left) and against throughput (better to the upper right)."""
+    with _style():
+        return _quality_speed(points)
+
+
+def _quality_speed(points: Sequence[Point]) -> str:
+    figure, (left, right) = _panels()
+    colours = _colours(point.system for point in points)
+    _scatter(left, points, [(point.latency_ms, point.bleu) for point in points], colours, -1)
+    _scatter(right, points, [(point.sentences_per_second, point.bleu) for point in points], colours, 1)
+    left.set(title="One sentence at a time", xlabel="latency, ms a sentence (median)", ylabel="BLEU")
+    right.set(title="In batches", xlabel="throughput, sentences a second")
+    return _svg(figure)
+
+
+def _scatter(
+    axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]], colours: Mapping[str, str], better: int
+) -> None:
+    """Points at `places` (speed, BLEU); `better` is -1 where less of the first is better."""
+    front = pareto([(-better * x, y) for x, y in places])
+    axes.plot(*zip(*[places[index] for index in front], strict=True), color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2)
+    middle = (max(x for x, _ in places) + min(x for x, _ in places)) / 2
+    for index, (point, (x, y)) in enumerate(zip(points, places, strict=True)):
+        colour = colours[point.system]
+        axes.scatter([x], [y], s=52, facecolors=colour if index in front else "none", edgecolors=colour, linewidths=1.6, zorder=3)
+        side = -1 if x > middle else 1
+        offset = (7 * side, 7 if side == better else -13)  # beside the line that joins the front
+        axes.annotate(
+            point.entry, (x, y), xytext=offset, textcoords="offset points", ha="right" if side < 0 else "left", fontsize=9
+        )
+    axes.margins(x=0.1, y=0.2)
+
+
+def training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: str) -> str:
+    """Loss (training faint, validation with points) and validation BLEU against the update, a colour for each training.
+
+    `losses` names the training and the validation loss, `quality` validation BLEU.
+    """
+    with _style():
+        return _training_curves(trainings, losses, quality)
+
+
+def _training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: str) -> str:
+    figure, (left, right) = _panels()
+    for (name, curves), colour in zip(trainings.items(), _cycle(len(trainings)), strict=True):
+        training, validation = (thinned(curves.get(key, [])) for key in losses)
+        _line(left, training, color=colour, linewidth=1.0, alpha=0.45)
+        _line(left, validation, color=colour, linewidth=1.8, marker="o", markersize=3, label=name)
+        _line(right, curves.get(quality, []), color=colour, linewidth=1.8, marker="o", markersize=3, label=name)
+    left.set(title="Loss (nats a token; faint: training)", xlabel="update")
+    right.set(title="Validation BLEU", xlabel="update")
+    for axes in (left, right):
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(fontsize=9)
+        axes.margins(x=0.02)
+    return _svg(figure)
+
+
+def _line(axes: Axes, series: Series, **style: Any) -> None:
+    if series:
+        axes.plot(*zip(*series, strict=True), **style)
+
+
+def _style() -> AbstractContextManager[None]:
+    import matplotlib
+
+    return matplotlib.rc_context(STYLE)
+
+
+def _panels() -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(9.6, 3.5), layout=ConstrainedLayoutEngine(wspace=0.06))
+    return figure, figure.subplots(1, 2)
+
+
+def _cycle(count: int) -> list[str]:
+    return [SERIES[index % len(SERIES)] for index in range(count)]
+
+
+def _colours(names: Any) -> dict[str, str]:
+    unique = list(dict.fromkeys(names))
+    return dict(zip(unique, _cycle(len(unique)), strict=True))
+
+
+def _svg(figure: Figure) -> str:
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    return buffer.getvalue()
+
+
+def inlined(svg: str, prefix: str) -> str:
+    """An SVG document as an element of an HTML page: no prolog, no outside names, ids of its own, the page's colours."""
+    prefix = re.sub(r"\W", "-", prefix)
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
+    opening, rest = body.split(">", 1)
+    opening = re.sub(r' (xmlns(:\w+)?|width|height|version)="[^"]*"', "", opening)
+    body = f"{opening}>{rest}".replace("xlink:href", "href")
+    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", body)
+    for name, colour in {"ink": INK, "muted": MUTED, "rule": RULE, **{f"series{i}": c for i, c in enumerate(SERIES)}}.items():
+        body = body.replace(colour, f"var(--{name})")
+    return body.strip()

@@ -1,0 +1,61 @@
+"""The report as one self-contained HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from stages.extras import Extras
+from stages.markup import Markup, count, element
+from stages.report_results import explanation, results_table, tiles
+from stages.report_sections import corpus, figure_element, reproduction, samples, tables, training
+from stages.report_style import CSS
+from stages.results import Findings
+
+
+def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]) -> str:
+    """`records/report.html`."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", f"{title} · results"),
+        element("style", Markup(CSS)),
+    )
+    parts = [
+        *_results(findings, extras),
+        training(extras),
+        corpus(findings.corpus),
+        samples(findings),
+        *tables(extras),
+        reproduction(findings, extras),
+    ]
+    body = element("body", _header(title, findings, failures), element("main", *parts), _footer())
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _header(title: str, findings: Findings, failures: Sequence[str]) -> Markup:
+    systems, tests = {row.system for row in findings.rows}, {row.test for row in findings.rows}
+    lede = (
+        f"{count(len(systems), 'system')} with {count(len({row.entry for row in findings.rows}), 'search', 'searches')} on "
+        f"{count(len(tests), 'test set')} ({', '.join(f'{name}: {findings.tests[name]:,} sentences' for name in sorted(tests))}), "
+        f"trained on {findings.corpus['rows']:,} sentence pairs."
+    )
+    alarm = element("div", element("b", "The check failed."), " ", "; ".join(failures), ".", class_="alarm") if failures else None
+    overline = element("p", "fewstep · translation in few steps", class_="overline")
+    return element("header", overline, element("h1", title), element("p", lede, class_="lede"), alarm, tiles(findings))
+
+
+def _results(findings: Findings, extras: Extras) -> Iterable[Markup]:
+    for test, sentences in findings.tests.items():
+        rows = findings.of(test)
+        if not rows:
+            continue
+        yield element("h2", "Results on ", test)
+        yield element("p", f"{sentences:,} sentences. {explanation(rows, findings.benchmarks.get(test))}", class_="note")
+        yield element("div", results_table(rows), class_="scroll")
+        if test in extras.speed:
+            yield figure_element(extras.speed[test])
+
+
+def _footer() -> Markup:
+    return element("footer", "Written by fewstep. The numbers are also in ", element("code", "results.json"), ".")

@@ -1,0 +1,153 @@
+"""The results of the report page: tiles and one table a test set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stages.markup import Markup, element
+from stages.report_text import machine, number, p_value
+from stages.results import Findings, Row
+
+NAMES = {"bleu": "BLEU", "chrf": "chrF++", "ter": "TER", "tokenized_bleu": "tok. BLEU", "compound_split_bleu": "split BLEU"}
+LOWER_IS_BETTER = {"ter"}
+
+
+def tiles(findings: Findings) -> Markup:
+    """The figures to see first."""
+    shown: list[tuple[str, str]] = []
+    scored = [row for row in findings.rows if row.score("bleu") is not None]
+    if scored:
+        best = max(scored, key=lambda row: row.score("bleu") or 0)
+        shown.append((f"{best.score('bleu'):.2f}", f"best BLEU: {best.entry} on {best.test}"))
+    timed = [row for row in findings.rows if row.timing]
+    if timed:
+        quick = min(timed, key=_latency)
+        shown.append((f"{_latency(quick):.1f} ms", f"a sentence, at the median: {quick.entry}"))
+        if others := [row for row in timed if not row.baseline]:
+            leap = max(others, key=lambda row: _timing(row, "latency_ratio"))
+            shown.append((f"{_timing(leap, 'latency_ratio'):.2f}×", f"the baseline's speed at best: {leap.entry}"))
+        flood = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
+        shown.append((f"{_timing(flood, 'sentences_per_second'):,.0f}", f"sentences a second in batches: {flood.entry}"))
+    shown.append((f"{findings.corpus['rows']:,}", "training pairs after cleaning"))
+    return element(
+        "div",
+        *(element("div", element("b", value), element("span", label), class_="tile") for value, label in shown),
+        class_="tiles",
+    )
+
+
+def _latency(row: Row) -> float:
+    return _timing(row, "latency_ms")
+
+
+def _timing(row: Row, name: str) -> float:
+    return float(row.timing[name]["median"]) if row.timing else 0.0
+
+
+def explanation(rows: Sequence[Row], benchmark: dict[str, Any] | None) -> str:
+    """How to read the table of one test set."""
+    parts = ["The best value of each column is bold."]
+    if any(row.comparison for row in rows):
+        parts.append("Δ is the difference in BLEU to the baseline with the p of a paired bootstrap (1,000 resamples).")
+    if benchmark:
+        protocol = benchmark["protocol"]
+        parts.append(
+            f"Latency: one sentence at a time; throughput: batches of {protocol['batch_size']}; {protocol['sentences']} sentences, "
+            f"{protocol['rounds']} interleaved rounds, tokenisation included; × compares with {protocol['baseline']}. "
+            f"Measured on {machine(benchmark['environment'])}."
+        )
+    return " ".join(parts)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the results: its head, what it takes from a row, and how that is written."""
+
+    group: str
+    head: str
+    value: Callable[[Row], float | None]
+    show: Callable[[float], str]
+    sign: int = 1
+    """1: more is better, -1: less is better."""
+
+
+def _columns(rows: Sequence[Row]) -> list[Column]:
+    metrics = [name for name in NAMES if any(name in row.metrics for row in rows)]
+    columns = [
+        Column(
+            "quality", f"{NAMES[name]} {'↓' if name in LOWER_IS_BETTER else ''}".strip(), _score_of(name), _digits(2), _sign(name)
+        )
+        for name in metrics
+    ]
+    if any(row.timing for row in rows):
+        columns += [
+            Column("latency", "ms ↓", _timing_of("latency_ms"), _digits(1), -1),
+            Column("latency", "p95 ↓", _timing_of("latency_ms", "p95"), _digits(1), -1),
+            Column("latency", "×", _timing_of("latency_ratio"), lambda value: f"{value:.2f}×"),
+            Column("throughput", "sent/s", _timing_of("sentences_per_second"), _digits(1)),
+            Column("throughput", "×", _timing_of("throughput_ratio"), lambda value: f"{value:.2f}×"),
+        ]
+    return columns
+
+
+def _sign(metric: str) -> int:
+    return -1 if metric in LOWER_IS_BETTER else 1
+
+
+def _digits(digits: int) -> Callable[[float], str]:
+    return lambda value: number(value, digits)
+
+
+def _score_of(metric: str) -> Callable[[Row], float | None]:
+    return lambda row: row.score(metric)
+
+
+def _timing_of(name: str, part: str = "median") -> Callable[[Row], float | None]:
+    return lambda row: float(row.timing[name][part]) if row.timing else None
+
+
+def results_table(rows: Sequence[Row]) -> Markup:
+    """Quality and, where it was timed, speed of each entry."""
+    columns = _columns(rows)
+    compared = any(row.comparison for row in rows)
+    best = [
+        max((column.sign * value for row in rows if (value := column.value(row)) is not None), default=None) for column in columns
+    ]
+    heads = [element("th", "system and search", class_="text"), *(element("th", column.head) for column in columns)]
+    groups = [element("th", "", class_="blank")]
+    for group in dict.fromkeys(column.group for column in columns):
+        span = sum(column.group == group for column in columns) + (compared and group == "quality")
+        groups.append(element("th", group, colspan=str(span)))
+    where = 2
+    if compared:
+        heads.insert(where, element("th", "Δ BLEU"))
+    body = []
+    for row in rows:
+        cells = [_name_cell(row)]
+        for column, top in zip(columns, best, strict=True):
+            value = column.value(row)
+            emphasis = {"class_": "best"} if value is not None and column.sign * value == top and len(rows) > 1 else {}
+            cells.append(element("td", "–" if value is None else column.show(value), **emphasis))
+        if compared:
+            cells.insert(where, _delta_cell(row))
+        body.append(element("tr", *cells, **({"class_": "baseline"} if row.baseline else {})))
+    head = element("thead", element("tr", *groups, class_="groups"), element("tr", *heads))
+    return element("table", head, element("tbody", *body))
+
+
+def _name_cell(row: Row) -> Markup:
+    tag = element("span", "baseline", class_="tag") if row.baseline else None
+    return element(
+        "th", element("b", row.system), " ", element("span", row.search, class_="search"), tag, class_="text", scope="row"
+    )
+
+
+def _delta_cell(row: Row) -> Markup:
+    if row.comparison is None:
+        return element("td", element("span", "–", class_="faint"))
+    delta, p = row.comparison["delta"], row.comparison["p"]
+    mood = "faint" if p >= 0.05 else "up" if delta > 0 else "down"
+    interval = f"95 % interval {row.comparison['low']:+.2f} to {row.comparison['high']:+.2f}"
+    return element("td", element("span", f"{delta:+.2f}", class_=mood), " ", element("small", p_value(p)), title=interval)

@@ -1,0 +1,61 @@
+"""Read texts and hypotheses back as sentences, and bring the two together by id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stages.artifacts import Hypotheses
+from stages.errors import ArtifactError
+from stages.shards import read_shards
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One row of a text."""
+
+    id: int
+    source: str
+    references: tuple[str, ...]
+    """The target first, then further references; at least one."""
+
+
+def read_sentences(directory: Path) -> list[Sentence]:
+    """All rows of a `Text` artifact, in order."""
+    sentences = []
+    for table in read_shards(directory):
+        rows = table.to_pydict()
+        references = rows.get("references") or [[target] for target in rows["target"]]
+        sentences += [
+            Sentence(id_, source, tuple(texts)) for id_, source, texts in zip(rows["id"], rows["source"], references, strict=True)
+        ]
+    return sentences
+
+
+def read_best(directory: Path) -> dict[int, str]:
+    """The best hypothesis of each sentence of a `Hypotheses` artifact, by id. Raises ArtifactError where there are two."""
+    best: dict[int, str] = {}
+    for table in read_shards(directory):
+        rows = table.select(["id", "rank", "text"]).to_pydict()
+        for id_, rank, text in zip(rows["id"], rows["rank"], rows["text"], strict=True):
+            if rank:
+                continue
+            if id_ in best:
+                raise ArtifactError(f"{directory}: expected one best hypothesis for each sentence, got two for id {id_}")
+            best[id_] = text
+    return best
+
+
+def best_in_order(hypotheses: Hypotheses, sentences: list[Sentence]) -> list[str]:
+    """The best hypothesis of each sentence, in the order of `sentences`.
+
+    Raises ArtifactError when the hypotheses are of other sentences than the text.
+    """
+    best = read_best(hypotheses.path)
+    missing = [sentence.id for sentence in sentences if sentence.id not in best]
+    if missing or len(best) != len(sentences):
+        raise ArtifactError(
+            f"{hypotheses.path}: expected the hypotheses of {len(sentences)} sentences, got {len(best)}"
+            f" ({len(missing)} missing, first {missing[:3]}); remove the artifact and run again"
+        )
+    return [best[sentence.id] for sentence in sentences]

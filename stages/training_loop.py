@@ -1,0 +1,218 @@
+"""The body of the train stage: what one training worker does."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+import models
+from models.batch import Ints, Mask, Stream, shares
+from models.family import Family, Sizes
+from models.training import averaging
+from models.training.loop import Report, updates
+from models.training.optimizer import NotFiniteError, Optimizer
+from models.training.parallel import Place, prefetched, told_by_first
+from models.training.seeds import seed_of
+from stages.errors import DataError, StageError, TransientError
+from stages.interrupts import held_back
+from stages.stage import Work
+from stages.token_files import TokenFiles, vocabulary_sizes
+from stages.train import TrainConfig, TrainInputs
+from stages.training_state import TrainingFiles, digest
+from stages.validation import Validator
+from stages.workers import Seat
+
+log = logging.getLogger("fewstep")
+
+GPU_ASK_EVERY = 10
+"""Updates between two questions to the first worker whether to save; on a GPU each answer is waited for."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every training worker is given."""
+
+    inputs: TrainInputs
+    config: TrainConfig
+    work: Work
+
+
+def train(job: Job, seat: Seat) -> None:
+    """One worker's training, from the newest checkpoint to the results. See `stages.train.run` for what is raised."""
+    torch.set_num_threads(seat.threads)
+    try:
+        with held_back() as interrupted:
+            worker = Worker(job, seat)
+            worker.train(interrupted)
+            worker.finish()
+    except NotFiniteError as error:
+        raise StageError(f"training: {error}") from error
+
+
+class Worker:
+    """One training worker at work."""
+
+    def __init__(self, job: Job, seat: Seat) -> None:
+        self.job, self.seat, self.recipe = job, seat, job.config.training
+        self.place = Place(seat.rank, seat.size, torch.device(seat.device))
+        self.family = models.family(job.config.family)
+        self.sizes = vocabulary_sizes(job.inputs.vocabulary)
+        self.stream, self.dropped = stream_of(job, self.family, self.sizes)
+        self.validator = Validator(job.inputs, job.config, self.place)
+        torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
+        try:
+            self.model = self.family.build(job.config.network, self.sizes).to(self.place.device)
+            self.optimizer = Optimizer(self.model, self.recipe)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        self.files = TrainingFiles(job.work, job.config, digest(job.inputs, job.config))
+        self.progress = self.files.resume(self.model, self.optimizer, self.place)
+        self.meter = Meter()
+        self.saved = time.monotonic()
+
+    def train(self, interrupted: Callable[[], bool]) -> None:
+        """Make the updates that are left. Raises TransientError, its state saved, when asked to stop."""
+        start = self.progress
+        log.info("training from update %d of %d", start.update, self.recipe.updates)
+        if averaging.stopped(self.recipe, start.validations):
+            return
+        mine = shares(
+            self.stream, start.position, rank=self.place.rank, size=self.place.size, pass_tokens=self.job.work.pass_tokens
+        )
+        reports = updates(self.model, self.family.loss, prefetched(mine), self.optimizer, self.recipe, self.place, start.update)
+        for report in reports:
+            self.progress = replace(self.progress, update=report.update, position=report.position)
+            self.meter.add(report)
+            last = report.update == self.recipe.updates
+            if report.update % self.recipe.log_every == 0 or last:
+                self._log(report.update)
+            if report.update % self.recipe.validate_every == 0 or last:
+                self._validate()
+            done = last or averaging.stopped(self.recipe, self.progress.validations)
+            self._save_if_due(done, interrupted)
+            if done:
+                return
+
+    def _log(self, update: int) -> None:
+        line = self.meter.line()
+        self.seat.heartbeat(line)
+        if self.place.rank == 0:
+            self.job.work.metrics(update, line)
+            self.job.work.progress(update, self.recipe.updates, "updates")
+
+    def _validate(self) -> None:
+        found = self.validator.validate(self.model, self.progress.update)
+        self.progress = replace(self.progress, validations=(*self.progress.validations, found))
+        if self.place.rank == 0:
+            self.files.save_candidate(found.update, self.model)
+            line = {"valid_loss": found.loss, "valid_perplexity": _perplexity(found.loss)}
+            self.job.work.metrics(found.update, _finite(line if found.bleu is None else {**line, "valid_bleu": found.bleu}))
+            log.info("update %d: validation loss %.4f, BLEU %s", found.update, found.loss, found.bleu)
+        self.meter.resume()
+
+    def _save_if_due(self, done: bool, interrupted: Callable[[], bool]) -> None:
+        """Save at the end, by the first worker's clock, or when it was asked to stop."""
+        update = self.progress.update
+        if not done and self.place.device.type != "cpu" and update % GPU_ASK_EVERY:
+            return
+        first = self.place.rank == 0
+        asked = first and (interrupted() or self.job.work.stop_requested())
+        due = first and time.monotonic() - self.saved >= self.job.work.checkpoint_seconds
+        stop, save = told_by_first(self.place, [asked, asked or due])
+        if (done or save) and first:
+            self.files.save(self.progress, self.model, self.optimizer)
+        if done or save:
+            self.saved = time.monotonic()
+            self.meter.resume()
+        if stop and not done:
+            raise TransientError(f"training was asked to stop; its state after update {update} is saved, a rerun continues there")
+
+    def finish(self) -> None:
+        """Write the results (the first worker does)."""
+        if self.place.rank == 0:
+            facts = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
+            self.files.finish(self.progress, self.job.config, self.sizes, facts)
+
+
+def stream_of(job: Job, family: Family, sizes: Sizes) -> tuple[Stream, dict[str, int]]:
+    """The stream of training batches, and how many pairs are left out of it, by reason. Raises DataError when all are."""
+    recipe = job.config.training
+    files = TokenFiles([tokens.path for tokens in job.inputs.tokens], sizes)
+    limit = min(recipe.max_tokens, recipe.batch_tokens - 1)
+
+    def short(source: Ints, target: Ints) -> Mask:
+        return np.maximum(source, target) <= limit
+
+    def keep(source: Ints, target: Ints) -> Mask:
+        kept = short(source, target)
+        pairs, which = np.unique(source[kept] * (limit + 1) + target[kept], return_inverse=True)
+        fitting = [bool(family.fits(job.config.network, *divmod(pair, limit + 1))) for pair in pairs.tolist()]
+        kept[kept] = np.array(fitting, dtype=bool)[which]
+        return kept
+
+    rows, dropped, left = [], {"too_long": 0, "unfit": 0}, 0
+    for shard in range(len(files.paths)):
+        source, target = files.lengths(shard)
+        rows.append(len(source))
+        fitting, not_long = int(keep(source, target).sum()), int(short(source, target).sum())
+        dropped["too_long"] += len(source) - not_long
+        dropped["unfit"] += not_long - fitting
+        left += fitting
+    if left == 0:
+        raise DataError(
+            f"{', '.join(str(tokens.path) for tokens in job.inputs.tokens)}: no pair is left to train on of {sum(rows)}: "
+            f"{dropped['too_long']} longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
+            f"{dropped['unfit']} that the network cannot take"
+        )
+    return Stream(rows, files.pool, keep, recipe.batch_tokens, recipe.seed), dropped
+
+
+class Meter:
+    """Sums over the updates since the last line of metrics. Only time spent training counts."""
+
+    def __init__(self) -> None:
+        self._reports: list[Report] = []
+        self._seconds = 0.0
+        self.resume()
+
+    def resume(self) -> None:
+        """Leave out the time since the last update."""
+        self._mark = time.monotonic()
+
+    def add(self, report: Report) -> None:
+        self._reports.append(report)
+        self._seconds += time.monotonic() - self._mark
+        self.resume()
+
+    def line(self) -> dict[str, float]:
+        """The metrics of these updates, those that are finite; starts anew."""
+        reports, names = self._reports, list(self._reports[0].sums)
+        tensor = torch.stack([torch.stack([report.sums[name] for name in names]) for report in reports]).sum(0)
+        sums = dict(zip(names, tensor.tolist(), strict=True))
+        count = sums.pop("count")
+        self._seconds += time.monotonic() - self._mark
+        line = {name: value / count for name, value in sums.items()}
+        line |= {
+            "perplexity": _perplexity(line.get("nll", line["loss"])),
+            "learning_rate": reports[-1].learning_rate,
+            "gradient_norm": float(reports[-1].gradient_norm),
+            "target_tokens_per_second": count / max(self._seconds, 1e-9),
+            "padding_efficiency": sum(r.real_tokens for r in reports) / sum(r.padded_tokens for r in reports),
+        }
+        self._reports, self._seconds = [], 0.0
+        self.resume()
+        return _finite(line)
+
+
+def _perplexity(nats: float) -> float:
+    return math.exp(min(nats, 100.0))
+
+
+def _finite(line: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in line.items() if math.isfinite(value)}

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stages.artifacts import Hypotheses, Scores, Text, Timings, Trained
+from stages.errors import DataError, StageError
+from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs
+from stages.score import ScoreConfig, ScoreInputs
+from stages.score import run as score
+from stages.shards import shard_path, write_shard
+from stages.stage import Resources, Work
+from stages.timing import Turn, summarise, table
+from stages.workers import LocalWorkers
+
+ENGLISH = re.split(
+    " ", "the old farmer sells a brown horse <b>today</b> because the small market near our village opens again after winter"
+)
+GERMAN = re.split(
+    " ", "der alte Bauer verkauft heute ein braunes Pferd weil der kleine Markt nahe unserem Dorf nach dem Winter wieder öffnet"
+)
+ENTRIES = [
+    ("autoregressive", "beam5", 0.1),
+    ("autoregressive", "greedy", 0.15),
+    ("interleaved", "greedy", 0.3),
+    ("graph", "beam5", 0.2),
+]
+
+
+def make_work(directory: Path) -> Work:
+    directory.mkdir(parents=True, exist_ok=True)
+    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+
+
+@dataclass
+class Maker:
+    """Plausible inputs for a report."""
+
+    root: Path
+
+    def text(self, name: str, rows: int, ledger: dict[str, Any] | None = None) -> Text:
+        path, draw = self.root / name, random.Random(name)
+        sources = [" ".join(draw.sample(ENGLISH, 12)) + "." for _ in range(rows)]
+        targets = [" ".join(draw.sample(GERMAN, 12)) + "." for _ in range(rows)]
+        write_shard(shard_path(path, 0), pa.table({"id": list(range(rows)), "source": sources, "target": targets}), make_work(path))
+        (path / "text.json").write_text(json.dumps({"rows": rows, "shards": 1, "shard_rows": 4096}))
+        if ledger:
+            (path / "ledger.json").write_text(json.dumps(ledger))
+        return Text(path, f"{name}-fingerprint")
+
+    def evaluated(self, system: str, search: str, test: str, text: Text, noise: float) -> Evaluated:
+        path, draw = self.root / f"{system}.{search}.{test}", random.Random(search + system)
+        rows = pa.ipc.open_file(pa.memory_map(str(shard_path(text.path, 0)))).read_all().to_pydict()
+        texts = [" ".join(w if draw.random() > noise else draw.choice(GERMAN) for w in line.split()) for line in rows["target"]]
+        data = {"id": rows["id"], "rank": [0] * len(texts), "text": texts}
+        write_shard(shard_path(path / "decode", 0), pa.table(data), make_work(path / "decode"))
+        hypotheses = Hypotheses(path / "decode", f"decode-{system}-{search}")
+        score(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), make_work(path / "score"))
+        return Evaluated(system, search, test, hypotheses, Scores(path / "score", f"score-{system}-{search}"))
+
+    def timings(self, slow: dict[str, float]) -> Timings:
+        path, draw = self.root / "benchmark", random.Random(1)
+        turns = [
+            Turn(n, entry, [ms * draw.lognormvariate(0, 0.25) for _ in range(100)], ms / 60, 1300, 1400)
+            for n in range(3)
+            for entry, ms in slow.items()
+        ]
+        baseline = next(iter(slow))
+        protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "baseline": baseline}
+        where = {
+            "device": "cpu",
+            "cpu": "Example CPU <1>",
+            "threads": 2,
+            "precision": "fp32",
+            "torch": "2",
+            "load_average": [0.1, 0.2],
+        }
+        figures = summarise(turns, baseline)
+        work = make_work(path)
+        work.write_json(work.records("benchmark.json"), {"protocol": protocol, "environment": where, "entries": figures})
+        work.write_json(work.records("tables", "benchmark.json"), table(500, protocol, figures))
+        return Timings(path, "benchmark-fingerprint")
+
+    def trained(self, name: str, best: float) -> Trained:
+        path, draw = self.root / f"train.{name}", random.Random(name)
+        work = make_work(path)
+        for attempt, first, last in (("a1", 50, 800), ("a2", 600, 1500)):
+            for update in range(first, last + 1, 50):
+                line = {"nll": 1 + 5 * 0.997**update + draw.gauss(0, 0.05), "target_tokens_per_second": 9000.0}
+                replace(work, attempt=attempt).metrics(update, line)
+                if update % 100 == 0:
+                    valid = {"valid_loss": 1.1 + 5 * 0.997**update, "valid_bleu": best * (1 - 0.997**update)}
+                    replace(work, attempt=attempt).metrics(update, valid)
+        validations = [{"update": u, "loss": 1.1 + 5 * 0.997**u, "bleu": best * (1 - 0.997**u)} for u in range(100, 1501, 100)]
+        report = {"updates": 1500, "epochs": 7, "averaged": [1300, 1400, 1500], "stopped_early": False, "validations": validations}
+        work.write_json(path / "training.json", report)
+        return Trained(path, f"train-{name}")
+
+    def inputs(self, timed: bool = True, rows: int = 60) -> ReportInputs:
+        samples = {"length": [{"pair": 17, "source": "too <i>long</i>", "target": "zu & lang"}]}
+        dropped = {"empty": 0, "length": 14, "ratio": 3, "duplicate": 120, "overlap": 9}
+        ledger = {"pairs_in": 20146, "pairs_out": 20000, "dropped": dropped, "samples": samples, "files": []}
+        demo = self.text("demo", rows)
+        evaluated = tuple(self.evaluated(system, search, "demo", demo, noise) for system, search, noise in ENTRIES)
+        slow = {"autoregressive/beam5": 31.0, "autoregressive/greedy": 19.0, "interleaved/greedy": 11.0, "graph/beam5": 6.5}
+        return ReportInputs(
+            corpus=self.text("train", 20, ledger),
+            tests={"demo": demo},
+            trainings={"teacher": self.trained("teacher", 42.0), "interleaved": self.trained("interleaved", 40.0)},
+            evaluated=evaluated,
+            timings={"demo": self.timings(slow)} if timed else {},
+        )
+
+
+CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
+    return Maker(tmp_path_factory.mktemp("inputs")).inputs()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> Work:
+    work = make_work(tmp_path_factory.mktemp("report") / "out")
+    STAGE.run(inputs, CONFIG, work)
+    return work
+
+
+class Outline(HTMLParser):
+    """Checks that every element is closed in order, and keeps what a page consists of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        for name, value in attrs:
+            if name in ("href", "src", "xlink:href", "action", "data"):
+                self.links.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+        if tag not in ("meta", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def heads(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def outline(work: Work) -> Outline:
+    parser = Outline()
+    parser.feed(work.records("report.html").read_text(encoding="utf-8"))
+    parser.close()
+    return parser
+
+
+def test_the_page_is_well_formed_and_needs_nothing_from_outside(report: Work) -> None:
+    page = outline(report)
+    assert page.open == []
+    assert all(link.startswith("#") for link in page.links)
+    assert len(page.ids) == len(set(page.ids))
+    text = report.records("report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|@import|<script|<link|<img", text)
+    assert {link[1:] for link in page.links} | set(re.findall(r"url\(#([^)]+)\)", text)) <= set(page.ids)
+    assert page.seen.count("svg") == 2
+
+
+def test_every_row_is_in_every_form_of_the_report(report: Work, inputs: ReportInputs) -> None:
+    words = " ".join(outline(report).words)
+    markdown = report.records("report.md").read_text(encoding="utf-8")
+    rows = json.loads((report.directory / "results.json").read_text())["rows"]
+    assert [(row["system"], row["search"]) for row in rows] == [(system, search) for system, search, _ in ENTRIES]
+    for row, item in zip(rows, inputs.evaluated, strict=True):
+        scores = json.loads((item.scores.path / "scores.json").read_text())
+        assert row["metrics"] == scores
+        bleu = f"{scores['bleu']['score']:.2f}"
+        assert re.search(rf"\| {item.system} +\| {item.search} +\| +{re.escape(bleu)} \|", markdown)
+        assert bleu in words
+        assert item.hypotheses.fingerprint[:16] in words
+    assert scores["bleu"]["signature"] in words
+
+
+def test_text_stays_text(report: Work) -> None:
+    html = report.records("report.html").read_text(encoding="utf-8")
+    assert "demo &lt;1&gt; &amp; more" in html
+    assert "Example CPU &lt;1&gt;" in html
+    assert "too &lt;i&gt;long&lt;/i&gt;" in html
+    assert "<i>" not in html
+
+
+def test_markdown_is_narrow_and_aligned(report: Work) -> None:
+    lines = report.records("report.md").read_text(encoding="utf-8").splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    assert len(table) == 2 + len(ENTRIES)
+    assert {len(line) for line in table} == {len(table[0])}
+    assert max(map(len, lines)) <= 110
+    assert heads(table[0]) == ["system", "search", "BLEU", "chrF++", "ms (p50)", "ms (p95)", "speed-up", "sent/s"]
+    assert "1.00x" in table[2]
+
+
+def test_without_a_benchmark_there_are_no_times(tmp_path: Path, inputs: ReportInputs) -> None:
+    work = make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, timings={}, trainings={}), CONFIG, work)
+    table = [line for line in work.records("report.md").read_text().splitlines() if line.startswith("|")]
+    assert heads(table[0]) == ["system", "search", "BLEU", "chrF++"]
+    page = outline(work)
+    assert page.open == []
+    assert "svg" not in page.seen
+    assert "throughput" not in page.words
+
+
+def test_results_are_the_same_again_and_hold_no_time(tmp_path: Path, report: Work, inputs: ReportInputs) -> None:
+    work = make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, timings={}), CONFIG, work)
+    assert (work.directory / "results.json").read_bytes() == (report.directory / "results.json").read_bytes()
+    assert (
+        work.records("figures", "training_curves.svg").read_bytes() == report.records("figures", "training_curves.svg").read_bytes()
+    )
+    results = json.loads((work.directory / "results.json").read_text())
+    assert results["corpus"]["pairs_in"] == 20146
+    assert results["tests"] == {"demo": 60}
+    assert [row["comparison"] is None for row in results["rows"]] == [True, False, False, False]
+    assert [path.name for path in work.directory.iterdir() if path.is_file()] == ["results.json"]
+
+
+def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs: ReportInputs) -> None:
+    work = make_work(tmp_path / "out")
+    expected = r"the check failed: system autoregressive scores \d+\.\d\d BLEU on test demo, expected at least 99\.5"
+    with pytest.raises(StageError, match=expected):
+        STAGE.run(inputs, replace(CONFIG, minimum_bleu=99.5), work)
+    assert re.search(expected.split(": ", 1)[1], work.records("report.md").read_text())
+    assert "The check failed." in work.records("report.html").read_text()
+    assert outline(work).open == []
+
+
+def test_enough_bleu_passes_whatever_the_other_systems_reach(tmp_path: Path, inputs: ReportInputs) -> None:
+    scores = [json.loads((item.scores.path / "scores.json").read_text())["bleu"]["score"] for item in inputs.evaluated]
+    assert scores[0] > scores[2]
+    STAGE.run(replace(inputs, trainings={}), replace(CONFIG, minimum_bleu=scores[0] - 0.01), make_work(tmp_path / "out"))
+
+
+def test_an_unknown_baseline_is_named(tmp_path: Path, inputs: ReportInputs) -> None:
+    with pytest.raises(DataError, match="expected one of autoregressive, interleaved, graph, got 'teacher'"):
+        STAGE.run(inputs, replace(CONFIG, baseline="teacher"), make_work(tmp_path / "out"))
+
+
+def test_several_test_sets_have_a_table_each(tmp_path: Path) -> None:
+    maker = Maker(tmp_path)
+    tests = {"one": maker.text("one", 8), "two": maker.text("two", 9)}
+    evaluated = tuple(maker.evaluated("autoregressive", "greedy", test, text, 0.2) for test, text in tests.items())
+    work = make_work(tmp_path / "out")
+    STAGE.run(ReportInputs(maker.text("train", 3), tests, {}, evaluated), replace(CONFIG, samples=2), work)
+    markdown = work.records("report.md").read_text()
+    assert "## one: 8 sentences" in markdown
+    assert "## two: 9 sentences" in markdown
+    assert outline(work).open == []
+    assert work.records("report.html").read_text().count('class="sample"') == 4

@@ -1,0 +1,91 @@
+"""Shards: fixed rows, whole or absent, equal bytes for equal rows."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.errors import ArtifactError, StageError
+from stages.shards import read_shard, read_shards, rechunk, row_counts, shard_path, shard_paths, write_shard, write_shards
+from stages.stage import Resources, Work
+from stages.workers import LocalWorkers
+
+
+def work_in(directory: Path) -> Work:
+    directory.mkdir(parents=True, exist_ok=True)
+    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache")
+
+
+def table(start: int, rows: int) -> pa.Table:
+    names = pa.array([f"s{i}" for i in range(start, start + rows)], pa.string())
+    return pa.table({"id": pa.array(range(start, start + rows), pa.int64()), "source": names})
+
+
+@settings(deadline=None)
+@given(sizes=st.lists(st.integers(0, 7), max_size=12), rows=st.integers(1, 5))
+def test_rechunk_keeps_rows_and_order(sizes: list[int], rows: int) -> None:
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    chunks = list(rechunk([table(start, size) for start, size in zip(starts, sizes, strict=True)], rows))
+    assert [i for chunk in chunks for i in chunk["id"].to_pylist()] == list(range(sum(sizes)))
+    assert all(chunk.num_rows == rows for chunk in chunks[:-1])
+    assert not chunks or 0 < chunks[-1].num_rows <= rows
+
+
+def test_bytes_do_not_depend_on_how_the_stream_was_cut(tmp_path: Path) -> None:
+    cuts = [[table(0, 10)], [table(0, 3), table(3, 1), table(4, 6)], [table(i, 1) for i in range(10)]]
+    written = []
+    for number, tables in enumerate(cuts):
+        assert write_shards(tables, tmp_path / str(number), 4, work_in(tmp_path / str(number))) == [4, 4, 2]
+        written.append([path.read_bytes() for path in shard_paths(tmp_path / str(number))])
+    assert written[0] == written[1] == written[2]
+
+
+def test_shards_of_a_longer_attempt_are_removed(tmp_path: Path) -> None:
+    work = work_in(tmp_path)
+    write_shards([table(0, 10)], tmp_path, 2, work)
+    write_shards([table(0, 5)], tmp_path, 2, work)
+    assert row_counts(tmp_path) == [2, 2, 1]
+    assert [i for part in read_shards(tmp_path) for i in part["id"].to_pylist()] == list(range(5))
+
+
+def test_reading_maps_the_file_and_copies_nothing(tmp_path: Path) -> None:
+    write_shard(shard_path(tmp_path, 0), table(0, 20_000), work_in(tmp_path))
+    before = pa.total_allocated_bytes()
+    read = read_shard(shard_path(tmp_path, 0))
+    assert read.num_rows == 20_000
+    assert pa.total_allocated_bytes() - before < 10_000
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200])
+def test_a_cut_off_shard_is_an_error(tmp_path: Path, keep: int) -> None:
+    path = shard_path(tmp_path, 0)
+    write_shard(path, table(0, 100), work_in(tmp_path))
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ArtifactError, match=r"00000\.arrow"):
+        read_shard(path)
+
+
+def test_a_gap_is_an_error(tmp_path: Path) -> None:
+    write_shards([table(0, 6)], tmp_path, 2, work_in(tmp_path))
+    shard_path(tmp_path, 1).unlink()
+    with pytest.raises(ArtifactError, match=r"expected shard 00001\.arrow, got 00002\.arrow"):
+        shard_paths(tmp_path)
+
+
+def test_shards_are_in_numeric_order_beyond_five_digits(tmp_path: Path) -> None:
+    names = [shard_path(tmp_path, index) for index in (0, 99_999, 100_000)]
+    assert sorted(names, key=lambda path: (len(path.name), path.name)) == names
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = shard_path(tmp_path, 0)
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("stages.shards.os.replace", full)
+    with pytest.raises(StageError, match="No space left"):
+        write_shard(path, table(0, 3), work_in(tmp_path))
+    assert list(path.parent.iterdir()) == []

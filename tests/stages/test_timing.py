@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.timing import Output, Translate, batches, evenly_spaced, measure, percentile, summarise
+
+
+class Clock:
+    """Time passes only while a fake system works."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def system(self, seconds: Callable[[Sequence[str]], float], calls: list[str], name: str) -> Translate:
+        def translate(lines: Sequence[str]) -> Output:
+            calls.append(f"{name}{len(lines)}")
+            self.now += seconds(lines)
+            return Output(tokens=sum(map(len, lines)), steps=2 * len(lines))
+
+        return translate
+
+
+LINES = ["a" * length for length in (3, 1, 4, 1, 5)]
+
+
+def test_entries_take_turns_and_ratios_are_consistent() -> None:
+    clock, calls = Clock(), list[str]()
+    entries = {
+        "slow": clock.system(lambda lines: 0.004 * max(map(len, lines)), calls, "s"),
+        "fast": clock.system(lambda lines: 0.001 * max(map(len, lines)), calls, "f"),
+    }
+    turns = list(measure(entries, LINES, rounds=3, batch_size=2, clock=clock))
+    assert [(turn.round, turn.entry) for turn in turns] == [(n, name) for n in range(3) for name in ("slow", "fast")]
+    assert calls[:4] == ["s2", "s1", "f2", "f1"], "the untimed warm-up"
+    turn_of = lambda name: [f"{name}1"] * 5 + [f"{name}2", f"{name}2", f"{name}1"]  # noqa: E731
+    assert calls[4:] == (turn_of("s") + turn_of("f")) * 3
+
+    figures = summarise(turns, "slow")
+    slow, fast = figures["slow"], figures["fast"]
+    assert slow["latency_ms"]["median"] == pytest.approx(12)
+    assert slow["latency_ms"]["p95"] == pytest.approx(20)
+    assert fast["latency_ms"]["median"] == pytest.approx(3)
+    assert fast["latency_ratio"]["median"] == pytest.approx(4)
+    assert slow["latency_ratio"]["median"] == pytest.approx(1)
+    # sorted by length the batches are (1 1) (3 4) (5): 1 + 4 + 5 ms
+    assert fast["sentences_per_second"]["median"] == pytest.approx(5 / 0.010)
+    assert fast["throughput_ratio"]["median"] == pytest.approx(4)
+    assert fast["target_tokens_per_second"]["median"] == pytest.approx(14 / 0.010)
+    assert fast["decoder_calls_per_sentence"] == 2
+    assert fast["target_tokens_per_sentence"] == pytest.approx(14 / 5)
+
+
+def test_ratios_compare_the_halves_of_one_round() -> None:
+    """A machine that slows down for a round slows both, so each round's ratio stays 2."""
+    clock, calls, load = Clock(), list[str](), iter([1.0] * 4 + [1.0] * 4 + [1.0] * 4 + [9.0] * 8 + [2.0] * 8)
+    entries = {
+        "slow": clock.system(lambda lines: 0.002 * next(load), calls, "s"),
+        "fast": clock.system(lambda lines: 0.001 * next(load), calls, "f"),
+    }
+    figures = summarise(list(measure(entries, ["a", "b", "c"], rounds=3, batch_size=3, clock=clock)), "slow")
+    assert figures["fast"]["latency_ratio"]["rounds"] == pytest.approx([2, 2, 2])
+    assert figures["fast"]["throughput_ratio"]["rounds"] == pytest.approx([2, 2, 2])
+    assert figures["fast"]["latency_ms"]["rounds"] == pytest.approx([1, 9, 2])
+    assert figures["fast"]["latency_ms"]["median"] == pytest.approx(2)
+
+
+@given(st.integers(1, 50), st.integers(1, 60))
+def test_evenly_spaced(count: int, wanted: int) -> None:
+    chosen = evenly_spaced(count, wanted)
+    assert len(chosen) == min(count, wanted)
+    assert chosen[0] == 0
+    gaps = [right - left for left, right in pairwise(chosen)]
+    assert all(gap >= 1 for gap in gaps)
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+@given(st.lists(st.integers(0, 20), min_size=1))
+def test_percentiles(values: list[int]) -> None:
+    p95 = percentile(values, 95)
+    assert sum(value <= p95 for value in values) >= 0.95 * len(values)
+    assert sum(value < p95 for value in values) < 0.95 * len(values)
+    assert percentile(values, 100) == max(values)
+    assert percentile(values, 50) <= median(values)
+
+
+def test_batches_hold_all_lines_by_length() -> None:
+    assert batches(["ccc", "a", "bb", "d"], 3) == [["a", "d", "bb"], ["ccc"]]
