@@ -29,7 +29,7 @@ def _collect(module: str, trees: dict[str, str]) -> None:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = _imports(tree)
     if module == "models":
-        imported |= {f"models.{family}" for family in FAMILIES}
+        imported |= {f"models.{family}.family" for family in FAMILIES}
     trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
     for name in imported:
         _collect(name, trees)

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipeline import admission
 from pipeline.config import RunConfig, resolved
-from pipeline.fingerprint import digest
+from pipeline.fingerprint import canonical, digest
 from pipeline.lease import Lease
 from pipeline.machines import InProcess, Machines, RayMachines
 from pipeline.perform import Order
@@ -84,7 +84,14 @@ def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> R
     key = digest([[s.name, s.fingerprint] for s in plan.steps])[:8]
     record = Run(store.runs / f"{config.name}-{key}")
     steps = [
-        {"step": s.name, "stage": s.stage.name, "version": s.stage.version, "fingerprint": s.fingerprint, "inputs": list(s.needs)}
+        {
+            "step": s.name,
+            "stage": s.stage.name,
+            "version": s.stage.version,
+            "fingerprint": s.fingerprint,
+            "config": canonical(s.config, keep_defaults=True),
+            "inputs": list(s.needs),
+        }
         for s in plan.steps
     ]
     record.create(

@@ -223,4 +223,3 @@ def _manifest(step: Any) -> Any:
         stage="toy", version=1, step=step.name, fingerprint=step.fingerprint, config={}, inputs={}, environment={},
         code_digest="", git_revision="", run_id="other", attempt="x", seconds=0.0, finished=0.0,
     )  # fmt: skip
-

@@ -1,0 +1,60 @@
+"""`python -m pipeline`, installed as `fewstep`: ends with 0, 1 (something failed), 2 (the user can mend it), 130 (interrupted)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+
+from pipeline.errors import FewstepError, exit_code
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. What the user can act on is one message on stderr; anything unexpected shows its traceback."""
+    import typer
+    from typer.exceptions import TyperException
+
+    from pipeline.cli import app
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        command = typer.main.get_command(app)
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        with command.make_context("fewstep", arguments) as context:  # its main() would end pipes and Ctrl-C in ways of its own
+            command.invoke(context)
+        sys.stdout.flush()  # so that a broken pipe shows here and not when Python ends
+        return 0
+    except typer.Exit as end:
+        return end.exit_code
+    except TyperException as error:
+        message = error.format_message()  # empty where the help was shown instead
+        return _complain(f"{message} (fewstep --help lists the commands)" if message else "", 2)
+    except FewstepError as error:
+        return _complain(str(error), exit_code(error))
+    except BrokenPipeError:  # whoever read our output has seen enough
+        _drop_output()
+        return 0
+    except KeyboardInterrupt:
+        return _complain("interrupted; repeat the command to continue", INTERRUPTED)
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def _complain(message: str, code: int) -> int:
+    print(message, file=sys.stderr)
+    return code
+
+
+def _drop_output() -> None:
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

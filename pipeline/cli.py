@@ -1,0 +1,181 @@
+"""The commands. What is heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from pipeline.config import RunConfig
+    from pipeline.plan import Plan
+    from pipeline.runs import Run
+    from pipeline.store import Store
+
+app = typer.Typer(
+    help="From raw parallel text to translation models, their scores, timings and a report, in one resumable run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/configuration.md).", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Replace one value, as in defaults.training.updates=100."),
+]
+Until = Annotated[str | None, typer.Option(metavar="STEP", help="Only this step, or all of this stage, and what they need.")]
+RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run id or run directory.")]
+StorePath = Annotated[Path, typer.Option("--store", metavar="DIRECTORY", help="Store that holds the run.")]
+STORE = Path("store")
+
+
+@app.command()
+def run(config: ConfigFile, until: Until = None, overrides: Overrides = None, in_process: Annotated[
+    bool, typer.Option("--in-process", help="Run the steps one after the other in this process, without Ray.")
+] = False) -> None:  # fmt: skip
+    """Make what CONFIG asks for. What the store holds is not made again; a killed run continues."""
+    from pipeline import execute
+
+    settings, plan, store = _planned(config, overrides, until)
+    outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
+    for step, reason in outcome.failed.items():
+        print(f"{step} failed: {reason}", file=sys.stderr)
+    if outcome.failed:
+        print(f"logs are in {outcome.run.path / 'logs'}; repeat the command to continue", file=sys.stderr)
+        raise typer.Exit(1)
+    made = f"{len(outcome.executed)} steps made" if outcome.executed else "everything was in the store"
+    print(f"run {outcome.run.path.name}: {made}")
+    if _report_directory(outcome.run) is not None:
+        _show_report(outcome.run)
+
+
+@app.command()
+def plan(config: ConfigFile, until: Until = None, overrides: Overrides = None) -> None:
+    """Check CONFIG and list its steps: HIT if the store holds the result, else MISS and what differs from an earlier one."""
+    from pipeline.explain import explain
+
+    _, steps, store = _planned(config, overrides, until)
+    lines = explain(steps, store)
+    rows = [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines]
+    _show_table(("step", "fingerprint", "", "reason"), rows)
+    print(f"{sum(line.verdict == 'HIT' for line in lines)} of {len(lines)} steps are in {store.root}")
+
+
+@app.command()
+def status(name: RunName = "latest", store: StorePath = STORE, follow: Annotated[
+    bool, typer.Option("--follow", help="Keep the table up to date until the run ends.")
+] = False) -> None:  # fmt: skip
+    """Show how far a run is: its steps, rows per second and time left. Works while it is going on, from any terminal."""
+    from pipeline.progress import show_status
+    from pipeline.runs import find_run
+
+    show_status(find_run(store, name).path, once=not follow)
+
+
+@app.command()
+def report(name: RunName = "latest", store: StorePath = STORE) -> None:
+    """Print the results of a run and the path of its report."""
+    from pipeline.errors import DataError
+    from pipeline.runs import find_run
+
+    found = find_run(store, name)
+    if _report_directory(found) is None:
+        raise DataError(f"{found.path.name}: expected a run with a finished report; finish it with the run command")
+    _show_report(found)
+
+
+@app.command()
+def translate(
+    where: Annotated[str, typer.Argument(metavar="RUN|DIRECTORY", help="Run id or directory, or the directory of a system.")],
+    system: Annotated[str | None, typer.Argument(metavar="[SYSTEM]", help="Name of a system of that run.")] = None,
+    source: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Text; default: standard input.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Default: standard output.")] = None,
+    search: Annotated[
+        str | None, typer.Option(metavar="SEARCH", help="greedy, beam5 or {beam: {beam_size: 4}}; default: the system's own.")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda:0, or auto.")] = "auto",
+    batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Lines translated together at most.")] = 64,
+    store: StorePath = STORE,
+) -> None:
+    """Translate text line by line, in order, as it comes."""
+    from pipeline.translate import system_directory, translate_files
+
+    translate_files(system_directory(store, where, system), source, output, search=search, device=device, batch=batch)
+
+
+@app.command()
+def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
+    """Bring MLflow up to date with a run, finished or not."""
+    from pipeline.config import from_resolved
+    from pipeline.runs import find_run
+    from pipeline.tracking import publish as publish_run
+
+    found = find_run(store, name)
+    print(f"published to {publish_run(found.path, from_resolved(found.spec['config']).tracking)}")
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="Also check this config and its files.")] = None,
+    store: Annotated[Path | None, typer.Option("--store", metavar="DIRECTORY", help="Default: that of CONFIG.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash every artifact of the store anew.")] = False,
+    in_process: Annotated[bool, typer.Option("--in-process", help="Check what run --in-process needs: all but Ray.")] = False,
+) -> None:
+    """Check this machine: versions, kernels, Ray, disk, memory, GPUs. Ends with exit code 1 if something needed is broken."""
+    from pipeline.doctor import examine
+
+    checks = []
+    for check in examine(config, store, verify=verify, in_process=in_process):
+        checks.append(check)
+        print(f"{check.verdict:<5} {check.name}: {check.text}", flush=True)
+    if any(check.verdict == "FAIL" for check in checks):
+        raise typer.Exit(1)
+
+
+def _planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:
+    from pipeline.config import load_config
+    from pipeline.store import Store
+    from pipeline.wiring import build_plan
+
+    settings = load_config(config, overrides or ())
+    store = Store(settings.store.path)
+    return settings, build_plan(settings, store).until(until), store
+
+
+def _report_directory(run: Run) -> Path | None:
+    """The finished report of a run."""
+    from pipeline.records import step_directory
+
+    for entry in run.spec["plan"]:
+        directory = step_directory(run.store, entry)
+        if entry["stage"] == "report" and directory.suffix != ".partial":
+            return directory
+    return None
+
+
+def _show_report(run: Run) -> None:
+    directory = _report_directory(run)
+    assert directory is not None
+    text = (directory / "records/report.md").read_text(encoding="utf-8")
+    print(f"\n{text}\nReport: {directory / 'records/report.html'}")
+
+
+def _show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Colours and folding on a terminal, aligned columns elsewhere."""
+    if not sys.stdout.isatty():
+        widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
+        for row in (header, *rows):
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*header, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(cell, style={"HIT": "green", "MISS": "yellow"}.get(cell, "")) for cell in row))
+    Console().print(table)

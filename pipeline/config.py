@@ -1,0 +1,358 @@
+"""The whole YAML as frozen dataclasses, those of stages and models among them, validated strictly by pydantic.
+
+Each docstring below a field is its entry in `docs/configuration.md`. Relative paths are relative to the current directory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from annotated_types import Ge, Gt, MinLen
+from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.training.config import TrainingConfig
+from pipeline.config_check import check
+from pipeline.config_file import read_config, read_value
+from pipeline.config_problems import Complaint, complaints, report
+from pipeline.config_shorthand import expand
+from pipeline.config_tree import Node, tree
+from pipeline.errors import ConfigError
+from stages.corpus import Filters
+from stages.stage import Resources
+from stages.vocabulary import VocabularyConfig
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+StageName = Literal["corpus", "vocabulary", "encode", "train", "distill", "system", "decode", "score", "benchmark", "report"]
+
+T = TypeVar("T")
+
+
+def _part(whole: object, kind: type[T]) -> T:
+    """The fields of `whole` that make up a plain `kind`."""
+    return kind(**{f.name: getattr(whole, f.name) for f in fields(kind)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pinned:
+    """Something finished earlier that is used as it is, instead of being made."""
+
+    path: Annotated[Path, Field(alias="from")]
+    """Directory of the finished artifact, in any store. It enters fingerprints by its own fingerprint, not by its path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Languages:
+    """The direction of translation."""
+
+    source: Annotated[str, MinLen(1)] = "en"
+    """Language code of what is translated."""
+    target: Annotated[str, MinLen(1)] = "de"
+    """Language code of the translations; chooses sacreBLEU's tokeniser."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """One parallel text, given in exactly one way. A single file may stand for a list of one; several are joined in order.
+
+    Files are plain text, gzip or zstd by their suffix, UTF-8.
+    """
+
+    embedded: Annotated[int, Ge(0)] = 0
+    """Pairs drawn from the embedded English-German corpus; 0: none."""
+    source: tuple[Path, ...] = ()
+    """Files of the source side, one sentence a line."""
+    target: tuple[Path, ...] = ()
+    """Files of the target side, line by line the translations of `source`."""
+    references: tuple[tuple[Path, ...], ...] = ()
+    """Further references of a test set: for each, its files, like `target`."""
+    tsv: tuple[Path, ...] = ()
+    """Files of two columns, source and target, parted by a tab."""
+    parquet: tuple[Path, ...] = ()
+    """Parquet files with text columns `source` and `target`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """The parallel text."""
+
+    train: TextConfig = TextConfig(embedded=20000)
+    """Training text. Pairs with a side that occurs in a validation or test text are dropped."""
+    validation: TextConfig = TextConfig(embedded=500)
+    """Validation text, which chooses among checkpoints."""
+    test: Annotated[dict[Name, TextConfig], MinLen(1)] = field(default_factory=lambda: {"test": TextConfig(embedded=500)})
+    """Test sets by name; any number, but not called `train` or `validation`."""
+    filters: Filters = field(default_factory=Filters)
+    """Which training pairs are dropped."""
+    shard_rows: Annotated[int, Ge(1)] = 4096
+    """Pairs in a shard, the unit in which text is encoded and decoded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepwiseTeacher(StepwiseConfig):
+    """The autoregressive model that others learn from. The network's keys stand beside `data` and `training`."""
+
+    family: Literal["stepwise"] = "stepwise"
+    """Family of models."""
+    data: Literal["raw"] = "raw"
+    """A teacher learns from the human translations."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The recipe of its training."""
+
+    @property
+    def network(self) -> StepwiseConfig:
+        return _part(self, StepwiseConfig)
+
+
+Searches = Annotated[tuple[StepwiseSearch, ...], MinLen(1)]
+SEARCHES = (StepwiseSearch(), StepwiseSearch(strategy="beam"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepwiseSystem(StepwiseConfig):
+    """A system that is trained. The network's keys stand beside `data`, `training` and `search`."""
+
+    family: Literal["stepwise"] = "stepwise"
+    """Family of models."""
+    data: Literal["raw", "distilled", "mixed"] = "raw"
+    """What it learns from: human translations, the teacher's, or both."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The recipe of its training."""
+    search: Searches = SEARCHES
+    """Searches it is evaluated with, the first its default: `greedy`, `{beam: {beam_size: 4}}`, or a list of these."""
+
+    @property
+    def network(self) -> StepwiseConfig:
+        return _part(self, StepwiseConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsedSystem:
+    """A system that is not trained for itself."""
+
+    use: Literal["teacher"]
+    """The teacher is evaluated under this name."""
+    search: Searches = SEARCHES
+    """Searches it is evaluated with, the first its default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation(StepwiseSearch):
+    """How the teacher translates the training source. The keys of a search stand beside `batch_tokens`."""
+
+    strategy: Literal["greedy", "beam"] = "beam"
+    """Best token at each step, or beam search."""
+    batch_tokens: Annotated[int, Ge(1)] = 4000
+    """Padded source tokens in a batch."""
+
+    @property
+    def search(self) -> StepwiseSearch:
+        return _part(self, StepwiseSearch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How test sets are decoded, scored and shown."""
+
+    baseline: str = ""
+    """System that the others are compared with; empty: the first."""
+    tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
+    """sacreBLEU tokeniser; auto follows the target language."""
+    lowercase: bool = False
+    """Compare without case (`-lc`)."""
+    metrics: Annotated[tuple[Literal["bleu", "chrf", "ter", "tokenized_bleu", "compound_split_bleu"], ...], MinLen(1)] = (
+        "bleu",
+        "chrf",
+        "ter",
+        "tokenized_bleu",
+    )
+    """Metrics to compute."""
+    minimum_bleu: Annotated[float, Ge(0)] = 0.0
+    """The run fails when the baseline scores less on any test set: a check that the machinery learnt something; 0: no check."""
+    samples: Annotated[int, Ge(0)] = 5
+    """Sentences of each test set that the report shows with all systems' hypotheses."""
+    batch_tokens: Annotated[int, Ge(1)] = 4000
+    """Padded source tokens in a batch of decoding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Timing of all systems, interleaved in one process."""
+
+    enabled: bool = True
+    """Measure at all?"""
+    test: str = ""
+    """Test set whose sentences are timed; empty: the first."""
+    sentences: Annotated[int, Ge(1)] = 100
+    """Sentences timed, evenly spaced over the test set."""
+    rounds: Annotated[int, Ge(2)] = 3
+    """Rounds in which all systems take their turn."""
+    batch_size: Annotated[int, Ge(1)] = 32
+    """Sentences in a batch of the throughput measurement."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreConfig:
+    """Where artifacts and runs are kept. Nothing here changes a result."""
+
+    path: Path = Path("store")
+    """Directory of the store; on a cluster one that all machines share."""
+    lease_seconds: Annotated[float, Gt(0)] = 30.0
+    """Seconds without a heartbeat after which another driver may take over a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where the work runs. Nothing here changes a result."""
+
+    address: str = ""
+    """Address of a Ray cluster (`auto`, `host:port` or `ray://host:port`); empty: the one in RAY_ADDRESS, else a local one."""
+    cpus: Annotated[int, Ge(1)] | None = None
+    """CPUs of the local cluster; empty: all of this machine."""
+    resources: dict[StageName, Resources] = field(default_factory=dict)
+    """What each step of a stage may hold, by the stage's name."""
+    retries: Annotated[int, Ge(0)] = 2
+    """Further attempts at a step that failed for a passing reason, such as a dead worker."""
+    checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
+    """Seconds between the checkpoints from which a killed training resumes."""
+    pass_tokens: Annotated[int, Ge(0)] = 0
+    """Padded tokens that a training worker takes through the network at once, a matter of its memory; 0: its whole share."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracking:
+    """MLflow. Nothing here changes a result."""
+
+    enabled: bool = True
+    """Publish runs at all?"""
+    uri: str = ""
+    """Tracking URI; empty: a SQLite file in the store. The environment variable MLFLOW_TRACKING_URI wins over both."""
+    experiment: str = ""
+    """Name of the experiment; empty: the name of the config."""
+
+
+def _tag(value: Any) -> str:
+    """Which class of a choice `value`, raw or made, belongs to: the one that its keys tell of."""
+    if not isinstance(value, Mapping):
+        return f"<{type(value).__name__}>" if isinstance(value, Pinned | UsedSystem) else "<other>"
+    return "<Pinned>" if "from" in value else "<UsedSystem>" if "use" in value else "<other>"
+
+
+_PINNED = Annotated[Pinned, Tag("<Pinned>")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A resolved config: every value is concrete."""
+
+    name: Name = "run"
+    """Name of the run, of letters, digits, _ and -."""
+    task: Literal["translation"] = "translation"
+    """What is learnt."""
+    languages: Languages = Languages()
+    """The direction of translation."""
+    corpus: Corpus = field(default_factory=Corpus)
+    """The parallel text."""
+    vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], Discriminator(_tag)] = field(
+        default_factory=VocabularyConfig
+    )
+    """How the subword vocabulary is trained, or `{from: DIRECTORY}` of a finished one."""
+    teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], Discriminator(_tag)] | None = None
+    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
+    distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], Discriminator(_tag)] = Distillation()
+    """How the teacher translates the training source, or `{from: DIRECTORY}` of text that is distilled already."""
+    systems: Annotated[
+        dict[
+            Name,
+            Annotated[Annotated[UsedSystem, Tag("<UsedSystem>")] | Annotated[StepwiseSystem, Tag("<other>")], Discriminator(_tag)],
+        ],
+        MinLen(1),
+    ] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
+    """Systems by name: `{use: teacher}`, or one to be trained."""
+    evaluation: Evaluation = Evaluation()
+    """How test sets are decoded, scored and shown."""
+    benchmark: Benchmark = Benchmark()
+    """Timing of the systems."""
+    store: StoreConfig = StoreConfig()
+    """Where artifacts and runs are kept."""
+    cluster: Cluster = field(default_factory=Cluster)
+    """Where the work runs."""
+    tracking: Tracking = Tracking()
+    """MLflow."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrittenConfig(RunConfig):
+    """What a file may hold."""
+
+    base: str = ""
+    """Another config, relative to this file, that this one is laid over: maps are merged, all else is replaced."""
+    defaults: StepwiseSystem = StepwiseSystem()
+    """What the teacher and all trained systems share: a system states only what differs (`search` holds for `use:` too)."""
+
+
+WrittenConfig.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[attr-defined]
+
+
+@cache
+def adapter() -> TypeAdapter[WrittenConfig]:
+    """Pydantic's validator, made on first use."""
+    return TypeAdapter(WrittenConfig)
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read, merge, resolve and check a config. Raises ConfigError with everything that is wrong."""
+    root, problems = read_config(path, overrides)
+    return _build(expand(root), problems)
+
+
+def from_resolved(config: Mapping[str, Any]) -> RunConfig:
+    """The config that `resolved` wrote. Raises ConfigError if this version does not know all of it."""
+    return _build(expand(tree(config, "resolved config")), [])
+
+
+def parse_search(text: str, where: str) -> StepwiseSearch:
+    """A search as a config writes it, such as `greedy` or `{beam: {beam_size: 4}}`. Raises ConfigError that names `where`."""
+    problems: list[str] = []
+    search = read_value(text, where, problems)
+    entry = Node({"search": search}, where, ())
+    config = _build(expand(Node({"systems": Node({"any": entry}, where, ())}, where, ())), problems)
+    return config.systems["any"].search[0]
+
+
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """The config as JSON-like values, which load back to an equal config."""
+    written = WrittenConfig(**{f.name: getattr(config, f.name) for f in fields(RunConfig)})
+    values: dict[str, Any] = adapter().dump_python(written, mode="json", by_alias=True)
+    return {key: value for key, value in values.items() if key not in ("base", "defaults")}
+
+
+def _build(root: Node, problems: Sequence[str]) -> RunConfig:
+    config, found = _validate(root)
+    pruned = [complaint.path for complaint in found]
+    for _ in range(3):  # what is wrong is taken out, so that the rest can be checked in the same go
+        if config is not None:
+            break
+        rest = root
+        for path in pruned:
+            rest = rest.without(path) if path else rest.with_value({})
+        config, more = _validate(rest)
+        pruned.extend(complaint.path for complaint in more)
+    if config is not None:
+        found.extend(check(config, pruned))
+    if found or problems:
+        raise ConfigError([*problems, *report(found, root)])
+    assert config is not None
+    return _part(config, RunConfig)
+
+
+def _validate(root: Node) -> tuple[WrittenConfig | None, list[Complaint]]:
+    try:
+        return adapter().validate_json(json.dumps(root.plain())), []
+    except ValidationError as error:
+        return None, complaints(error.errors(include_url=False), WrittenConfig)

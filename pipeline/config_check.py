@@ -1,0 +1,144 @@
+"""What no single field can tell: rules between the parts of a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipeline.config_problems import Complaint
+from pipeline.config_tree import Path, shown
+
+if TYPE_CHECKING:
+    from models.stepwise.config import StepwiseConfig, StepwiseSearch
+    from models.training.config import TrainingConfig
+    from pipeline.config import RunConfig, TextConfig
+
+RESERVED_TESTS = ("train", "validation")
+"""Names of other corpus steps."""
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A complaint, and the other values that it rests on."""
+
+    complaint: Complaint
+    rests_on: tuple[Path, ...] = ()
+
+    @property
+    def values(self) -> tuple[Path, ...]:
+        return (self.complaint.path, *self.rests_on)
+
+
+def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
+    """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
+    rules = [*_corpus(config), *_teacher(config), *_systems(config), *_names(config)]
+    return [
+        rule.complaint for rule in rules if not any(_touch(p, q) for p in (rule.complaint.path, *rule.rests_on) for q in pruned)
+    ]
+
+
+def _touch(one: Path, other: Path) -> bool:
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]
+
+
+def _broken(path: Path, expected: str, got: object, *rests_on: Path, valid: Sequence[str] = ()) -> _Rule:
+    return _Rule(Complaint(path, expected, got if isinstance(got, str) else shown(got), tuple(valid)), rests_on)
+
+
+def _corpus(config: RunConfig) -> Iterator[_Rule]:
+    corpus = config.corpus
+    texts: dict[Path, TextConfig] = {("corpus", "train"): corpus.train, ("corpus", "validation"): corpus.validation}
+    texts.update({("corpus", "test", name): text for name, text in corpus.test.items()})
+    for path, text in texts.items():
+        yield from _text(path, text, config)
+    for name in RESERVED_TESTS:
+        if name in corpus.test:
+            yield _broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))
+    if corpus.filters.max_length < corpus.filters.min_length:
+        path, got = ("corpus", "filters"), f"{corpus.filters.max_length} < {corpus.filters.min_length}"
+        yield _broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))
+
+
+def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[_Rule]:
+    given = [name for name in ("embedded", "tsv", "parquet") if getattr(text, name)]
+    given += ["source and target"] if text.source or text.target else []
+    if len(given) != 1:
+        yield _broken(path, "exactly one of embedded, source and target, tsv, parquet", ", ".join(given) or "none of them")
+    elif given == ["source and target"] and not (text.source and text.target):
+        missing = "target" if text.source else "source"
+        yield _broken((*path, missing), "files of both sides", f"no {missing}")
+    languages = (config.languages.source, config.languages.target)
+    if text.embedded and languages != ("en", "de"):
+        yield _broken((*path, "embedded"), "source en and target de with the embedded corpus", "-".join(languages), ("languages",))
+    if text.references and (path[1] != "test" or not text.source):
+        yield _broken((*path, "references"), "further references only beside source and target of a test set", "some here")
+
+
+def _teacher(config: RunConfig) -> Iterator[_Rule]:
+    from pipeline.config import Pinned, UsedSystem
+
+    for name, system in config.systems.items():
+        path: Path = ("systems", name)
+        if isinstance(system, UsedSystem):
+            if config.teacher is None:
+                yield _broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
+            continue
+        if system.data != "raw" and config.teacher is None and not isinstance(config.distillation, Pinned):
+            expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
+            yield _broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
+        if name == "teacher":
+            yield _broken(path, "a name other than 'teacher' for a system that is trained", repr(name))
+    if not isinstance(config.distillation, Pinned):
+        yield from _search(("distillation",), config.distillation)
+    if config.teacher is not None and not isinstance(config.teacher, Pinned):
+        yield from _network(("teacher",), config.teacher)
+        yield from _training(("teacher", "training"), config.teacher.training)
+
+
+def _systems(config: RunConfig) -> Iterator[_Rule]:
+    from pipeline.config import UsedSystem
+
+    for name, system in config.systems.items():
+        path: Path = ("systems", name)
+        if not isinstance(system, UsedSystem):
+            yield from _network(path, system)
+            yield from _training((*path, "training"), system.training)
+        names = [search.name for search in system.search]
+        for i, search in enumerate(system.search):
+            yield from _search((*path, "search", i), search)
+            if search.name in names[:i]:
+                yield _broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
+
+
+def _network(path: Path, network: StepwiseConfig) -> Iterator[_Rule]:
+    if network.width % network.heads:
+        expected = f"a divisor of width {network.width}"
+        yield _broken((*path, "heads"), expected, network.heads, (*path, "width"), (*path, "size"))
+
+
+def _search(path: Path, search: StepwiseSearch) -> Iterator[_Rule]:
+    most = search.beam_size if search.strategy == "beam" else 1
+    if search.n_best > most:
+        rests_on = ((*path, "beam_size"), (*path, "strategy"))
+        yield _broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
+
+
+def _training(path: Path, training: TrainingConfig) -> Iterator[_Rule]:
+    if training.schedule == "cosine" and training.warmup_updates >= training.updates:
+        expected = f"less than updates ({training.updates}) with the cosine schedule"
+        yield _broken((*path, "warmup_updates"), expected, training.warmup_updates, (*path, "updates"), (*path, "schedule"))
+    if training.validation_metric == "bleu" and not training.validation_sentences:
+        yield _broken((*path, "validation_sentences"), "at least 1 with validation_metric bleu", 0, (*path, "validation_metric"))
+
+
+def _names(config: RunConfig) -> Iterator[_Rule]:
+    for section, key, name, valid, owner in (
+        ("evaluation", "baseline", config.evaluation.baseline, list(config.systems), ("systems",)),
+        ("benchmark", "test", config.benchmark.test, list(config.corpus.test), ("corpus", "test")),
+    ):
+        if name not in valid:
+            yield _broken((section, key), f"one of {', '.join(valid)}", repr(name), owner, valid=valid)
+    if config.evaluation.minimum_bleu and "bleu" not in config.evaluation.metrics:
+        yield _broken(("evaluation", "metrics"), "bleu among them for minimum_bleu", "none", ("evaluation", "minimum_bleu"))

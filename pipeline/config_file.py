@@ -1,0 +1,180 @@
+"""Read a config as written: YAML with line numbers, one `base:` file, and `--set` overrides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.config_tree import Node, dotted, merge, shown
+from pipeline.config_tree import Path as Keys
+from pipeline.errors import ConfigError
+
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's plain scalars: `no` is text (a language), `1e-9` a number, a date text."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  (the name is PyYAML's)
+
+
+for _name, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.inf|\.nan", "-+.0123456789"),
+):
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
+    """The file at `path` over its base, with the overrides on top, and what is wrong with the way it is written.
+
+    Raises ConfigError when a file cannot be read at all.
+    """
+    problems: list[str] = []
+    root = _read_file(path, problems)
+    base = root.map.get("base")
+    if base is not None:
+        root = merge(_read_base(path, base, problems), root).without(("base",))
+    for override in overrides:
+        root = _override(root, override, problems)
+    if "base" in root.map:
+        problems.append(f"{root.map['base'].where}: base: expected it in the file itself, got it from the command line")
+    return root, problems
+
+
+def read_value(text: str, where: str, problems: list[str], path: Keys = ()) -> Node:
+    """One value given on the command line. Raises ConfigError when it is no YAML."""
+    return _Reader(where, problems, fixed=True).read(text, path)
+
+
+def _read_base(path: Path, base: Node, problems: list[str]) -> Node:
+    if not isinstance(base.value, str):
+        problems.append(f"{base.where}: base: expected the path of one file, got {shown(base.value)}")
+        return Node({}, base.where, ())
+    file = path.parent / base.value
+    if not file.is_file():
+        problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which does not exist")
+        return Node({}, base.where, ())
+    node = _read_file(file, problems)
+    if "base" in node.map:
+        problems.append(f"{node.map['base'].where}: base: expected no base in a file that is one itself")
+    return node
+
+
+def _read_file(path: Path, problems: list[str]) -> Node:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: expected a readable YAML file, got: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: expected UTF-8, got the byte 0x{error.object[error.start]:02x} at {error.start}"]) from error
+    return _as_map(_Reader(str(path), problems).read(text), problems)
+
+
+def _as_map(node: Node, problems: list[str]) -> Node:
+    if node.value is None:
+        return node.with_value({})
+    if not isinstance(node.value, dict):
+        problems.append(f"{node.where}: expected a map of keys, got {shown(node.value)}")
+        return node.with_value({})
+    return node
+
+
+def _override(root: Node, override: str, problems: list[str]) -> Node:
+    where = f"--set {override}"
+    key, separator, text = override.partition("=")
+    keys = key.split(".")
+    if not separator or not all(keys):
+        problems.append(f"{where}: expected KEY=VALUE with a dotted key, such as training.updates=100")
+        return root
+    try:
+        node = read_value(text, where, problems, tuple(keys))
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return root
+    for depth in range(len(keys) - 1, -1, -1):
+        node = Node({keys[depth]: node}, where, tuple(keys[:depth]))
+    return merge(root, node)
+
+
+class _Reader:
+    """From YAML's own nodes to ours."""
+
+    def __init__(self, file: str, problems: list[str], fixed: bool = False) -> None:
+        self.file = file
+        self.problems = problems
+        self.fixed = fixed
+        """Is `file` an override, without lines?"""
+        self.open: list[int] = []
+
+    def read(self, text: str, path: Keys = ()) -> Node:
+        try:
+            node = yaml.compose(text, Loader=_Loader)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+            raise ConfigError([f"{self.where(mark)}: expected YAML, got: {what}"]) from error
+        if node is None:
+            return Node(None, self.where(None), path)
+        return self.convert(node, self.where(node.start_mark), path)
+
+    def where(self, mark: Any) -> str:
+        return self.file if self.fixed else f"{self.file}:{mark.line + 1 if mark else 1}"
+
+    def convert(self, node: yaml.Node, where: str, path: Keys) -> Node:
+        if id(node) in self.open:
+            raise ConfigError([f"{where}: {dotted(path)}: expected an alias of something else, got one that holds itself"])
+        self.open.append(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return Node(self.entries(node, path), where, path)
+            if isinstance(node, yaml.SequenceNode):
+                items = [self.convert(item, self.where(item.start_mark), (*path, i)) for i, item in enumerate(node.value)]
+                return Node(items, where, path)
+            return Node(self.scalar(node, where, path), where, path)
+        finally:
+            self.open.pop()
+
+    def entries(self, node: yaml.MappingNode, path: Keys) -> dict[str, Node]:
+        entries: dict[str, Node] = {}
+        for key, value in node.value:
+            where = self.where(key.start_mark)
+            if key.tag != _TAG + "str":
+                name = shown(key.value)
+                self.problems.append(
+                    f"{where}: {dotted((*path, str(key.value)))}: expected text as a key, got {name}; put it in quotes"
+                )
+                continue
+            if key.value in entries:
+                first = entries[key.value].where.rpartition(":")[2]
+                self.problems.append(
+                    f"{where}: {dotted((*path, key.value))}: expected each key once, got it again (first on line {first})"
+                )
+                continue
+            entries[key.value] = self.convert(value, where, (*path, key.value))
+        return entries
+
+    def scalar(self, node: yaml.Node, where: str, path: Keys) -> Any:
+        kind, text = node.tag.removeprefix(_TAG), str(node.value)
+        try:
+            match kind:
+                case "null":
+                    return None
+                case "bool":
+                    return {"true": True, "false": False}[text.lower()]
+                case "int":
+                    return int(text.replace("_", ""))
+                case "float":
+                    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+                case "str":
+                    return text
+        except (ValueError, KeyError):
+            pass
+        self.problems.append(f"{where}: {dotted(path)}: expected a plain YAML value, got {text!r} tagged {node.tag}")
+        return text

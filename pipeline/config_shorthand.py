@@ -1,0 +1,115 @@
+"""Write out what a config leaves unsaid: short forms, `defaults`, size presets and names that follow from others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import get_args, get_type_hints
+
+from models.stepwise.config import SIZES, StepwiseSearch
+from pipeline.config_tree import Node, merge
+
+STRATEGIES = get_args(get_type_hints(StepwiseSearch)["strategy"])
+_SEARCH_KEYS = {f.name for f in fields(StepwiseSearch)}
+FILES = ("source", "target", "tsv", "parquet")
+
+
+def expand(root: Node) -> Node:
+    """The same config in its long form. What has the wrong shape is left for the validation to name."""
+    top = {key: node for key, node in root.map.items() if node.value is not None}
+    defaults = _each(top["defaults"], search=_searches) if "defaults" in top else root.child("defaults", {})
+    if "defaults" in top:
+        top["defaults"] = defaults
+    if "corpus" in top:
+        top["corpus"] = _each(top["corpus"], train=_text, validation=_text, test=_texts)
+    if "teacher" in top:
+        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "search"))
+    systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
+    top["systems"] = _all(systems, lambda node: _system(node, defaults))
+    return root.with_value(_follow(root, top))
+
+
+def _usual(root: Node, teacher: bool) -> Node:
+    systems = root.child("systems", {})
+    node = systems.child("autoregressive", {})
+    return node.with_value({"use": node.child("use", "teacher")} if teacher else {})
+
+
+def _follow(root: Node, top: dict[str, Node]) -> dict[str, Node]:
+    """Fill in the names that follow from others."""
+    tests = list(top["corpus"].map["test"].map) if "corpus" in top and "test" in top["corpus"].map else ["test"]
+    name = top["name"].value if "name" in top else "run"
+    for section, key, value in (
+        ("evaluation", "baseline", next(iter(top["systems"].map), "")),
+        ("benchmark", "test", next(iter(tests), "")),
+        ("tracking", "experiment", name),
+    ):
+        node = top.get(section) or root.child(section, {})
+        if isinstance(node.value, dict) and isinstance(value, str) and not (key in node.map and node.map[key].value):
+            node = node.with_value({**node.map, key: node.child(key, value)})
+        top[section] = node
+    return top
+
+
+def _system(node: Node, defaults: Node) -> Node:
+    node = _each(node, search=_searches)
+    if "use" in node.map:
+        search = {key: value for key, value in defaults.map.items() if key == "search"}
+        return merge(defaults.with_value(search), node)
+    return _trained(node, defaults)
+
+
+def _trained(node: Node, defaults: Node, leave: tuple[str, ...] = ()) -> Node:
+    """Lay a trained model over the defaults and fill in its sizes. A size that it states itself wins over sizes of the defaults."""
+    if not isinstance(node.value, dict) or "from" in node.map:
+        return node
+    hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ())}
+    merged = merge(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)
+    size = merged.map.get("size")
+    preset = SIZES.get("tiny" if size is None else str(size.value), {})
+    filled = {key: Node(value, (size or merged).where, (*node.path, key)) for key, value in preset.items()}
+    return merged.with_value({**filled, **merged.map})
+
+
+def _searches(node: Node) -> Node:
+    items = node.value if isinstance(node.value, list) else [node]
+    return node.with_value([_search(item) for item in items])
+
+
+def _search(node: Node) -> Node:
+    """`greedy`, `{beam: {beam_size: 4}}`, or the long form with `strategy`."""
+    if isinstance(node.value, str):
+        return node.with_value({"strategy": node})
+    if len(node.map) == 1:
+        ((name, options),) = node.map.items()
+        if name not in _SEARCH_KEYS and (options.value is None or isinstance(options.value, dict)):
+            return node.with_value({"strategy": Node(name, options.where, options.path), **options.map})
+    return node
+
+
+def _texts(node: Node) -> Node:
+    return _all(node, _text)
+
+
+def _text(node: Node) -> Node:
+    return _each(node, references=lambda n: _all_items(_list(n), _list), **dict.fromkeys(FILES, _list))
+
+
+def _list(node: Node) -> Node:
+    """A single string stands for a list of one."""
+    return node.with_value([node]) if isinstance(node.value, str) else node
+
+
+def _all_items(node: Node, change: Callable[[Node], Node]) -> Node:
+    return node.with_value([change(item) for item in node.value]) if isinstance(node.value, list) else node
+
+
+def _all(node: Node, change: Callable[[Node], Node]) -> Node:
+    return node.with_value({key: change(child) for key, child in node.map.items()}) if isinstance(node.value, dict) else node
+
+
+def _each(node: Node, **changes: Callable[[Node], Node]) -> Node:
+    """Apply the change called like a key to its value."""
+    if not isinstance(node.value, dict):
+        return node
+    return node.with_value({key: changes[key](child) if key in changes else child for key, child in node.map.items()})

@@ -1,0 +1,105 @@
+"""A config as written: values that remember the file, the line and the dotted path they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value of a config."""
+
+    value: Any
+    """A scalar, a dict from names to nodes, or a list of nodes."""
+    where: str
+    """`file:line`, or the `--set` that it came from."""
+    path: Path
+    """Keys that lead to it where it was written."""
+
+    @property
+    def map(self) -> dict[str, Node]:
+        """The entries of a map; nothing for any other value."""
+        return self.value if isinstance(self.value, dict) else {}
+
+    def with_value(self, value: Any) -> Node:
+        return replace(self, value=value)
+
+    def child(self, key: str, value: Any) -> Node:
+        """A value that nobody wrote, standing below this one."""
+        return Node(value, self.where, (*self.path, key))
+
+    def plain(self) -> Any:
+        """The bare JSON-like value."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def locate(self, path: Path) -> tuple[Node, Path]:
+        """The deepest node on the way along `path`, and what is left of the path from there."""
+        if path and isinstance(self.value, dict) and path[0] in self.value:
+            return self.map[str(path[0])].locate(path[1:])
+        if path and isinstance(self.value, list) and isinstance(path[0], int) and path[0] < len(self.value):
+            found: tuple[Node, Path] = self.value[path[0]].locate(path[1:])
+            return found
+        return self, path
+
+    def without(self, path: Path) -> Node:
+        """This tree less what stands at `path` (the whole list, where the path leads into one)."""
+        key, rest = str(path[0]), path[1:]
+        entries = dict(self.map)
+        if key in entries and rest and isinstance(entries[key].value, dict):
+            entries[key] = entries[key].without(rest)
+        else:
+            entries.pop(key, None)
+        return self.with_value(entries) if isinstance(self.value, dict) else self
+
+
+def tree(value: Any, where: str, path: Path = ()) -> Node:
+    """Wrap a bare value whose parts all come from one place."""
+    if isinstance(value, Mapping):
+        return Node({str(k): tree(v, where, (*path, str(k))) for k, v in value.items()}, where, path)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return Node([tree(v, where, (*path, i)) for i, v in enumerate(value)], where, path)
+    return Node(value, where, path)
+
+
+def merge(under: Node, over: Node) -> Node:
+    """Maps are merged key by key; anything else is replaced."""
+    if not isinstance(under.value, dict) or not isinstance(over.value, dict):
+        return over
+    entries = dict(under.value)
+    for key, node in over.value.items():
+        entries[key] = merge(entries[key], node) if key in entries else node
+    return over.with_value(entries)
+
+
+def dotted(path: Path) -> str:
+    """`systems.graph.search[1].beam` for the keys that lead there."""
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).removeprefix(".")
+
+
+def shown(value: Any) -> str:
+    """How a value is named in a message."""
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and all below it."""
+    yield node
+    children = node.value.values() if isinstance(node.value, dict) else node.value if isinstance(node.value, list) else ()
+    for child in children:
+        yield from walk(child)

@@ -1,0 +1,171 @@
+"""Translate a stream line by line: each answer is given as soon as no more input is ready, in order."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.config import parse_search
+from pipeline.errors import ArtifactError, DataError
+from pipeline.records import step_directory
+from pipeline.runs import Run, find_run
+
+log = logging.getLogger("fewstep")
+
+STDIN, STDOUT = 0, 1
+CHUNK = 1 << 16
+
+
+class Translator(Protocol):
+    """What a loaded system offers (`models.system.System`)."""
+
+    def translate(self, lines: list[str], search: Any = None, *, first_line: int = 1) -> list[str]: ...
+
+
+def system_directory(store: Path, where: str, name: str | None) -> Path:
+    """The directory of a system: `where` itself, or the system `name` of the run `where`.
+
+    Raises DataError when there is none.
+    """
+    if name is None and (Path(where) / "system.json").is_file():
+        return Path(where)
+    if name is None and Path(where).is_dir() and not (Path(where) / "run.json").is_file():
+        raise DataError(f"translate: expected the directory of a system (with system.json), or RUN SYSTEM, got {where}")
+    run = find_run(store, where)
+    names = list(run.spec["config"]["systems"])
+    if name is None or name not in names:
+        raise DataError(f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}")
+    directory = _of_run(run, name)
+    if not (directory / "system.json").is_file() or directory.suffix == ".partial":
+        raise DataError(f"{run.path.name}: the system {name} is not finished; finish it with the run command")
+    return directory
+
+
+def _of_run(run: Run, name: str) -> Path:
+    config = run.spec["config"]
+    for entry in run.spec["plan"]:
+        if entry["step"] == f"system:{name}":
+            return step_directory(run.store, entry)
+    pinned = (config["teacher"] or {}).get("from", "") if "use" in config["systems"][name] else ""
+    return Path(pinned)
+
+
+def translate_files(
+    directory: Path, source: Path | None, output: Path | None, *, search: str | None, device: str, batch: int
+) -> None:
+    """Load the system in `directory` and translate a file or standard input.
+
+    Raises DataError for a file that cannot be opened, ArtifactError for a broken system.
+    """
+    with ExitStack() as stack:
+        read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
+        write = STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
+        options = None if search is None else parse_search(_spelled_out(search), f"--search {search}")
+        stream(_loaded(directory, device), read, write, search=options, batch=batch)
+
+
+def stream(system: Translator, read: int, write: int, *, search: Any = None, batch: int = 64) -> None:
+    """Translate the lines that come from one file descriptor into another, at most `batch` at a time.
+
+    One line out for each line in. Bytes that are not UTF-8 are replaced, with a warning that names the line.
+    Raises BrokenPipeError when nobody reads the output any more.
+    """
+    first = 1
+    for chunk in _chunks(read, batch):
+        lines = [_decoded(line, number) for number, line in enumerate(chunk, first)]
+        texts = system.translate(lines, search, first_line=first)
+        _write_all(write, "".join(" ".join(text.splitlines()) + "\n" for text in texts).encode("utf-8"))
+        first += len(chunk)
+
+
+def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
+    """Lines as they come: waits for one, then takes what else is ready."""
+    ready: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * most)
+    threading.Thread(target=_read, args=(read, ready), name="reader", daemon=True).start()
+    chunk: list[bytes] = []
+    while True:
+        try:
+            item = ready.get(block=not chunk)
+        except queue.Empty:
+            yield chunk
+            chunk = []
+            continue
+        if item is None or isinstance(item, OSError):
+            if chunk:
+                yield chunk
+            if item is not None:
+                raise DataError(f"input: expected readable text, got: {item.strerror}") from item
+            return
+        chunk.append(item)
+        if len(chunk) == most:
+            yield chunk
+            chunk = []
+
+
+def _read(read: int, ready: queue.Queue[bytes | OSError | None]) -> None:
+    """Reads the descriptor itself: a thread that is left waiting in a buffered reader would spoil the end of the program."""
+    rest = b""
+    try:
+        while block := os.read(read, CHUNK):
+            *lines, rest = (rest + block).split(b"\n")
+            for line in lines:
+                ready.put(line)
+    except OSError as error:
+        ready.put(error)
+        return
+    if rest:
+        ready.put(rest)
+    ready.put(None)
+
+
+def _decoded(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        log.warning("line %d: not UTF-8 at byte %d; replaced what cannot be read", number, error.start + 1)
+        return line.decode("utf-8", "replace")
+
+
+def _write_all(write: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(write, data) :]
+
+
+def _opened(path: Path, flags: int, stack: ExitStack) -> int:
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        raise DataError(f"{path}: expected a file that can be opened, got: {error.strerror}") from error
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _spelled_out(search: str) -> str:
+    """`beam5` for `{beam: {beam_size: 5}}`, as searches are called in tables."""
+    size = re.fullmatch(r"beam(\d+)", search)
+    return f"{{beam: {{beam_size: {size[1]}}}}}" if size else search
+
+
+def _loaded(directory: Path, device: str) -> Translator:
+    import torch
+
+    from models.bundle import BundleError, load_system
+
+    if device == "auto":
+        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"--device: expected cpu, or a GPU of this machine such as cuda:0, got {device!r} ({reason})") from error
+    try:
+        return load_system(directory, device)
+    except BundleError as error:
+        raise ArtifactError(str(error)) from error

@@ -1,0 +1,106 @@
+"""Runs of the real command in processes of their own, to be watched, killed and compared."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL = Path(__file__).with_name("small.yaml")
+
+
+class Watched:
+    """`python -m pipeline run small.yaml` on a store of its own."""
+
+    def __init__(self, store: Path, *options: str) -> None:
+        self.store = store
+        self.options = options
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-m", "pipeline", "run", str(SMALL), "--set", f"store.path={self.store}", *self.options]
+
+    def start(self) -> subprocess.Popen[str]:
+        """In a session of its own, so that all of it can be ended."""
+        self.store.mkdir(parents=True, exist_ok=True)
+        output = (self.store / "output.txt").open("a")
+        return subprocess.Popen(
+            self.command(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+
+    def finish(self, seconds: float = 400) -> None:
+        """Run to the end; fails with the output when the command fails."""
+        process = self.start()
+        try:
+            code = process.wait(seconds)
+        finally:
+            end(process)
+        assert code == 0, (self.store / "output.txt").read_text()[-4000:]
+
+    def kill_when(self, ready: Callable[[], bool], seconds: float = 240) -> None:
+        """Start the command and SIGKILL its driver as soon as `ready`."""
+        process = self.start()
+        self.wait(ready, process, seconds)
+        process.kill()
+        process.wait()
+        time.sleep(1.0)  # Ray's processes end by themselves when their driver is gone
+
+    def wait(self, ready: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 240) -> None:
+        deadline = time.time() + seconds
+        while not ready():
+            assert process.poll() is None, (self.store / "output.txt").read_text()[-4000:]
+            assert time.time() < deadline, (self.store / "output.txt").read_text()[-4000:]
+            time.sleep(0.05)
+
+    def run_directory(self) -> Path:
+        return (self.store / "runs" / "latest").resolve()
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        try:
+            lines = (self.run_directory() / "events.jsonl").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+        events = [json.loads(line) for line in lines]
+        return [e for e in events if e["event"] in kinds] if kinds else events
+
+    def running(self, step: str) -> Path | None:
+        """The `.partial` directory of a step that is at work."""
+        started = [e for e in self.events("step_started", "step_done") if e["step"] == step]
+        return self.store / started[-1]["directory"] if started and started[-1]["event"] == "step_started" else None
+
+    def progress(self, step: str) -> int:
+        """How much of a running step is done."""
+        directory = self.running(step)
+        try:
+            return int(json.loads((directory / "records" / "progress.json").read_text())["done"]) if directory else 0
+        except (OSError, ValueError):
+            return 0
+
+    def log(self, step: str) -> str:
+        name = step.replace(":", "-").replace("/", "-")
+        logs = sorted((self.run_directory() / "logs").glob(f"{name}.*.log"), key=os.path.getmtime)
+        return logs[-1].read_text() if logs else ""
+
+    def files(self) -> dict[str, Any]:
+        """`files` of every artifact of the run, by step."""
+        spec = json.loads((self.run_directory() / "run.json").read_text())
+        found = {}
+        for entry in spec["plan"]:
+            manifest = json.loads((self.store / entry["stage"] / entry["fingerprint"] / "manifest.json").read_text())
+            found[entry["step"]] = manifest["files"]
+        return found
+
+    def started(self, step: str) -> int:
+        """How often a step was started."""
+        return len([e for e in self.events("step_started") if e["step"] == step])
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """End a process and its session."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,104 @@
+"""Kill anything at any moment, repeat the command: the artifacts are those of an undisturbed run, bit for bit."""
+
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from runs import Watched, end
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store")
+    run.finish()
+    return run
+
+
+def survived(run: Watched, undisturbed: Watched, killed: str) -> None:
+    """The command is repeated; what was finished is not made again, and every result equals the undisturbed one's."""
+    finished = {e["step"] for e in run.events("step_done")}
+    assert killed not in finished
+    run.finish()
+    assert run.files() == undisturbed.files()
+    assert {step: run.started(step) for step in finished} == dict.fromkeys(finished, 1)
+
+
+def test_driver_killed_in_training(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store")
+    run.kill_when(lambda: run.progress("train:teacher") >= 60)
+    survived(run, undisturbed, "train:teacher")
+    assert run.started("train:teacher") == 2
+    assert re.search(r"resum|continu", run.log("train:teacher"), re.IGNORECASE)
+
+
+def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store")
+    run.kill_when(lambda: len(list((run.store / "shards").glob("*.arrow"))) > 0)
+    decoded = {path: path.stat().st_mtime_ns for path in (run.store / "shards").rglob("*.arrow")}
+    survived(run, undisturbed, "distill:train")
+    assert decoded
+    assert {path: path.stat().st_mtime_ns for path in decoded} == decoded
+
+
+def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store")
+    run.kill_when(lambda: any(e["step"].startswith("vocabulary") for e in run.events("step_done")))
+    survived(run, undisturbed, "train:teacher")
+
+
+def kill_worker(run: Watched, step: str, ready: int) -> None:
+    """SIGKILL the process that last wrote into the step's log, once `ready` of its work is done; the run then ends by itself."""
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress(step) >= ready, process)
+        workers = [int(pid) for pid in re.findall(r" \[(\d+)\] ", run.log(step))]
+        os.kill(workers[-1], signal.SIGKILL)
+        assert process.wait(400) == 0, (run.store / "output.txt").read_text()[-4000:]
+    finally:
+        end(process)
+
+
+def test_training_worker_killed(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store")
+    kill_worker(run, "train:teacher", 60)
+    assert [e["step"] for e in run.events("step_retried")] == ["train:teacher"]
+    assert run.files() == undisturbed.files()
+
+
+def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", "--in-process")
+    first = run.start()
+    try:
+        run.wait(lambda: run.running("train:teacher") is not None, first)
+        second = run.start()
+        assert first.wait(400) == 0
+        assert second.wait(400) == 0
+    finally:
+        end(first)
+        end(second)
+    assert {step: run.started(step) for step in run.files()} == dict.fromkeys(run.files(), 1)
+    assert run.files() == undisturbed.files()
+
+
+def test_interrupted_run_saves_its_state(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600")
+    process = run.start()
+    try:
+        run.wait(lambda: run.progress("train:teacher") >= 60, process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) != 0
+    finally:
+        end(process)
+    directory = run.running("train:teacher")
+    assert directory is not None
+    assert [p for p in (directory / "checkpoints").iterdir() if p.name.isdigit()]
+    time.sleep(1.0)
+    survived(run, undisturbed, "train:teacher")

@@ -1,0 +1,470 @@
+"""Every way a config can be wrong is named with its place; every way it can be short means what the long form says."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.stepwise.config import SIZES, StepwiseConfig, StepwiseSearch
+from models.training.config import TrainingConfig
+from pipeline import config_docs
+from pipeline.config import (
+    Benchmark,
+    Evaluation,
+    Pinned,
+    RunConfig,
+    StepwiseSystem,
+    UsedSystem,
+    from_resolved,
+    load_config,
+    parse_search,
+    resolved,
+)
+from pipeline.errors import ConfigError
+from stages.benchmark import BenchmarkConfig
+from stages.decode import DecodeConfig
+from stages.report import ReportConfig
+from stages.score import ScoreConfig
+
+ROOT = Path(__file__).resolve().parents[2]
+TEACHER = "teacher: {data: raw}\n"
+
+
+def load(tmp_path: Path, text: str, *overrides: str) -> RunConfig:
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    return load_config(tmp_path / "c.yaml", overrides)
+
+
+def wrong(tmp_path: Path, text: str, *overrides: str) -> list[str]:
+    """All problems, with the folder cut off."""
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, *overrides)
+    return [problem.removeprefix(f"{tmp_path}/") for problem in caught.value.problems]
+
+
+def trained(config: RunConfig, name: str) -> StepwiseSystem:
+    system = config.systems[name]
+    assert isinstance(system, StepwiseSystem)
+    return system
+
+
+# ---- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("corups: {}", "c.yaml:1: corups: expected a known key, got 'corups'; did you mean 'corpus'?"),
+        (
+            "\ndefaults:\n  training:\n    batch_token: 3",
+            "c.yaml:4: defaults.training.batch_token: expected a known key, got 'batch_token'; did you mean 'batch_tokens'?",
+        ),
+        ("languages: {xyz: en}", "c.yaml:1: languages.xyz: expected one of the keys source, target, got 'xyz'"),
+        ("name: 3", "c.yaml:1: name: expected text, got 3"),
+        ("name: a b", "c.yaml:1: name: expected letters, digits, _ and - only, got 'a b'"),
+        ("corpus: {shard_rows: 1.5}", "c.yaml:1: corpus.shard_rows: expected a whole number, got 1.5"),
+        ("corpus: {shard_rows: '7'}", "c.yaml:1: corpus.shard_rows: expected a whole number, got '7'"),
+        ("corpus: {shard_rows: true}", "c.yaml:1: corpus.shard_rows: expected a whole number, got true"),
+        ("corpus: {filters: {max_ratio: .nan}}", "c.yaml:1: corpus.filters.max_ratio: expected a finite number, got nan"),
+        ("evaluation: {lowercase: yes}", "c.yaml:1: evaluation.lowercase: expected true or false, got 'yes'"),
+        ("evaluation: {metrics: bleu}", "c.yaml:1: evaluation.metrics: expected a list, got 'bleu'"),
+        ("store: here", "c.yaml:1: store: expected a map of keys, got 'here'"),
+        ("systems:\n  small:", "c.yaml:2: systems.small: expected a map of keys, got nothing"),
+        ("systems: {}", "c.yaml:1: systems: expected at least 1 entry, got a map"),
+        (
+            "defaults: {training: {precision: bf61}}",
+            "c.yaml:1: defaults.training.precision: expected 'fp32', 'bf16' or 'fp16', got 'bf61'; did you mean 'bf16'?",
+        ),
+        ("cluster:\n  resources:\n    trian: {}", "got 'trian'; did you mean 'train'?"),
+        ("vocabulary: {size: 8}", "c.yaml:1: vocabulary.size: expected more than 8, got 8"),
+        ("defaults: {dropout: 1}", "c.yaml:1: defaults.dropout: expected less than 1, got 1"),
+        ("defaults: {width: 7, heads: 1}", "c.yaml:1: defaults.width: expected a multiple of 2, got 7"),
+        ("benchmark: {rounds: 1}", "c.yaml:1: benchmark.rounds: expected at least 2, got 1"),
+        ("distillation: {beam_size: 0}", "c.yaml:1: distillation.beam_size: expected at least 1, got 0"),
+        ("defaults: {training: {average_count: 0}}", "c.yaml:1: defaults.training.average_count: expected at least 1, got 0"),
+        ("systems: {a: {width: 100, heads: 3}}", "c.yaml:1: systems.a.heads: expected a divisor of width 100, got 3"),
+        ("distillation: {n_best: 9}", "c.yaml:1: distillation.n_best: expected at most 5, the size of the beam, got 9"),
+        (
+            "systems: {a: {search: [greedy, {beam: {beam_size: 2, n_best: 3}}]}}",
+            "c.yaml:1: systems.a.search[1].beam.n_best: expected at most 2, the size of the beam, got 3",
+        ),
+        (
+            "systems: {a: {search: [beam, beam]}}",
+            "c.yaml:1: systems.a.search[1]: expected searches of different names, got 'beam5' again",
+        ),
+        ("systems: {a: {search: []}}", "c.yaml:1: systems.a.search: expected at least 1 entry, got a list"),
+        (
+            "systems: {a: {search: gredy}}",
+            "c.yaml:1: systems.a.search: expected 'greedy' or 'beam', got 'gredy'; did you mean 'greedy'?",
+        ),
+        ("systems: {a: {use: teacher}}", "c.yaml:1: systems.a.use: expected a teacher in the config, got none"),
+        (
+            "systems: {a: {data: mixed}}",
+            "c.yaml:1: systems.a.data: expected a teacher (or distillation: {from: DIRECTORY}) for 'mixed', got none",
+        ),
+        (TEACHER + "systems: {a: {use: teacher, width: 3}}", "systems.a.width: expected one of the keys search, use, got 'width'"),
+        ("teacher: {data: distilled}", "c.yaml:1: teacher.data: expected 'raw', got 'distilled'"),
+        ("systems: {teacher: {}}", "c.yaml:1: systems.teacher: expected a name other than 'teacher' for a system that is trained"),
+        ("systems: {a.b: {}}", "c.yaml:1: systems.a.b: expected letters, digits, _ and - only, got 'a.b'"),
+        ("evaluation: {baseline: b}\nsystems: {a: {}}", "c.yaml:1: evaluation.baseline: expected one of a, got 'b'"),
+        ("benchmark: {test: tset}", "c.yaml:1: benchmark.test: expected one of test, got 'tset'; did you mean 'test'?"),
+        (
+            "corpus: {test: {train: {embedded: 1}}}",
+            "corpus.test.train: expected a name other than 'train' and 'validation', got 'train'",
+        ),
+        (
+            "corpus: {train: {}}",
+            "c.yaml:1: corpus.train: expected exactly one of embedded, source and target, tsv, parquet, got none of them",
+        ),
+        ("corpus: {train: {embedded: 1, tsv: a}}", "tsv, parquet, got embedded, tsv"),
+        ("corpus: {train: {source: a}}", "c.yaml:1: corpus.train.target: expected files of both sides, got no target"),
+        (
+            "corpus: {train: {source: a, target: b, references: [c]}}",
+            "corpus.train.references: expected further references only beside",
+        ),
+        (
+            "corpus: {filters: {min_length: 9, max_length: 8}}",
+            "c.yaml:1: corpus.filters.max_length: expected at least min_length, got 8 < 9",
+        ),
+        ("languages: {target: fr}", "corpus.train.embedded: expected source en and target de with the embedded corpus, got en-fr"),
+        (
+            "defaults: {training: {schedule: cosine, updates: 9}}",
+            "defaults.training.warmup_updates: expected less than updates (9) with the cosine schedule, got 1000",
+        ),
+        ("defaults: {training: {validation_sentences: 0}}", "expected at least 1 with validation_metric bleu, got 0"),
+        ("evaluation: {metrics: [ter], minimum_bleu: 3}", "evaluation.metrics: expected bleu among them for minimum_bleu"),
+        ("base: [a]", "c.yaml:1: base: expected the path of one file, got a list"),
+        ("name: a\nbase: none.yaml", "c.yaml:2: base: expected a file, got"),
+        ("name: a\nname: b", "c.yaml:2: name: expected each key once, got it again (first on line 1)"),
+        (
+            "corpus:\n  test:\n    2016: {embedded: 1}",
+            "c.yaml:3: corpus.test.2016: expected text as a key, got '2016'; put it in quotes",
+        ),
+        ("name: [a\nb: c", "c.yaml:2: expected YAML, got: "),
+        ("- a", "c.yaml:1: expected a map of keys, got a list"),
+        ("name: !!python/name:os.system x", "c.yaml:1: name: expected a plain YAML value"),
+        ("corpus: &a\n  test: *a", "c.yaml:2: corpus.test: expected an alias of something else, got one that holds itself"),
+    ],
+)
+def test_each_mistake_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
+    problems = wrong(tmp_path, text)
+    assert any(problem in p for p in problems), problems
+    assert all(p.startswith("c.yaml:") for p in problems)
+
+
+def test_a_single_mistake_gives_a_single_problem(tmp_path: Path) -> None:
+    """One in the defaults too, though it reaches the teacher and every system."""
+    systems = TEACHER + "systems: {a: {use: teacher}, b: {}, c: {data: distilled}}\n"
+    for text in (
+        "defaults: {widht: 3}",
+        "defaults: {training: {updates: x}}",
+        "defaults: {heads: 3}",
+        "defaults: {search: [{beam: {n_best: 7}}]}",
+    ):
+        assert len(wrong(tmp_path, systems + text)) == 1
+    assert len(wrong(tmp_path, "systems: {a: {search: {beam: {beam_size: 0}}}}")) == 1
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "name: 1\nbenchmark: {rounds: 1}\nsystems:\n  a: {use: teacher}\n  b: {familly: x}\n  b: {}\nbase: 3\ncorpus: 3\n"
+    problems = wrong(tmp_path, text, "cluster.retries=-1", "tracking")
+    assert [p.split(": expected")[0] for p in problems] == [
+        "c.yaml:6: systems.b",
+        "c.yaml:7: base",
+        "--set tracking",
+        "--set cluster.retries=-1: cluster.retries",
+        "c.yaml:1: name",
+        "c.yaml:2: benchmark.rounds",
+        "c.yaml:4: systems.a.use",
+        "c.yaml:5: systems.b.familly",
+        "c.yaml:8: corpus",
+    ]
+
+
+def test_a_rule_is_silent_about_a_value_that_is_wrong_by_itself(tmp_path: Path) -> None:
+    assert wrong(tmp_path, "systems: {a: {width: x, heads: 3}}") == ["c.yaml:1: systems.a.width: expected a whole number, got 'x'"]
+    assert wrong(tmp_path, "systems: {a: 3, b: {}}\nevaluation: {baseline: a}") == [
+        "c.yaml:1: systems.a: expected a map of keys, got 3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("name", "--set name: expected KEY=VALUE with a dotted key, such as training.updates=100"),
+        ("a..b=1", "--set a..b=1: expected KEY=VALUE"),
+        (
+            "corpus.shard_row=1",
+            "--set corpus.shard_row=1: corpus.shard_row: expected a known key, got 'shard_row'; did you mean 'shard_rows'?",
+        ),
+        ("name.x=1", "--set name.x=1: name: expected text, got a map"),
+        ("name=[", "--set name=[: expected YAML, got: "),
+        ("base=x.yaml", "--set base=x.yaml: base: expected"),
+    ],
+)
+def test_a_wrong_override_is_named_as_such(tmp_path: Path, override: str, problem: str) -> None:
+    (found,) = wrong(tmp_path, "name: a", override)
+    assert found.startswith(problem)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: expected a readable YAML file, got: No such file"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "c.yaml").write_bytes(b"name: \xff")
+    with pytest.raises(ConfigError, match=r"c\.yaml: expected UTF-8, got the byte 0xff at 6"):
+        load_config(tmp_path / "c.yaml")
+
+
+# ---- what is meant
+
+
+def test_an_empty_file_is_a_whole_config(tmp_path: Path) -> None:
+    config = load(tmp_path, "")
+    assert config == load(tmp_path, "name: run\nsystems: {autoregressive: {}}\ncluster:\n")
+    assert config.teacher is None
+    assert (config.evaluation.baseline, config.benchmark.test, config.tracking.experiment) == ("autoregressive", "test", "run")
+    assert load(tmp_path, TEACHER).systems == {"autoregressive": UsedSystem(use="teacher")}
+
+
+def test_base_is_merged_map_by_map_and_lists_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "base.yaml").write_text(
+        "name: base\nevaluation: {metrics: [bleu, ter], samples: 7}\ncorpus: {test: {one: {embedded: 1}}}\nbenchmark: {rouns: 3}\n"
+    )
+    text = "base: sub/base.yaml\nname: top\nevaluation: {metrics: [chrf]}\ncorpus: {test: {two: {embedded: 2}}}\n"
+    assert wrong(tmp_path, text) == ["sub/base.yaml:4: benchmark.rouns: expected a known key, got 'rouns'; did you mean 'rounds'?"]
+    (tmp_path / "sub" / "base.yaml").write_text((tmp_path / "sub" / "base.yaml").read_text().replace("rouns", "rounds"))
+    config = load(tmp_path, text, "evaluation.samples=9")
+    assert (config.name, config.benchmark.rounds, config.evaluation.samples) == ("top", 3, 9)
+    assert config.evaluation.metrics == ("chrf",)
+    assert {name: text.embedded for name, text in config.corpus.test.items()} == {"one": 1, "two": 2}
+    (tmp_path / "sub" / "base.yaml").write_text("name: a\nbase: c.yaml\n")
+    assert wrong(tmp_path, text) == ["sub/base.yaml:2: base: expected no base in a file that is one itself"]
+
+
+def test_overrides_take_yaml_and_the_last_wins(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, "systems: {a: {}}", "systems.b={width: 64, training: {updates: 3}}", "systems.b.training.seed=5",
+        "corpus.test={x: {tsv: f}}", "name=one", "name=two", "languages.target=no",
+        "corpus.train={tsv: f}", "corpus.validation={tsv: f}",
+    )  # fmt: skip
+    assert trained(config, "b").training == TrainingConfig(updates=3, seed=5)
+    assert trained(config, "b").width == 64
+    assert (config.name, config.languages.target) == ("two", "no")
+
+
+def test_defaults_lie_under_the_teacher_and_all_trained_systems(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "defaults: {dropout: 0.3, training: {updates: 50, seed: 2}, data: distilled, search: greedy}\n"
+        "teacher: {training: {seed: 3}}\n"
+        "systems: {t: {use: teacher}, a: {}, b: {data: raw, dropout: 0, training: {updates: 60}, search: [beam, greedy]}}\n",
+    )
+    assert config.teacher is not None
+    assert not isinstance(config.teacher, Pinned)
+    assert (config.teacher.dropout, config.teacher.data) == (0.3, "raw")
+    assert config.teacher.training == TrainingConfig(updates=50, seed=3)
+    a, b = trained(config, "a"), trained(config, "b")
+    assert (a.data, a.dropout, a.training) == ("distilled", 0.3, TrainingConfig(updates=50, seed=2))
+    assert (b.data, b.dropout, b.training) == ("raw", 0.0, TrainingConfig(updates=60, seed=2))
+    assert [[s.name for s in config.systems[n].search] for n in "tab"] == [["greedy"], ["greedy"], ["beam5", "greedy"]]
+
+
+def sizes(system: StepwiseConfig) -> dict[str, Any]:
+    return {key: getattr(system, key) for key in SIZES["tiny"]}
+
+
+def test_size_fills_in_what_is_not_stated(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "defaults: {size: base, width: 64, heads: 2}\n"
+        "systems: {a: {}, b: {heads: 4}, c: {size: big}, d: {size: big, decoder_layers: 1}}",
+    )
+    assert sizes(trained(config, "a")) == {**SIZES["base"], "width": 64, "heads": 2}
+    assert sizes(trained(config, "b")) == {**SIZES["base"], "width": 64, "heads": 4}
+    assert sizes(trained(config, "c")) == SIZES["big"]
+    assert sizes(trained(config, "d")) == {**SIZES["big"], "decoder_layers": 1}
+    assert sizes(trained(load(tmp_path, ""), "autoregressive")) == SIZES["tiny"]
+
+
+def test_searches_have_short_forms(tmp_path: Path) -> None:
+    forms = {
+        "greedy": [StepwiseSearch()],
+        "[beam, greedy]": [StepwiseSearch(strategy="beam"), StepwiseSearch()],
+        "{beam: {}}": [StepwiseSearch(strategy="beam")],
+        "{beam:}": [StepwiseSearch(strategy="beam")],
+        "{beam: {beam_size: 4, length_penalty: 0}}": [StepwiseSearch(strategy="beam", beam_size=4, length_penalty=0.0)],
+        "[{strategy: beam, beam_size: 2}]": [StepwiseSearch(strategy="beam", beam_size=2)],
+        "{beam_size: 2}": [StepwiseSearch(beam_size=2)],
+    }
+    for text, expected in forms.items():
+        assert list(load(tmp_path, f"systems: {{a: {{search: {text}}}}}").systems["a"].search) == expected
+        if len(expected) == 1:
+            assert parse_search(text, "--search") == expected[0]
+    with pytest.raises(ConfigError, match=r"^--search bem: expected 'greedy' or 'beam', got 'bem'; did you mean 'beam'\?$"):
+        parse_search("bem", "--search bem")
+
+
+def test_texts_take_one_file_or_several(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "corpus:\n  train: {source: a.en, target: [a.de, b.de]}\n  validation: {parquet: v}\n"
+        "  test: {x: {source: s, target: t, references: [r1, [r2, r3]]}}\n",
+    )
+    assert config.corpus.train.source == (Path("a.en"),)
+    assert config.corpus.train.target == (Path("a.de"), Path("b.de"))
+    assert config.corpus.validation.parquet == (Path("v"),)
+    assert config.corpus.test["x"].references == ((Path("r1"),), (Path("r2"), Path("r3")))
+
+
+def test_pinned_parts(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "vocabulary: {from: v}\nteacher: {from: t}\ndistillation: {from: d}\ndefaults: {width: 64}\n"
+        "systems: {a: {use: teacher}, b: {data: distilled}}",
+    )
+    assert (config.vocabulary, config.teacher, config.distillation) == tuple(Pinned(path=Path(p)) for p in "vtd")
+    assert load(tmp_path, "distillation: {from: d}\nsystems: {b: {data: distilled}}").teacher is None
+
+
+def test_yaml_scalars_mean_what_they_look_like(tmp_path: Path) -> None:
+    config = load(
+        tmp_path,
+        "name: 2024-01-31\ndefaults: {training: {adam_epsilon: 1e-8, updates: 1_000, learning_rate: 1}}\n"
+        "evaluation: {minimum_bleu: 3}",
+    )
+    training = trained(config, "autoregressive").training
+    assert (config.name, training.adam_epsilon, training.updates) == ("2024-01-31", 1e-8, 1000)
+    assert type(training.learning_rate) is float
+    assert type(config.evaluation.minimum_bleu) is float
+
+
+def test_what_is_repeated_of_the_stages_is_the_same_as_there() -> None:
+    for mine, theirs in (
+        (Evaluation, ScoreConfig),
+        (Evaluation, ReportConfig),
+        (Evaluation, DecodeConfig),
+        (Benchmark, BenchmarkConfig),
+    ):
+        defaults = {f.name: f.default for f in dataclasses.fields(theirs)}
+        for field in dataclasses.fields(mine):
+            if field.name in defaults and field.name != "baseline":
+                assert field.default == defaults[field.name]
+                assert get_type_hints(mine)[field.name] == get_type_hints(theirs)[field.name]
+
+
+# ---- the resolved config
+
+TRAINING = st.fixed_dictionaries(
+    {},
+    optional={
+        "updates": st.integers(1, 10**6),
+        "learning_rate": st.floats(1e-9, 1e3) | st.integers(1, 5),
+        "schedule": st.sampled_from(["inverse_sqrt", "constant"]),
+        "precision": st.sampled_from(["fp32", "bf16", "fp16"]),
+        "label_smoothing": st.floats(0, 0.99),
+    },
+)
+BEAM = st.fixed_dictionaries({}, optional={"length_penalty": st.floats(0, 9), "allow_unknown": st.booleans()})
+SEARCH = st.sampled_from(["greedy", "beam"]) | BEAM.map(lambda options: {"beam": {"beam_size": 3, **options}})
+NETWORK = {
+    "size": st.sampled_from(["tiny", "base", "big"]),
+    "width": st.integers(1, 9).map(lambda n: 144 * n),
+    "heads": st.sampled_from([1, 2, 3, 4, 6, 8, 16]).filter(lambda h: 144 % h == 0 and 128 % h == 0),
+    "decoder_layers": st.integers(1, 9),
+    "dropout": st.floats(0, 0.99),
+    "training": TRAINING,
+}
+SEARCHES = SEARCH | st.lists(SEARCH, min_size=1, unique_by=lambda s: str(s) if isinstance(s, str) else "beam3", max_size=3)
+SYSTEM = st.fixed_dictionaries({}, optional={**NETWORK, "data": st.sampled_from(["raw", "distilled", "mixed"]), "search": SEARCHES})
+PATHS = st.text("abc/. ", min_size=1, max_size=5)
+FILES = PATHS | st.lists(PATHS, min_size=1, max_size=2)
+TEXT = (
+    st.integers(1, 99).map(lambda n: {"embedded": n})
+    | FILES.map(lambda f: {"tsv": f})
+    | st.fixed_dictionaries({"source": FILES, "target": FILES})
+)
+NAMES = st.text("abz09_-", min_size=1, max_size=6)
+CONFIG = st.fixed_dictionaries(
+    {"teacher": st.fixed_dictionaries({}, optional=NETWORK) | PATHS.map(lambda p: {"from": p})},
+    optional={
+        "name": NAMES,
+        "defaults": SYSTEM,
+        "systems": st.dictionaries(NAMES, SYSTEM | st.just({"use": "teacher"}), min_size=1, max_size=3),
+        "corpus": st.fixed_dictionaries({}, optional={"train": TEXT, "test": st.dictionaries(NAMES, TEXT, min_size=1, max_size=2)}),
+        "vocabulary": PATHS.map(lambda p: {"from": p}) | st.fixed_dictionaries({}, optional={"size": st.integers(9, 10**6)}),
+        "distillation": PATHS.map(lambda p: {"from": p}) | BEAM,
+        "cluster": st.fixed_dictionaries(
+            {}, optional={"resources": st.just({"train": {"cpus": 1, "custom": {"big": 1}}}), "cpus": st.none()}
+        ),
+        "evaluation": st.fixed_dictionaries({}, optional={"minimum_bleu": st.floats(0, 99), "metrics": st.just(["bleu"])}),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(written=CONFIG)
+def test_the_resolved_config_loads_back_to_an_equal_one(tmp_path_factory: pytest.TempPathFactory, written: dict[str, Any]) -> None:
+    tmp_path = tmp_path_factory.mktemp("config")
+    config = load(tmp_path, yaml.safe_dump(written))
+    again = json.loads(json.dumps(resolved(config)))
+    assert from_resolved(again) == config
+    assert load(tmp_path, yaml.safe_dump(again)) == config
+    assert resolved(from_resolved(again)) == again
+
+
+def test_the_resolved_config_leaves_nothing_open(tmp_path: Path) -> None:
+    config = load(tmp_path, TEACHER + "defaults: {size: base}\nsystems: {a: {}, b: {use: teacher}}")
+    for model in (resolved(config)["teacher"], resolved(config)["systems"]["a"]):
+        assert {f.name for f in dataclasses.fields(StepwiseConfig)} <= set(model)
+        assert model["width"] == 512
+    assert set(resolved(config)) == {f.name for f in dataclasses.fields(RunConfig)}
+
+
+def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
+    older = {**resolved(load(tmp_path, "")), "lattices": {}}
+    with pytest.raises(ConfigError, match=r"^resolved config: lattices: expected one of the keys "):
+        from_resolved(older)
+
+
+# ---- what ships with the project
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.yaml")), ids=lambda p: p.name)
+def test_shipped_configs_load_and_suit_the_schema(path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    load_config(path)
+    jsonschema.validate(yaml.safe_load(path.read_text()), json.loads((ROOT / "configs/schema.json").read_text()))
+
+
+def test_the_schema_knows_short_forms_and_refuses_wrong_ones() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads(config_docs.schema())
+    text = {"corpus": {"train": {"source": "a", "target": ["b"]}, "test": {"x": {"tsv": "a"}}}}
+    for search in ("greedy", ["greedy", {"beam": {"beam_size": 4}}], {"strategy": "beam"}):
+        jsonschema.validate({**text, "teacher": {"from": "x"}, "systems": {"a": {"search": search}}}, schema)
+    for bad in ({"corups": {}}, {"systems": {"a": {"search": "gredy"}}}, {"corpus": {"train": {"source": 3}}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, schema)
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    """`make docs` writes them."""
+    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == config_docs.documentation()
+    assert (ROOT / "configs/schema.json").read_text(encoding="utf-8") == config_docs.schema()
+
+
+def test_importing_and_loading_needs_no_heavy_library() -> None:
+    code = (
+        "import sys; from pathlib import Path; from pipeline.config import load_config; load_config(Path('configs/demo.yaml'));"
+        "print([m for m in ('torch', 'ray', 'mlflow', 'numpy', 'pyarrow', 'sentencepiece') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
