@@ -120,7 +120,7 @@ class _Pool:
 
     def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
         actor: Any = _Mapper
-        self._new = lambda: actor.options(**options(workers.resources)).remote(make, argument, workers.log)
+        self._new: Callable[[], Any] = lambda: actor.options(**options(workers.resources)).remote(make, argument, workers.log)
         self._limit = workers.resources.workers or 1
         self._idle: list[Any] = []
         self._all: list[Any] = []

@@ -97,7 +97,7 @@ def fingerprinted() -> dict[str, Any]:
 def test_no_default_that_artifacts_rest_on_has_changed() -> None:
     """A default is left out of fingerprints, so changing one would turn old artifacts into wrong hits.
 
-    New fields: add them to the golden file. A changed default: raise the version of the stages that use it, too.
+    A new field: run tests/golden/regenerate.py. A changed default: raise the version of the stages that use it, too.
     """
     golden = json.loads(GOLDEN.read_text())
     assert fingerprinted() == golden

@@ -1,6 +1,7 @@
 """Cleaning: text in, reason out; and the books balance."""
 
 import unicodedata
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -176,7 +177,7 @@ def test_first_times_are_those_of_a_set(batches: list[list[int]]) -> None:
         assert mask.tolist() == expected
     sizes = [len(level) for level in seen.levels]
     assert sum(sizes) == len(known)
-    assert all(larger >= 2 * smaller for larger, smaller in zip(sizes, sizes[1:], strict=False))
+    assert all(larger >= 2 * smaller for larger, smaller in pairwise(sizes))
     assert all((np.diff(level.astype(object)) > 0).all() for level in seen.levels)
 
 

@@ -1,0 +1,13 @@
+"""Write the golden files anew: `python tests/golden/regenerate.py`. Look at the difference before you commit it."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SPEC = importlib.util.spec_from_file_location("test_fingerprint", HERE.parent / "pipeline" / "test_fingerprint.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+MODULE = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(MODULE)
+MODULE.GOLDEN.write_text(json.dumps(MODULE.fingerprinted(), indent=1, sort_keys=True) + "\n")
