@@ -39,6 +39,7 @@ def run(config: ConfigFile, until: Until = None, overrides: Overrides = None, in
 ] = False) -> None:  # fmt: skip
     """Make what CONFIG asks for. What the store holds is not made again; a killed run continues."""
     from pipeline import execute
+    from pipeline.errors import exit_code
 
     settings, plan, store = _planned(config, overrides, until)
     outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
@@ -46,7 +47,7 @@ def run(config: ConfigFile, until: Until = None, overrides: Overrides = None, in
         print(f"{step} failed: {reason}", file=sys.stderr)
     if outcome.failed:
         print(f"logs are in {outcome.run.path / 'logs'}; repeat the command to continue", file=sys.stderr)
-        raise typer.Exit(1)
+        raise typer.Exit(max(exit_code(error) for error in outcome.failed.values()))
     made = f"{len(outcome.executed)} steps made" if outcome.executed else "everything was in the store"
     print(f"run {outcome.run.path.name}: {made}")
     if _report_directory(outcome.run) is not None:

@@ -36,7 +36,7 @@ class RunReport:
     """How a run ended."""
 
     run: Run
-    failed: dict[str, str]
+    failed: dict[str, FewstepError]
     """Step -> why it failed."""
     executed: tuple[str, ...]
     """Steps that were made now; empty when everything was in the store."""
@@ -122,7 +122,7 @@ class Execution:
     leases: dict[str, Lease] = field(default_factory=dict)
     tries: dict[str, int] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
-    failed: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, FewstepError] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     first_driver: bool = False
     """Is no other driver at work on this run? Only one publishes."""
@@ -263,7 +263,7 @@ class Execution:
 
     def _fail(self, step: Step, error: FewstepError) -> None:
         self.pending.pop(step.name, None)
-        self.failed[step.name] = str(error)
+        self.failed[step.name] = error
         self.record.write_event("step_failed", step=step.name, error=str(error), kind=type(error).__name__)
 
     def _skip_blocked(self) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import platform
-import shutil
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +15,7 @@ from pipeline.codebase import code_digest, git_revision
 from pipeline.fingerprint import artifacts, canonical
 from pipeline.plan import Step
 from pipeline.store import Manifest, Store
-from stages.errors import StageError
+from stages.errors import FULL, unwritable
 from stages.logs import logged
 from stages.stage import STOP, Resources, Work
 from stages.workers import Workers
@@ -56,8 +54,8 @@ def perform(order: Order, workers: Workers) -> None:
             log.info("done in %.1f s", time.time() - started)
         except BaseException as error:
             log.exception("%s", type(error).__name__)
-            if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise full_disk(partial, error) from error
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise unwritable(Path(error.filename or partial), error) from error
             raise
 
 
@@ -70,15 +68,6 @@ def _work(order: Order, store: Store, partial: Path, workers: Workers) -> Work:
         shard_cache=store.shard_cache,
         checkpoint_seconds=order.checkpoint_seconds,
         pass_tokens=order.pass_tokens,
-    )
-
-
-def full_disk(directory: Path, error: OSError) -> StageError:
-    """The error that a user can act on when the disk is full."""
-    free = shutil.disk_usage(directory).free
-    return StageError(
-        f"{directory}: no space left on the device ({free / 2**20:.1f} MiB free) while writing {error.filename or 'a file'}; "
-        "nothing finished is lost: free some space, or set store.path to a larger disk, and repeat the run command"
     )
 
 

@@ -24,7 +24,7 @@ from ray.exceptions import (
 )
 from ray.train import TrainingFailedError
 
-from stages.errors import FewstepError, StageError, TransientError
+from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.logs import logged
 from stages.stage import Resources
 from stages.workers import Seat
@@ -170,7 +170,6 @@ def _train_worker(settings: dict[str, Any]) -> None:
         size=context.get_world_size(),
         device=str(device),
         threads=settings["threads"],
-        heartbeat=lambda values: ray.train.report(dict(values)),
     )
     with logged(settings["log"]):
         settings["loop"](settings["argument"], seat)
@@ -205,6 +204,8 @@ def explained(error: BaseException) -> FewstepError:
             return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
     roots = [cause for cause in _causes(error) if not isinstance(cause, (RayTaskError, TrainingFailedError))]
     root = roots[-1] if roots else error
+    if isinstance(root, OSError) and root.errno in FULL:
+        return unwritable(Path(root.filename or "a file of the store"), root)
     return StageError(f"{type(root).__name__}: {_first_line(root)}")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.artifacts import System, Text
-from stages.errors import ArtifactError, StageError, TransientError
+from stages.errors import ArtifactError, TransientError, unwritable
 from stages.shards import read_shard, shard_paths, write_shard
 from stages.stage import Work
 from stages.workers import LocalWorkers
@@ -236,6 +236,6 @@ def link(kept: Path, path: Path, work: Work) -> None:
             shutil.copyfile(kept, temporary)
         os.replace(temporary, path)
     except OSError as error:
-        raise StageError(f"{path}: {kept} could not be linked or copied there: {error}; free some space and run again") from error
+        raise unwritable(path, error) from error
     finally:
         temporary.unlink(missing_ok=True)  # renaming a link onto its own file leaves both names

@@ -1,5 +1,12 @@
 """What can go wrong in a stage. `pipeline.errors` turns each into an exit code."""
 
+import errno
+import shutil
+from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Numbers of the errors that say that a disk is full."""
+
 
 class FewstepError(Exception):
     """A failure that is explained to the user in one message, without a traceback.
@@ -22,3 +29,13 @@ class StageError(FewstepError):
 
 class TransientError(StageError):
     """A failure that is worth another attempt: the executor repeats the step."""
+
+
+def unwritable(path: Path, error: OSError) -> StageError:
+    """The error that a user can act on when a file of the store could not be written, mostly because the disk is full."""
+    place = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    free = shutil.disk_usage(place).free
+    return StageError(
+        f"{path}: could not be written: {error.strerror or error} ({free / 2**20:.1f} MiB free); nothing finished is lost: "
+        "free some space, or set store.path to a larger disk, and repeat the run command"
+    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stages.errors import ArtifactError, StageError
+from stages.errors import ArtifactError, unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +72,7 @@ def write_shard(path: Path, table: pa.Table, work: Work) -> None:
         os.replace(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise StageError(f"{path}: the shard could not be written: {error}; free some space and run again") from error
+        raise unwritable(path, error) from error
 
 
 def _compact(table: pa.Table) -> pa.RecordBatch:

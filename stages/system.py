@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Trained, Vocabulary
-from stages.errors import ArtifactError, StageError
+from stages.errors import ArtifactError, unwritable
 from stages.stage import Stage, Work
 
 
@@ -64,7 +64,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
     except BundleError as error:
         raise ArtifactError(f"system {config.name}: {error}") from error
     except OSError as error:
-        raise StageError(f"system {config.name}: {error}; free some space and run again") from error
+        raise unwritable(work.directory, error) from error
 
 
 STAGE = Stage(name="system", version=1, run=run, output=System)

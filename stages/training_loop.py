@@ -101,7 +101,6 @@ class Worker:
 
     def _log(self, update: int) -> None:
         line = self.meter.line()
-        self.seat.heartbeat(line)
         if self.place.rank == 0:
             self.job.work.metrics(update, line)
             self.job.work.progress(update, self.recipe.updates, "updates")

@@ -21,7 +21,7 @@ from models.training.averaging import Validation
 from models.training.checkpoint import Checkpoint
 from models.training.optimizer import Optimizer
 from models.training.parallel import Place, told_by_first
-from stages.errors import ArtifactError, StageError
+from stages.errors import ArtifactError, unwritable
 from stages.stage import Work
 from stages.train import TrainConfig, TrainInputs
 
@@ -65,7 +65,7 @@ class TrainingFiles:
             os.replace(temporary, path)
         except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise self._unwritable(path, error) from error
+            raise unwritable(path, error) from error
 
     def save(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
         """Write a resume checkpoint and drop candidates that no checkpoint needs. Raises StageError when the disk is full."""
@@ -78,7 +78,7 @@ class TrainingFiles:
         try:
             checkpoint.save(self.directory, Checkpoint(model.state_dict(), optimizer.state(), state), self._work.attempt)
         except OSError as error:
-            raise self._unwritable(self.directory / str(progress.update), error) from error
+            raise unwritable(self.directory / str(progress.update), error) from error
         self._drop_candidates()
 
     def _drop_candidates(self) -> None:
@@ -135,11 +135,4 @@ class TrainingFiles:
             }
             self._work.write_json(directory / "training.json", report)
         except OSError as error:
-            raise self._unwritable(directory, error) from error
-
-    def _unwritable(self, path: Path, error: OSError) -> StageError:
-        free = shutil.disk_usage(self._work.directory).free
-        return StageError(
-            f"{path}: could not be written: {error.strerror or error} ({free / 2**20:.1f} MiB free); the checkpoints before it are "
-            "whole: free some space and repeat the command, it continues from there"
-        )
+            raise unwritable(directory, error) from error

@@ -20,8 +20,6 @@ class Seat:
     device: str = "cpu"
     """Torch device of this worker: `cpu` or `cuda:<index>`."""
     threads: int = 1
-    heartbeat: Callable[[dict[str, float]], None] = lambda values: None
-    """Tells the platform that this worker is alive; to be called equally often by every rank."""
 
 
 class Workers(Protocol):

@@ -101,7 +101,7 @@ def _watched(tables: Iterable[pa.Table], total: int, work: Work) -> Iterator[pa.
     for table in tables:
         yield table
         done += table.num_rows
-        work.progress(done, total, "pairs")
+        work.progress(done, max(done, total), "pairs")
 
 
 def _check_kept(ledger: Ledger) -> None:

@@ -114,7 +114,7 @@ def test_a_failed_step_stops_only_what_needs_it(store: Store) -> None:
     report = go(plan, store)
     assert CALLS == ["a", "b", "c"]
     assert list(report.failed) == ["toy:b"]
-    assert "ValueError: boom" in report.failed["toy:b"]
+    assert "ValueError: boom" in str(report.failed["toy:b"])
     state = report.run.state()
     assert [s.status for s in state.steps.values()] == ["done", "failed", "done", "skipped"]
     assert "ValueError: boom" in report.run.log("toy:b", state.steps["toy:b"].attempts[0]).read_text()
@@ -139,7 +139,8 @@ def test_repeated_too_often_it_fails(store: Store) -> None:
 
 def test_bad_data_is_not_repeated(store: Store) -> None:
     FAULTS["c"] = [DataError("line 3: expected UTF-8")]
-    assert go(diamond(store), store).failed == {"toy:c": "line 3: expected UTF-8"}
+    failed = go(diamond(store), store).failed
+    assert [(step, type(error), str(error)) for step, error in failed.items()] == [("toy:c", DataError, "line 3: expected UTF-8")]
     assert CALLS.count("c") == 1
 
 
@@ -150,8 +151,8 @@ def test_an_altered_input_fails_the_step_that_reads_it(store: Store) -> None:
     os.utime(plan.steps[0].directory / "text", ns=(1, 1))
     report = go(plan, store)
     assert list(report.failed) == ["toy:c"]
-    assert "expected sha256" in report.failed["toy:c"]
-    assert "was altered: remove" in report.failed["toy:c"]
+    assert "expected sha256" in str(report.failed["toy:c"])
+    assert "was altered: remove" in str(report.failed["toy:c"])
 
 
 def test_until_takes_a_step_and_what_it_needs(store: Store) -> None:
@@ -203,7 +204,7 @@ def test_asking_for_what_is_not_there_fails_at_once(store: Store) -> None:
     builder = Builder(store.root)
     builder.add(replace(STAGE, name="corpus"), "a", ToyInputs(), ToyConfig("a"))
     report = execute.run(greedy, builder.plan(), store, config_file="toy.yaml", in_process=True)
-    assert "cluster.resources.corpus: asks for 1 x 1 CPU + 3 GPU" in report.failed["corpus:a"]
+    assert "cluster.resources.corpus: asks for 1 x 1 CPU + 3 GPU" in str(report.failed["corpus:a"])
     assert CALLS == []
 
 

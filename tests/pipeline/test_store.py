@@ -140,8 +140,8 @@ def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -
 
 
 def test_a_full_disk_names_place_and_remedy(tmp_path: Path) -> None:
-    from pipeline.perform import full_disk
+    from stages.errors import unwritable
 
-    error = full_disk(tmp_path, OSError(errno.ENOSPC, "No space left on device", "x.arrow"))
+    error = unwritable(tmp_path / "a" / "x.arrow", OSError(errno.ENOSPC, "No space left on device"))
     assert "x.arrow" in str(error)
     assert "free some space" in str(error)

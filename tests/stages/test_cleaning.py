@@ -139,7 +139,7 @@ def test_keys_ignore_the_case_of_every_letter() -> None:
     cut=st.integers(1, 40),
 )
 def test_the_ledger_balances_and_what_stays_is_clean(rows: list[tuple[str, str]], excluded: list[str], cut: int) -> None:
-    rows = [tuple(normalise(strings(*row)).to_pylist()) for row in rows]  # type: ignore[misc]
+    rows = [tuple(normalise(strings(*row)).to_pylist()) for row in rows]
     books = cleaner(*normalise(strings(*excluded)).to_pylist(), min_letters=0.3)
     tables = [pairs(*rows[start : start + cut]) for start in range(0, len(rows), cut)]
     kept = [(row["source"], row["target"]) for table in books.clean(tables) for row in table.to_pylist()]

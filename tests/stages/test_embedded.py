@@ -32,7 +32,8 @@ def test_a_pair_is_a_function_of_part_and_number() -> None:
     assert whole[:20] != list(pairs("test", 0, 20))
     assert next(pairs("train", 0, 1)) == (
         "The girl hoped that her famous guests from the city did not show the young writers a big phone last week.",
-        "Das Mädchen hat gehofft, dass ihre berühmten Gäste aus der Stadt letzte Woche den jungen Autoren kein großes Handy gezeigt haben.",
+        "Das Mädchen hat gehofft, dass ihre berühmten Gäste aus der Stadt letzte Woche den jungen Autoren "
+        "kein großes Handy gezeigt haben.",
     )
 
 
@@ -44,9 +45,9 @@ def test_parts_and_pairs_hardly_repeat() -> None:
 
 
 def test_lengths_and_vocabulary() -> None:
-    for side in (1, 2):
-        assert all(len(pair[side].split()) in LENGTHS for pair in SAMPLE)
-        lengths = Counter(len(pair[side].split()) for pair in SAMPLE)
+    for texts in ([source for _, source, _ in SAMPLE], [target for _, _, target in SAMPLE]):
+        lengths = Counter(len(text.split()) for text in texts)
+        assert set(lengths) <= set(LENGTHS)
         assert len(lengths) > 15
     words = {word for _, source, _ in SAMPLE for word in re.findall(r"\w+", source.lower())}
     assert 250 < len(words) < 400
@@ -61,7 +62,9 @@ def test_texts_are_well_formed() -> None:
 
 
 def test_german_nouns_are_capitalised_and_nothing_else() -> None:
-    nouns = {form for noun in lexicon.NOUNS.values() for n in noun.german for form in (n.singular, n.plural, n.oblique, n.dative_plural)}
+    nouns = {
+        form for noun in lexicon.NOUNS.values() for n in noun.german for form in (n.singular, n.plural, n.oblique, n.dative_plural)
+    }
     nouns |= {"Woche", "Morgen", "Tag", "Abend", "Wochenende", "Hause", "Garten", "Küche", "Bahnhof", "Park", "Schule"}
     for _, _, target in SAMPLE:
         for word in re.findall(r"\w+", target)[1:]:
@@ -83,7 +86,7 @@ def test_every_construction_occurs() -> None:
         sum(clause.subject.plural for clause in everything),
         sum(clause.recipient is not None for clause in everything),
     ):
-        assert len(everything) > 20 * count / 20 > len(everything) / 20
+        assert len(everything) / 20 < count < len(everything) * 0.8
 
 
 def test_one_english_sentence_has_several_german_translations() -> None:
@@ -107,21 +110,16 @@ def finite_forms(clause: Clause, plural: bool) -> set[str]:
 
 @pytest.mark.parametrize("plural", [False, True])
 def test_the_german_verb_agrees_over_any_distance(plural: bool) -> None:
-    checked = 0
-    for meaning, _, target in SAMPLE:
-        clause = meaning.main
-        if meaning.shape != "statement" or clause.subject.plural is not plural:
-            continue
-        words = re.findall(r"\w+", target)
-        subject = re.findall(r"\w+", german.main_clause(clause, Draw("any")))
-        assert set(words) & finite_forms(clause, plural), target
-        assert subject
-        if not (clause.subject.relative or clause.object or clause.recipient or clause.subject.modifier):
-            other = finite_forms(clause, not plural) - {verb.participle for verb in clause.verb.german}
-            others = other - {verb.infinitive for verb in clause.verb.german} if clause.modal else other
-            assert not set(words) & (others - finite_forms(clause, plural)), target
-        checked += 1
-    assert checked > 300
+    subjects = [clause for meaning, _, _ in SAMPLE for clause in clauses(meaning) if clause.subject.plural is plural]
+    assert sum(clause.subject.relative is not None or clause.subject.modifier is not None for clause in subjects) > 100
+    for clause in subjects:
+        # The subject is drawn first, so that the same draws give it alone and within the clause.
+        subject = noun_phrase(clause.subject, "nominative", Draw("any"))
+        finite = german.main_clause(clause, Draw("any")).removeprefix(f"{subject} ").split()[0]
+        assert finite in finite_forms(clause, plural)
+        assert finite not in finite_forms(clause, not plural)
+        last = german.subordinate_clause(clause, Draw("any")).split()[-1]
+        assert last.endswith(tuple(finite_forms(clause, plural)))
 
 
 @pytest.mark.parametrize("plural", [False, True])
@@ -134,8 +132,8 @@ def test_the_english_verb_agrees_over_any_distance(plural: bool) -> None:
         subject = english.noun_phrase(clause.subject)
         rest = source[0].lower() + source[1:]
         verb = rest.partition(subject)[2].split()
-        verb = verb[1:] if clause.frequency else verb
         modal = clause.modal
+        verb = verb[1:] if clause.frequency and not modal else verb
         expected = (modal.plural if plural else modal.singular) if modal else (clause.verb.base if plural else clause.verb.third)
         assert " ".join(verb).startswith(expected), source
         checked += 1
@@ -256,9 +254,8 @@ def test_known_sentence() -> None:
     nouns = lexicon.NOUNS
     knows = next(verb for verb in lexicon.TRANSITIVE if verb.base == "know")
     opens = next(verb for verb in lexicon.TRANSITIVE if verb.base == "open")
-    boys = Phrase(
-        lexicon.THE_PLURAL, None, nouns["boy"], relative=grammar.Relative(knows, "present", Phrase(lexicon.THE, OLD, nouns["man"]), None)
-    )
+    relative = grammar.Relative(knows, "present", Phrase(lexicon.THE, OLD, nouns["man"]), None)
+    boys = Phrase(lexicon.THE_PLURAL, None, nouns["boy"], relative=relative)
     clause = Clause(boys, opens, "present", object=Phrase(lexicon.A, lexicon.THING_ADJECTIVES[1], nouns["door"]))
     meaning = Sentence("statement", clause)
     assert english.render(meaning, Draw("x")) == "The boys whom the old man knows open a new door."
