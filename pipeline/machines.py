@@ -10,6 +10,14 @@ from pipeline.perform import Order, perform
 from stages.errors import FewstepError, StageError
 from stages.workers import LocalWorkers
 
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # the first import of torch on a loaded machine takes long
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",  # how soon the end of a training is noticed
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",  # one process less for each training; our own checkpoints need no notice
+}
+"""Ray's own settings, where the user's environment does not say otherwise."""
+
 Outcome = tuple[str, FewstepError | None]
 """A step's name, and why its attempt failed."""
 
@@ -58,8 +66,8 @@ class RayMachines:
     """A Ray cluster: one that is there (`address`, or RAY_ADDRESS), or one on this machine that ends with us."""
 
     def __init__(self, address: str, cpus: int | None) -> None:
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "300")
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
         try:
             import ray
         except ImportError as error:
