@@ -28,7 +28,7 @@ test-slow: $(READY)     ## real kills, real workers, longer trainings
 	$(BIN)/pytest -m slow --timeout=1500
 
 bench: $(READY)         ## compare with peers in one run
-	$(BIN)/python -m benchmarks.training_speed
+	$(BIN)/python benchmarks/training_speed.py --json build/training_speed.json
 
 docs: $(READY)          ## write the generated pages anew
 	$(BIN)/python -m pipeline.config_docs

@@ -39,7 +39,7 @@ from stages.token_files import TokenFiles
 from stages.training_loop import Meter
 from stages.workers import LocalWorkers
 
-FAMILY = models.family("stepwise")
+FAMILY = models.family_of("stepwise")
 
 
 def parse() -> argparse.Namespace:

@@ -88,7 +88,7 @@ def load_system(directory: Path | str, device: str = "cpu") -> System:
     directory = Path(directory)
     description = read_description(directory)
     try:
-        family = models.family(description["family"])
+        family = models.family_of(description["family"])
         search = family.search_type(**description["search"])
     except (TypeError, ValueError) as error:
         raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error

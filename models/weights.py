@@ -31,7 +31,7 @@ def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
 def make_model(directory: Path, description: Mapping[str, Any], device: str) -> nn.Module:
     """The network that `description` tells of with the weights in `directory`, in evaluation mode. Raises BundleError."""
     try:
-        family = models.family(description["family"])
+        family = models.family_of(description["family"])
         model = family.build(family.config_type(**description["network"]), Sizes(**description["sizes"]))
     except KeyError as error:
         raise BundleError(f"{directory}: the description of the network lacks {error}; the directory is damaged") from error

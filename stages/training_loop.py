@@ -61,7 +61,7 @@ class Worker:
     def __init__(self, job: Job, seat: Seat) -> None:
         self.job, self.seat, self.recipe = job, seat, job.config.training
         self.place = Place(seat.rank, seat.size, torch.device(seat.device))
-        self.family = models.family(job.config.family)
+        self.family = models.family_of(job.config.family)
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = stream_of(job, self.family, self.sizes)
         self.validator = Validator(job.inputs, job.config, self.place)

@@ -31,7 +31,7 @@ class Validator:
     def __init__(self, inputs: TrainInputs, config: TrainConfig, place: Place) -> None:
         """Raises DataError when there is nothing to validate on, or when BLEU lacks its tokeniser."""
         self._config, self._place = config, place
-        self._family = models.family(config.family)
+        self._family = models.family_of(config.family)
         files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
         self._pool = files.pool(range(len(files.paths)))
         source, target = self._pool.source.lengths, self._pool.target.lengths

@@ -59,7 +59,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> SystemInputs:
     size = len(sentencepiece.SentencePieceProcessor(str(vocabulary.path / "source.spm")))
     torch.manual_seed(3)
     sizes = Sizes(size, size, True)
-    model = models.family("stepwise").build(NETWORK, sizes)
+    model = models.family_of("stepwise").build(NETWORK, sizes)
     save_model(path / "trained", "stepwise", NETWORK, sizes, model.state_dict())
     return SystemInputs(Trained(path / "trained", "trained"), vocabulary)
 

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from models import family
+from models import family_of
 from models.batch import collate
 from models.family import Sizes
 from models.stepwise.config import Order, StepwiseConfig
@@ -157,7 +157,7 @@ def test_initialisation_follows_the_generator():
 
 
 def test_the_family_builds_the_configured_order_and_knows_what_fits():
-    found = family("stepwise")
+    found = family_of("stepwise")
     assert found.build(StepwiseConfig(order="right-to-left"), SIZES).order == Order(arrangement="r2l")
     assert build(StepwiseConfig(), SIZES).order == Order()
     assert fits(SMALL, 39, 39)
