@@ -36,7 +36,7 @@ from models.training.parallel import Place, prefetched
 from stages.shards import write_shards
 from stages.stage import Resources, Work
 from stages.token_files import TokenFiles
-from stages.training_loop import Meter
+from stages.training_meter import Meter
 from stages.workers import LocalWorkers
 
 FAMILY = models.family_of("stepwise")

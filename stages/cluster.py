@@ -152,8 +152,9 @@ class _Mapper:
 
     def __init__(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path) -> None:
         self._log_file = log_file
-        with logged(log_file):
+        with logged(log_file) as logger:
             self._function = make(argument)
+            logger.info("worker ready")
 
     def apply(self, shard: Any) -> Any:
         with logged(self._log_file):
@@ -214,7 +215,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     if error is None:
         return
     yield error
-    for inner in (getattr(error, "cause", None), error.__cause__):
+    for inner in (getattr(error, "cause", None), getattr(error, "health_check_failure", None), error.__cause__):
         if isinstance(inner, BaseException) and inner is not error:
             yield from _causes(inner)
     for inner in getattr(error, "worker_failures", {}).values():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
-import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import models
 from models.batch import Ints, Mask, Stream, shares
 from models.family import Family, Sizes
 from models.training import averaging
-from models.training.loop import Report, updates
+from models.training.loop import updates
 from models.training.optimizer import NotFiniteError, Optimizer
 from models.training.parallel import Place, prefetched, told_by_first
 from models.training.seeds import seed_of
@@ -24,11 +25,15 @@ from stages.interrupts import held_back
 from stages.stage import Work
 from stages.token_files import TokenFiles, vocabulary_sizes
 from stages.train import TrainConfig, TrainInputs
+from stages.training_meter import Meter, finite, perplexity
 from stages.training_state import TrainingFiles, digest
 from stages.validation import Validator
 from stages.workers import Seat
 
 log = logging.getLogger("fewstep")
+
+KERNELS = "256"
+"""Compiled matrix products that oneDNN keeps (each takes about 0.6 MB, one update needs some 50; its default is 1024)."""
 
 GPU_ASK_EVERY = 10
 """Updates between two questions to the first worker whether to save; on a GPU each answer is waited for."""
@@ -46,6 +51,7 @@ class Job:
 def train(job: Job, seat: Seat) -> None:
     """One worker's training, from the newest checkpoint to the results. See `stages.train.run` for what is raised."""
     torch.set_num_threads(seat.threads)
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
     try:
         with held_back() as interrupted:
             worker = Worker(job, seat)
@@ -110,9 +116,10 @@ class Worker:
         self.progress = replace(self.progress, validations=(*self.progress.validations, found))
         if self.place.rank == 0:
             self.files.save_candidate(found.update, self.model)
-            line = {"valid_loss": found.loss, "valid_perplexity": _perplexity(found.loss)}
-            self.job.work.metrics(found.update, _finite(line if found.bleu is None else {**line, "valid_bleu": found.bleu}))
+            line = {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
+            self.job.work.metrics(found.update, finite(line if found.bleu is None else {**line, "valid_bleu": found.bleu}))
             log.info("update %d: validation loss %.4f, BLEU %s", found.update, found.loss, found.bleu)
+        give_back_memory()
         self.meter.resume()
 
     def _save_if_due(self, done: bool, interrupted: Callable[[], bool]) -> None:
@@ -137,6 +144,16 @@ class Worker:
         if self.place.rank == 0:
             facts = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
             self.files.finish(self.progress, self.job.config, self.sizes, facts)
+
+
+def give_back_memory() -> None:
+    """Hand free pages back to the system, where the C library can.
+
+    Batches of ever new shapes leave holes between longer-lived blocks; glibc keeps them, some 0.5 MB an update.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def stream_of(job: Job, family: Family, sizes: Sizes) -> tuple[Stream, dict[str, int]]:
@@ -170,48 +187,3 @@ def stream_of(job: Job, family: Family, sizes: Sizes) -> tuple[Stream, dict[str,
             f"{dropped['unfit']} that the network cannot take"
         )
     return Stream(rows, files.pool, keep, recipe.batch_tokens, recipe.seed), dropped
-
-
-class Meter:
-    """Sums over the updates since the last line of metrics. Only time spent training counts."""
-
-    def __init__(self) -> None:
-        self._reports: list[Report] = []
-        self._seconds = 0.0
-        self.resume()
-
-    def resume(self) -> None:
-        """Leave out the time since the last update."""
-        self._mark = time.monotonic()
-
-    def add(self, report: Report) -> None:
-        self._reports.append(report)
-        self._seconds += time.monotonic() - self._mark
-        self.resume()
-
-    def line(self) -> dict[str, float]:
-        """The metrics of these updates, those that are finite; starts anew."""
-        reports, names = self._reports, list(self._reports[0].sums)
-        tensor = torch.stack([torch.stack([report.sums[name] for name in names]) for report in reports]).sum(0)
-        sums = dict(zip(names, tensor.tolist(), strict=True))
-        count = sums.pop("count")
-        self._seconds += time.monotonic() - self._mark
-        line = {name: value / count for name, value in sums.items()}
-        line |= {
-            "perplexity": _perplexity(line.get("nll", line["loss"])),
-            "learning_rate": reports[-1].learning_rate,
-            "gradient_norm": float(reports[-1].gradient_norm),
-            "target_tokens_per_second": count / max(self._seconds, 1e-9),
-            "padding_efficiency": sum(r.real_tokens for r in reports) / sum(r.padded_tokens for r in reports),
-        }
-        self._reports, self._seconds = [], 0.0
-        self.resume()
-        return _finite(line)
-
-
-def _perplexity(nats: float) -> float:
-    return math.exp(min(nats, 100.0))
-
-
-def _finite(line: dict[str, float]) -> dict[str, float]:
-    return {name: value for name, value in line.items() if math.isfinite(value)}

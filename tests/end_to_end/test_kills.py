@@ -56,13 +56,15 @@ def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> No
     survived(run, undisturbed, "train:teacher")
 
 
-def kill_worker(run: Watched, step: str, ready: int) -> None:
-    """SIGKILL the process that last wrote into the step's log, once `ready` of its work is done; the run then ends by itself."""
+def kill_workers(run: Watched, step: str, ready: int) -> None:
+    """SIGKILL all workers of a step, once `ready` of its work is done; the run then ends by itself."""
     process = run.start()
     try:
         run.wait(lambda: run.progress(step) >= ready, process)
-        workers = [int(pid) for pid in re.findall(r" \[(\d+)\] ", run.log(step))]
-        os.kill(workers[-1], signal.SIGKILL)
+        _, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", run.log(step)))
+        assert workers
+        for worker in workers:
+            os.kill(worker, signal.SIGKILL)
         assert process.wait(400) == 0, (run.store / "output.txt").read_text()[-4000:]
     finally:
         end(process)
@@ -70,8 +72,16 @@ def kill_worker(run: Watched, step: str, ready: int) -> None:
 
 def test_training_worker_killed(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store")
-    kill_worker(run, "train:teacher", 60)
+    kill_workers(run, "train:teacher", 60)
     assert [e["step"] for e in run.events("step_retried")] == ["train:teacher"]
+    assert run.files() == undisturbed.files()
+
+
+def test_decoding_workers_killed(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store")
+    kill_workers(run, "distill:train", 512)
+    assert "another takes it" in run.log("distill:train")
+    assert run.started("distill:train") == 1
     assert run.files() == undisturbed.files()
 
 
