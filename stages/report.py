@@ -50,10 +50,10 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
 
     Raises DataError when the baseline was not evaluated, and StageError, once the page is written, when it scores too little.
     """
-    from stages.extras import collect
-    from stages.report_page import page
-    from stages.report_text import markdown
-    from stages.results import gather, results_json, shortfalls
+    from stages.reporting.extras import collect
+    from stages.reporting.page import page
+    from stages.reporting.results import gather, results_json, shortfalls
+    from stages.reporting.text import markdown
 
     findings = gather(inputs, config)
     failures = shortfalls(findings, config.minimum_bleu)

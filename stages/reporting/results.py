@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from stages.errors import DataError
 from stages.metrics import Comparison, build_metric
+from stages.reporting.significance import paired_bootstrap, sentence_statistics
 from stages.sentences import Sentence, best_in_order, read_sentences
-from stages.significance import paired_bootstrap, sentence_statistics
 from stages.timing import evenly_spaced
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Row:
     metrics: dict[str, dict[str, Any]]
     baseline: bool = False
     comparison: dict[str, float] | None = None
-    """Of BLEU with the baseline's (`stages.significance`)."""
+    """Of BLEU with the baseline's (`stages.reporting.significance`)."""
     timing: dict[str, Any] | None = None
     """The entry's figures (`stages.timing.summarise`)."""
 

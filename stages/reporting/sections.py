@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stages.extras import Extras, Figure
-from stages.figures import inlined
-from stages.markup import Markup, count, element, join, table
-from stages.report_results import NAMES
-from stages.report_text import number
-from stages.results import Findings, Sample
+from stages.reporting.extras import Extras, Figure
+from stages.reporting.figures import inlined
+from stages.reporting.markup import Markup, count, element, join, table
+from stages.reporting.results import Findings, Sample
+from stages.reporting.table import NAMES
+from stages.reporting.text import number
 
 
 def figure_element(figure: Figure) -> Markup:

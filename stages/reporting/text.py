@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stages.results import Findings, Row
+from stages.reporting.results import Findings, Row
 
 
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stages.curves import Series, thinned
+from stages.reporting.curves import Series, thinned
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

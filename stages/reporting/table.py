@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.markup import Markup, element
-from stages.report_text import machine, number, p_value
-from stages.results import Findings, Row
+from stages.reporting.markup import Markup, element
+from stages.reporting.results import Findings, Row
+from stages.reporting.text import machine, number, p_value
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF++", "ter": "TER", "tokenized_bleu": "tok. BLEU", "compound_split_bleu": "split BLEU"}
 LOWER_IS_BETTER = {"ter"}

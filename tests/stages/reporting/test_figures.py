@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.curves import read_curves, thinned
-from stages.figures import Point, inlined, pareto, quality_speed, training_curves
-from stages.markup import element, join
+from stages.reporting.curves import read_curves, thinned
+from stages.reporting.figures import Point, inlined, pareto, quality_speed, training_curves
+from stages.reporting.markup import element, join
 
 POINTS = [
     Point("a/beam5", "a", 30.0, 20.0, 100.0),

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.curves import Series, read_curves
-from stages.figures import Point, quality_speed, training_curves
+from stages.reporting.curves import Series, read_curves
+from stages.reporting.figures import Point, quality_speed, training_curves
 
 if TYPE_CHECKING:
     from stages.report import Evaluated, ReportInputs
-    from stages.results import Findings
+    from stages.reporting.results import Findings
     from stages.stage import Artifact
 
 LOSSES = ("nll", "valid_loss")

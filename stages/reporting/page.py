@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stages.extras import Extras
-from stages.markup import Markup, count, element
-from stages.report_results import explanation, results_table, tiles
-from stages.report_sections import corpus, figure_element, reproduction, samples, tables, training
-from stages.report_style import CSS
-from stages.results import Findings
+from stages.reporting.extras import Extras
+from stages.reporting.markup import Markup, count, element
+from stages.reporting.results import Findings
+from stages.reporting.sections import corpus, figure_element, reproduction, samples, tables, training
+from stages.reporting.style import CSS
+from stages.reporting.table import explanation, results_table, tiles
 
 
 def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
-from stages.significance import bleu_of, paired_bootstrap, sentence_statistics
+from stages.reporting.significance import bleu_of, paired_bootstrap, sentence_statistics
 
 WORDS = "ein der die das haus hund katze see wald buch liest sieht schläft heute morgen".split(" ")  # noqa: SIM905
 
