@@ -43,13 +43,13 @@ class RunReport:
 
 
 def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
-    """(steps to make, steps found in the store). A step that only finished steps need is neither.
+    """(steps to make, steps found in the store). A missing step is made when it is a product or when one to make needs it.
 
     Raises ArtifactError when a finished artifact was altered.
     """
     hits = {step.name for step in plan.steps if store.manifest(step.directory) is not None}
-    dependents = {need for step in plan.steps for need in step.needs}
-    wanted = {step.name for step in plan.steps if step.name not in dependents}
+    needed = {need for step in plan.steps for need in step.needs}
+    wanted = {step.name for step in plan.steps if step.stage.product or step.name not in needed}
     for step in reversed(plan.steps):
         if step.name in wanted and step.name not in hits:
             wanted.update(step.needs)

@@ -139,3 +139,5 @@ class Stage(Generic[I, C, O]):
     """Its workers are training workers: all must be there at once, and their number is part of its bits."""
     exclusive: bool = False
     """Nothing else may run beside it: it measures time."""
+    product: bool = False
+    """A run is for its artifact: a missing one is made again even where no later step needs it."""

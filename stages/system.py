@@ -67,4 +67,4 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
         raise unwritable(work.directory, error) from error
 
 
-STAGE = Stage(name="system", version=1, run=run, output=System)
+STAGE = Stage(name="system", version=1, run=run, output=System, product=True)

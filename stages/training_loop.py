@@ -26,7 +26,7 @@ from stages.stage import Work
 from stages.token_files import TokenFiles, vocabulary_sizes
 from stages.train import TrainConfig, TrainInputs
 from stages.training_meter import Meter, finite, perplexity
-from stages.training_state import TrainingFiles, digest
+from stages.training_state import TrainingFiles
 from stages.validation import Validator
 from stages.workers import Seat
 
@@ -77,7 +77,7 @@ class Worker:
             self.optimizer = Optimizer(self.model, self.recipe)
         except ValueError as error:
             raise DataError(str(error)) from error
-        self.files = TrainingFiles(job.work, job.config, digest(job.inputs, job.config))
+        self.files = TrainingFiles(job.work, job.config)
         self.progress = self.files.resume(self.model, self.optimizer, self.place)
         self.meter = Meter()
         self.saved = time.monotonic()

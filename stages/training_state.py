@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -23,14 +22,7 @@ from models.training.optimizer import Optimizer
 from models.training.parallel import Place, told_by_first
 from stages.errors import ArtifactError, unwritable
 from stages.stage import Work
-from stages.train import TrainConfig, TrainInputs
-
-
-def digest(inputs: TrainInputs, config: TrainConfig) -> str:
-    """What a checkpoint belongs to."""
-    artifacts = [*inputs.tokens, inputs.validation, inputs.validation_text, inputs.vocabulary]
-    return hashlib.sha256(repr((config, [artifact.fingerprint for artifact in artifacts])).encode()).hexdigest()
-
+from stages.train import TrainConfig
 
 START = Position()
 
@@ -47,8 +39,9 @@ class Progress:
 class TrainingFiles:
     """The files of one training. Only the first worker writes."""
 
-    def __init__(self, work: Work, config: TrainConfig, owner: str) -> None:
-        self._work, self._config, self._owner = work, config.training, owner
+    def __init__(self, work: Work, config: TrainConfig) -> None:
+        self._work, self._config = work, config.training
+        self._owner = work.directory.name  # the step's fingerprint: its inputs, config and version
         self.directory = work.directory / "checkpoints"
         self.candidates = self.directory / "candidates"
 
@@ -70,7 +63,7 @@ class TrainingFiles:
     def save(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
         """Write a resume checkpoint and drop candidates that no checkpoint needs. Raises StageError when the disk is full."""
         state = {
-            "digest": self._owner,
+            "step": self._owner,
             "update": progress.update,
             "position": list(progress.position),
             "validations": [list(validation) for validation in progress.validations],
@@ -104,10 +97,10 @@ class TrainingFiles:
         if update == 0:
             return Progress()
         found = found or checkpoint.load(self.directory, update)
-        if found.state["digest"] != self._owner:
+        if found.state["step"] != self._owner:
             raise ArtifactError(
                 f"{self.directory / str(update)}: this checkpoint belongs to a training with other inputs or another config "
-                f"(expected {self._owner[:12]}, got {found.state['digest'][:12]}); remove {self.directory} to start anew"
+                f"(expected that of {self._owner}, got that of {found.state['step']}); remove {self.directory} to start anew"
             )
         model.load_state_dict(found.model)
         optimizer.load(found.optimizer)

@@ -43,9 +43,9 @@ def attend(
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d)) V for Q [B,H,T,d], K and V [B,H,S,d]; dropout on the weights.
 
-    PyTorch's fused kernels have no dropout on a CPU, and what they fall back to is slower than these lines.
+    On a CPU PyTorch's fused kernels have no dropout, and their gradients take longer than those of these lines.
     """
-    if queries.device.type != "cpu" or dropout == 0.0:
+    if queries.device.type != "cpu" or not queries.requires_grad:
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
     scores = (queries * queries.size(-1) ** -0.5) @ keys.transpose(2, 3)
     if causal:

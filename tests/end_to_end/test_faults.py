@@ -64,7 +64,7 @@ def test_full_disk_loses_nothing(undisturbed: Watched, small_disk: Path) -> None
 def test_truncated_artifact_is_named_and_made_again(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", "--in-process")
     shutil.copytree(undisturbed.store, run.store, symlinks=True)
-    model = next((run.store / "train").glob("*/model.safetensors"))
+    model = next((run.store / "system").glob("*/model.safetensors"))
     os.truncate(model, 100)
     failed = run_again(run)
     assert failed.returncode == 1

@@ -1,6 +1,7 @@
 """The executor over toy stages, in one process."""
 
 import os
+import shutil
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -106,6 +107,16 @@ def test_a_step_is_not_made_for_finished_descendants(store: Store) -> None:
     first.directory.rmdir()
     todo, found = required(plan, store)
     assert ([s.name for s in todo], [s.name for s in found]) == ([], ["toy:b", "toy:c", "toy:d"])
+
+
+def test_a_missing_product_is_made_though_nothing_needs_it(store: Store) -> None:
+    builder = Builder(store.root)
+    a = builder.add(replace(STAGE, product=True), "a", ToyInputs(), ToyConfig("a"))
+    builder.add(STAGE, "b", ToyInputs((a,)), ToyConfig("b"))
+    plan = builder.plan()
+    go(plan, store)
+    shutil.rmtree(a.path)
+    assert go(plan, store).executed == ("toy:a",)
 
 
 def test_a_failed_step_stops_only_what_needs_it(store: Store) -> None:
