@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from models.common.attention import Cache, Memory
-from models.common.layers import DecoderLayer, EncoderLayer, Norm
+from models.common.layers import DecoderLayer, EncoderLayer, Shape
 
 
-def _last_norm(width: int, norm: Norm) -> nn.Module:
+def _last_norm(shape: Shape) -> nn.Module:
     """Pre-norm leaves the residual stream unnormalised: one more norm closes the stack."""
-    return nn.LayerNorm(width) if norm == "pre" else nn.Identity()
+    return nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()
 
 
 class Encoder(nn.Module):
     """Layers that read the source in both directions."""
 
-    def __init__(self, layers: int, width: int, inner: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, layers: int, shape: Shape) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(width, inner, heads, dropout, norm) for _ in range(layers))
-        self.norm = _last_norm(width, norm)
+        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(layers))
+        self.norm = _last_norm(shape)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Embedded sources [B,S,D] and mask [B,1,1,S] (None: nothing padded) to encoded sources [B,S,D]."""
@@ -34,10 +34,10 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Layers that read the target as far as a mask lets them, and the source."""
 
-    def __init__(self, layers: int, width: int, inner: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, layers: int, shape: Shape) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(width, inner, heads, dropout, norm) for _ in range(layers))
-        self.norm = _last_norm(width, norm)
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
+        self.norm = _last_norm(shape)
 
     def memories(self, encoded: Tensor, mask: Tensor | None) -> list[Memory]:
         """What each layer's cross-attention reads."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,14 +14,30 @@ from models.common.dropout import Dropout
 Norm = Literal["pre", "post"]
 
 
+class Shape(NamedTuple):
+    """What the layers of a network have in common."""
+
+    width: int
+    inner: int
+    """Units between the two maps of a feed-forward block."""
+    heads: int
+    dropout: float
+    """Of residual branches."""
+    attention_dropout: float
+    """Of attention weights."""
+    feed_forward_dropout: float
+    """Of the units between the two maps."""
+    norm: Norm
+
+
 class FeedForward(nn.Module):
     """Two linear maps with a ReLU and dropout between them."""
 
-    def __init__(self, width: int, inner: int, dropout: float) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.widen = nn.Linear(width, inner)
-        self.narrow = nn.Linear(inner, width)
-        self.dropout = Dropout(dropout)
+        self.widen = nn.Linear(shape.width, shape.inner)
+        self.narrow = nn.Linear(shape.inner, shape.width)
+        self.dropout = Dropout(shape.feed_forward_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """[...,D] to [...,D]"""
@@ -32,11 +48,11 @@ class FeedForward(nn.Module):
 class Residual(nn.Module):
     """x + dropout(block(norm(x))), or norm(x + dropout(block(x)))."""
 
-    def __init__(self, width: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.first = norm == "pre"
-        self.norm = nn.LayerNorm(width)
-        self.dropout = Dropout(dropout)
+        self.first = shape.norm == "pre"
+        self.norm = nn.LayerNorm(shape.width)
+        self.dropout = Dropout(shape.dropout)
 
     def forward(self, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
         """[...,D] to [...,D]"""
@@ -48,12 +64,12 @@ class Residual(nn.Module):
 class EncoderLayer(nn.Module):
     """Self-attention and feed-forward."""
 
-    def __init__(self, width: int, inner: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.attention = SelfAttention(width, heads, dropout)
-        self.feed_forward = FeedForward(width, inner, dropout)
-        self.attention_residual = Residual(width, dropout, norm)
-        self.feed_forward_residual = Residual(width, dropout, norm)
+        self.attention = SelfAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.feed_forward = FeedForward(shape)
+        self.attention_residual = Residual(shape)
+        self.feed_forward_residual = Residual(shape)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """x [B,S,D], mask [B,1,1,S]"""
@@ -65,14 +81,14 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Self-attention over the target, cross-attention over the source, feed-forward."""
 
-    def __init__(self, width: int, inner: int, heads: int, dropout: float, norm: Norm) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.attention = SelfAttention(width, heads, dropout)
-        self.cross_attention = CrossAttention(width, heads, dropout)
-        self.feed_forward = FeedForward(width, inner, dropout)
-        self.attention_residual = Residual(width, dropout, norm)
-        self.cross_attention_residual = Residual(width, dropout, norm)
-        self.feed_forward_residual = Residual(width, dropout, norm)
+        self.attention = SelfAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.cross_attention = CrossAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.feed_forward = FeedForward(shape)
+        self.attention_residual = Residual(shape)
+        self.cross_attention_residual = Residual(shape)
+        self.feed_forward_residual = Residual(shape)
 
     def forward(
         self, x: Tensor, memory: Memory, mask: Tensor | None = None, *, causal: bool = False, cache: Cache | None = None

@@ -50,7 +50,11 @@ class StepwiseConfig:
     heads: Annotated[int, Ge(1)] = 4
     """Attention heads; must divide `width`."""
     dropout: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Probability of dropping a unit of embeddings, attention weights, feed-forward and residual branches."""
+    """Probability of dropping a unit of embeddings and residual branches."""
+    attention_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
+    """Probability of dropping an attention weight; empty: as `dropout`."""
+    feed_forward_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
+    """Probability of dropping an inner unit of a feed-forward block; empty: as `dropout`."""
     norm: Literal["pre", "post"] = "pre"
     """Layer normalisation before each block (with one more after the last) or after its residual sum."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"

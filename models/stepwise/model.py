@@ -13,6 +13,7 @@ from models.common.dropout import Dropout
 from models.common.embeddings import Positions, embed
 from models.common.encoder import Decoder, Encoder
 from models.common.initialisation import initialise
+from models.common.layers import Shape
 from models.family import Sizes
 from models.stepwise.config import ORDERS, Order, StepwiseConfig
 from models.stepwise.order import arrange, block_mask, slot_positions
@@ -41,14 +42,22 @@ class StepwiseModel(nn.Module):
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
         self.config, self.sizes, self.order = config, sizes, order
         self.max_slots = config.max_positions + -config.max_positions % order.step_size
-        shape = (config.width, config.feed_forward, config.heads, config.dropout, config.norm)
+        shape = Shape(
+            width=config.width,
+            inner=config.feed_forward,
+            heads=config.heads,
+            dropout=config.dropout,
+            attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
+            feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
+            norm=config.norm,
+        )
         self.target_embedding = nn.Embedding(sizes.target, config.width)
         self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
         self.source_positions = Positions(config.positions, config.max_positions, config.width)
         self.target_positions = Positions(config.positions, self.max_slots, config.width)
         self.dropout = Dropout(config.dropout)
-        self.encoder = Encoder(config.encoder_layers, *shape)
-        self.decoder = Decoder(config.decoder_layers, *shape)
+        self.encoder = Encoder(config.encoder_layers, shape)
+        self.decoder = Decoder(config.decoder_layers, shape)
         initialise(self)
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:

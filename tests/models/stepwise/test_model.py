@@ -166,3 +166,30 @@ def test_the_family_builds_the_configured_order_and_knows_what_fits():
     longest = random_batch([39])
     model = network(positions="learned")
     assert len(model(longest.source, longest.source_lengths, longest.target, longest.target_lengths).labels) == 40
+
+
+@pytest.mark.parametrize("where", ["dropout", "attention_dropout", "feed_forward_dropout"])
+def test_each_dropout_drops_by_itself(where):
+    batch = random_batch([5, 7])
+
+    def moved(**rates):
+        model = network(**rates)
+        still = model.hidden(
+            arrange(model.order, batch.target, batch.target_lengths), model.encode(batch.source, batch.source_lengths)
+        )
+        model.train()
+        live = model.hidden(
+            arrange(model.order, batch.target, batch.target_lengths), model.encode(batch.source, batch.source_lengths)
+        )
+        return bool((still - live).abs().max() > 1e-3)
+
+    none = {"dropout": 0.0, "attention_dropout": 0.0, "feed_forward_dropout": 0.0}
+    assert not moved(**none)
+    assert moved(**{**none, where: 0.5})
+
+
+def test_an_unstated_dropout_is_the_common_one():
+    model = network(dropout=0.3, attention_dropout=0.1)
+    layer = model.decoder.layers[0]
+    assert (layer.attention.dropout, layer.cross_attention.dropout) == (0.1, 0.1)
+    assert (layer.feed_forward.dropout.probability, layer.attention_residual.dropout.probability) == (0.3, 0.3)
