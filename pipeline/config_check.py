@@ -81,6 +81,8 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
 
     for name, system in config.systems.items():
         path: Path = ("systems", name)
+        if name == "teacher":
+            yield _broken(path, "a name other than 'teacher', whose steps are those of the teacher itself", repr(name))
         if isinstance(system, UsedSystem):
             if config.teacher is None:
                 yield _broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
@@ -88,8 +90,6 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
         if system.data != "raw" and config.teacher is None and not isinstance(config.distillation, Pinned):
             expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
             yield _broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
-        if name == "teacher":
-            yield _broken(path, "a name other than 'teacher' for a system that is trained", repr(name))
     if not isinstance(config.distillation, Pinned):
         yield from _search(("distillation",), config.distillation)
     if config.teacher is not None and not isinstance(config.teacher, Pinned):

@@ -120,11 +120,12 @@ def _token() -> Check:
 
 def _ray(address: str) -> Iterator[Check]:
     """Connect as a run does, and import the kernels where its steps would be."""
+    from pipeline.config import Cluster
     from pipeline.machines import RayMachines
 
     where = address or os.environ.get("RAY_ADDRESS") or "a cluster of this machine alone"
     try:
-        machines = RayMachines(address, None)
+        machines = RayMachines(Cluster(address=address))
     except Exception as error:
         yield Check("ray", "FAIL", f"cannot connect to {where}: {error}")
         return

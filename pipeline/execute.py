@@ -10,15 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pipeline import admission
 from pipeline.config import RunConfig, resolved
 from pipeline.fingerprint import canonical, digest
-from pipeline.lease import Lease
+from pipeline.lease import Lease, step_lease
 from pipeline.machines import InProcess, Machines, RayMachines
 from pipeline.perform import Order
 from pipeline.plan import Plan, Step
@@ -61,18 +60,21 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
     todo, found = required(plan, store)
     record = open_run(config, plan, store, config_file)
     if not todo:
+        _record_hits(record, found, store)
         return RunReport(record, {}, ())
     from pipeline.progress import LiveDisplay
     from pipeline.tracking import Tracker
 
     with ExitStack() as stack:
         execution = Execution(config, store, record, todo, attempt=secrets.token_hex(4))
-        execution.announce(found)
+        execution.announce()
+        for step in found:
+            write_hit(record, store, step)
         stack.enter_context(execution.beating())
         if execution.first_driver:
             stack.enter_context(Tracker(record.path, config.tracking))
         stack.enter_context(LiveDisplay(record.path))
-        machines: Machines = InProcess() if in_process else RayMachines(config.cluster.address, config.cluster.cpus)
+        machines: Machines = InProcess(config.cluster) if in_process else RayMachines(config.cluster)
         stack.callback(machines.close)
         stack.enter_context(_terminable())
         execution.complete(machines)
@@ -107,6 +109,24 @@ def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> R
     return record
 
 
+def _record_hits(record: Run, found: list[Step], store: Store) -> None:
+    """A run that finds everything in the store is done at once; said once, however often the command is repeated."""
+    if record.state().status == "done":
+        return
+    record.write_event("run_started", attempt=secrets.token_hex(4), first=True, pid=os.getpid(), host=socket.gethostname())
+    for step in found:
+        write_hit(record, store, step)
+    record.write_event("run_finished", status="done", first=True)
+
+
+def write_hit(record: Run, store: Store, step: Step) -> None:
+    """Write that a step was found in the store."""
+    manifest = store.manifest(step.directory)
+    record.write_event(
+        "step_hit", step=step.name, directory=store.relative(step.directory), origin=manifest.run_id if manifest else None
+    )
+
+
 @dataclass
 class Execution:
     """The state of one driver at work on one run."""
@@ -133,13 +153,16 @@ class Execution:
         self._driver = Lease(self.record.path / "driver.lease", self.attempt, self.config.store.lease_seconds)
         self.first_driver = self._driver.acquire()
 
-    def announce(self, found: list[Step]) -> None:
-        """Write the start of this attempt and the steps that were found in the store."""
+    def announce(self) -> None:
+        """Write the start of this attempt."""
         self.record.write_event(
-            "run_started", attempt=self.attempt, pid=os.getpid(), host=socket.gethostname(), command=" ".join(sys.argv)
+            "run_started",
+            attempt=self.attempt,
+            first=self.first_driver,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            command=" ".join(sys.argv),
         )
-        for step in found:
-            self._hit(step)
 
     def complete(self, machines: Machines) -> None:
         """Start what may start, wait, take in what ended, until nothing is left."""
@@ -159,7 +182,7 @@ class Execution:
         finally:
             for lease in self.leases.values():
                 lease.release()
-            self.record.write_event("run_finished", status=status, attempt=self.attempt)
+            self.record.write_event("run_finished", status=status, attempt=self.attempt, first=self.first_driver)
             self._driver.release()
 
     @contextmanager
@@ -202,7 +225,7 @@ class Execution:
 
     def _lease(self, step: Step) -> bool:
         """Take the step's lease. False when another driver works on it, or has just finished it."""
-        lease = Lease(step.directory.with_name(step.directory.name + ".lease"), self.attempt, self.config.store.lease_seconds)
+        lease = step_lease(step.directory, self.attempt, self.config.store.lease_seconds)
         if not lease.acquire():
             if step.name not in self.waiting:
                 self.waiting.add(step.name)
@@ -211,7 +234,7 @@ class Execution:
         if self.store.manifest(step.directory) is not None:
             lease.release()
             del self.pending[step.name]
-            self._hit(step)
+            write_hit(self.record, self.store, step)
             return False
         self.leases[step.name] = lease
         return True
@@ -224,6 +247,7 @@ class Execution:
             step=step,
             store=self.store.root,
             run_id=self.record.path.name,
+            driver=self.attempt,
             attempt=attempt,
             resources=granted,
             log=self.record.log(step.name, attempt),
@@ -236,7 +260,7 @@ class Execution:
             "step_started",
             step=step.name,
             step_attempt=attempt,
-            directory=self._relative(self.store.partial(step.directory)),
+            directory=self.store.relative(self.store.partial(step.directory)),
             resources=admission.describe(granted),
             workers=granted.workers,
         )
@@ -251,7 +275,7 @@ class Execution:
                 "step_done",
                 step=name,
                 step_attempt=order.attempt,
-                directory=self._relative(order.step.directory),
+                directory=self.store.relative(order.step.directory),
                 seconds=manifest.seconds if manifest else None,
             )
         elif isinstance(error, TransientError) and self.tries[name] <= self.config.cluster.retries:
@@ -276,23 +300,15 @@ class Execution:
                 del self.pending[step.name]
                 self.record.write_event("step_skipped", step=step.name, error=f"needs {culprit}, which failed")
 
-    def _hit(self, step: Step) -> None:
-        manifest = self.store.manifest(step.directory)
-        self.record.write_event(
-            "step_hit", step=step.name, directory=self._relative(step.directory), origin=manifest.run_id if manifest else None
-        )
-
     def _save_state(self, machines: Machines) -> None:
         """Ask the running steps to save their state, and give them a while to do so."""
         for order in self.running.values():
-            (self.store.partial(order.step.directory) / STOP).touch()
+            with suppress(FileNotFoundError):  # it has not begun, or has just ended
+                (self.store.partial(order.step.directory) / STOP).touch()
         deadline = time.time() + STOP_SECONDS
         while self.running and time.time() < deadline:
             for name, _ in machines.finished(0.5):
                 self.running.pop(name)
-
-    def _relative(self, path: Path) -> str:
-        return str(path.relative_to(self.store.root))
 
 
 @contextmanager

@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from stages.stage import Artifact, ExternalFile
+
+L = TypeVar("L")
 
 
 def canonical(value: object, *, keep_defaults: bool = False) -> Any:
@@ -51,16 +53,25 @@ def fingerprint(stage: str, version: int, config: object, inputs: object) -> str
     return digest({"stage": stage, "version": version, "config": canonical(config), "inputs": canonical(inputs)})[:32]
 
 
-def artifacts(value: object, name: str = "") -> Iterator[tuple[str, Artifact]]:
+def artifacts(inputs: object) -> Iterator[tuple[str, Artifact]]:
     """The artifacts in an inputs object, each with its dotted name."""
-    if isinstance(value, Artifact):
+    return _leaves(Artifact, inputs, "")
+
+
+def external_files(inputs: object) -> Iterator[tuple[str, ExternalFile]]:
+    """The user's files in an inputs object, each with its dotted name."""
+    return _leaves(ExternalFile, inputs, "")
+
+
+def _leaves(kind: type[L], value: object, name: str) -> Iterator[tuple[str, L]]:
+    if isinstance(value, kind):
         yield name, value
     elif is_dataclass(value):
         for field in fields(value):
-            yield from artifacts(getattr(value, field.name), f"{name}.{field.name}".lstrip("."))
+            yield from _leaves(kind, getattr(value, field.name), f"{name}.{field.name}".lstrip("."))
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from artifacts(item, f"{name}.{key}".lstrip("."))
+            yield from _leaves(kind, item, f"{name}.{key}".lstrip("."))
     elif isinstance(value, (tuple, list)):
         for index, item in enumerate(value):
-            yield from artifacts(item, f"{name}.{index}".lstrip("."))
+            yield from _leaves(kind, item, f"{name}.{index}".lstrip("."))

@@ -36,8 +36,7 @@ class Lease:
 
     def renew(self) -> bool:
         """Say that the holder is alive. False when another driver has taken over."""
-        holder = self.holder()
-        if holder is None or holder["owner"] != self.owner:
+        if not self.held():
             return False
         os.utime(self.path)
         return True
@@ -45,9 +44,13 @@ class Lease:
     def release(self) -> None:
         """Give the lease back if it is still ours."""
         with _exclusive(self.path.parent / ".leases"):
-            holder = self.holder()
-            if holder is not None and holder["owner"] == self.owner:
+            if self.held():
                 self.path.unlink(missing_ok=True)
+
+    def held(self) -> bool:
+        """Is it ours still?"""
+        holder = self.holder()
+        return holder is not None and holder["owner"] == self.owner
 
     def holder(self) -> dict[str, Any] | None:
         """Who holds it: {owner, host, pid, started}, or None."""
@@ -68,6 +71,11 @@ class Lease:
             return time.time() - self.path.stat().st_mtime > self.seconds
         except OSError:
             return True
+
+
+def step_lease(directory: Path, owner: str, seconds: float) -> Lease:
+    """The right to make the artifact `directory`."""
+    return Lease(directory.with_name(directory.name + ".lease"), owner, seconds)
 
 
 @contextmanager

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import socket
+from dataclasses import replace
 from typing import Any, Protocol
 
+from pipeline.config import Cluster
 from pipeline.perform import Order, perform
-from stages.errors import FewstepError, StageError
+from stages.errors import FewstepError, StageError, TransientError
 from stages.workers import LocalWorkers
 
 SETTINGS = {
@@ -38,13 +42,16 @@ class Machines(Protocol):
 
 
 class InProcess:
-    """The plain loop: a step is attempted when it is started, with all CPUs of this machine."""
+    """The plain loop: a step is attempted when it is started, by one worker. Memory and custom resources are not counted."""
 
-    def __init__(self) -> None:
-        self.nodes = [{"CPU": float(len(os.sched_getaffinity(0))), "GPU": float(_visible_gpus())}]
+    def __init__(self, cluster: Cluster) -> None:
+        uncounted = {"memory", *(name for asked in cluster.resources.values() for name in asked.custom)}
+        cpus = cluster.cpus or len(os.sched_getaffinity(0))
+        self.nodes = [{"CPU": float(cpus), "GPU": float(_visible_gpus()), **dict.fromkeys(uncounted, math.inf)}]
         self._outcomes: list[Outcome] = []
 
     def start(self, order: Order) -> None:
+        order = replace(order, resources=replace(order.resources, workers=1))
         device = "cuda:0" if order.resources.gpus else "cpu"
         try:
             perform(order, LocalWorkers(threads=order.resources.threads, device=device))
@@ -53,6 +60,9 @@ class InProcess:
             self._outcomes.append((order.step.name, error))
         except Exception as error:
             self._outcomes.append((order.step.name, StageError(f"{type(error).__name__}: {error}")))
+        except BaseException:
+            self._outcomes.append((order.step.name, TransientError("interrupted")))
+            raise
 
     def finished(self, seconds: float) -> list[Outcome]:
         outcomes, self._outcomes = self._outcomes, []
@@ -65,7 +75,8 @@ class InProcess:
 class RayMachines:
     """A Ray cluster: one that is there (`address`, or RAY_ADDRESS), or one on this machine that ends with us."""
 
-    def __init__(self, address: str, cpus: int | None) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        """Raises StageError when Ray is not installed or cannot be reached."""
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
         try:
@@ -76,17 +87,27 @@ class RayMachines:
             ) from error
         self._ray = ray
         if not ray.is_initialized():
-            self._connect(address, cpus)
+            self._connect(cluster)
         self.nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         self._running: dict[Any, str] = {}
         self._attempt = ray.remote(max_retries=0)(_attempt)
 
-    def _connect(self, address: str, cpus: int | None) -> None:
+    def _connect(self, cluster: Cluster) -> None:
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
-        if address or os.environ.get("RAY_ADDRESS"):
-            self._ray.init(address=address or None, **common)
-        else:
-            self._ray.init(address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=200 * 2**20, **common)
+        address = cluster.address or os.environ.get("RAY_ADDRESS")
+        local = {"num_cpus": cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
+        try:
+            if address:
+                _knock(address)
+                self._ray.init(address=address, **common)
+            else:
+                self._ray.init(address="local", **local, **common)
+        except (OSError, RuntimeError, ValueError) as error:
+            where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
+            raise StageError(
+                f"{where}: expected to be connected, got: {error}; check cluster.address and RAY_ADDRESS, "
+                "or give --in-process to run without Ray"
+            ) from error
 
     def start(self, order: Order) -> None:
         from stages.cluster import options
@@ -113,6 +134,13 @@ class RayMachines:
 
     def close(self) -> None:
         self._ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises OSError when nobody listens at `[ray://]host:port`: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=10.0).close()
 
 
 def _attempt(order: Order) -> None:

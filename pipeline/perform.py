@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.codebase import code_digest, git_revision
-from pipeline.fingerprint import artifacts, canonical
+from pipeline.fingerprint import artifacts, canonical, external_files
+from pipeline.lease import step_lease
 from pipeline.plan import Step
 from pipeline.store import Manifest, Store
-from stages.errors import FULL, unwritable
+from stages.errors import FULL, TransientError, unwritable
 from stages.logs import logged
 from stages.stage import STOP, Resources, Work
 from stages.workers import Workers
@@ -30,6 +31,8 @@ class Order:
     step: Step
     store: Path
     run_id: str
+    driver: str
+    """Id of the driver, which holds the lease of the step."""
     attempt: str
     resources: Resources
     log: Path
@@ -38,7 +41,10 @@ class Order:
 
 
 def perform(order: Order, workers: Workers) -> None:
-    """Attempt the step. Raises FewstepError (explained) or whatever the stage raised; its traceback is in the log."""
+    """Attempt the step. Raises FewstepError (explained) or whatever the stage raised; its traceback is in the log.
+
+    An attempt that outlived its driver commits nothing: it ends with a TransientError.
+    """
     store = Store(order.store)
     partial = store.partial(order.step.directory)
     started = time.time()
@@ -50,13 +56,23 @@ def perform(order: Order, workers: Workers) -> None:
             partial.mkdir(parents=True, exist_ok=True)
             (partial / STOP).unlink(missing_ok=True)
             order.step.stage.run(order.step.inputs, order.step.config, _work(order, store, partial, workers))
+            for _, file in external_files(order.step.inputs):
+                store.check_unchanged(file)
+            _check_lease(order)
             store.commit(order.step.directory, _manifest(order, time.time() - started))
             log.info("done in %.1f s", time.time() - started)
         except BaseException as error:
             log.exception("%s", type(error).__name__)
+            if isinstance(error, Exception):
+                _check_lease(order)
             if isinstance(error, OSError) and error.errno in FULL:
                 raise unwritable(Path(error.filename or partial), error) from error
             raise
+
+
+def _check_lease(order: Order) -> None:
+    if not step_lease(order.step.directory, order.driver, 0.0).held():
+        raise TransientError("its driver was silent for so long that another has taken the step over")
 
 
 def _work(order: Order, store: Store, partial: Path, workers: Workers) -> Work:

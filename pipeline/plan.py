@@ -64,6 +64,8 @@ class Builder:
         key = fingerprint(stage.name, stage.version, config, inputs)
         directory = self.root / stage.name / key
         if key not in self.steps:
+            if any(step.name == f"{stage.name}:{name}" for step in self.steps.values()):
+                raise AssertionError(f"two different steps are called {stage.name}:{name}")
             made = [self.steps[a.fingerprint].name for _, a in artifacts(inputs) if a.fingerprint in self.steps]
             needs = tuple(dict.fromkeys(made))
             self.steps[key] = Step(f"{stage.name}:{name}", stage, inputs, config, key, directory, needs)

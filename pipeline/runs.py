@@ -144,6 +144,8 @@ def find_run(store: Path, name: str) -> Run:
 
 def _fold(state: RunState, event: dict[str, Any]) -> None:
     kind = event["event"]
+    if kind.startswith("run_") and not event.get("first", True):
+        return  # of a second driver, beside the one whose run this is
     if kind == "run_started":
         state.attempt, state.status = state.attempt + 1, "running"
         state.started, state.finished = event["time"], None

@@ -6,20 +6,19 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from stages.errors import ArtifactError, DataError
-from stages.stage import Artifact
+from stages.errors import FULL, ArtifactError, DataError, FewstepError, unwritable
+from stages.stage import STOP, Artifact, ExternalFile, Stage
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
 RECORDS = "records"
 CHECKPOINTS = "checkpoints"
-
-A = TypeVar("A", bound=Artifact)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +71,10 @@ class Store:
     def directory(self, stage: str, fingerprint: str) -> Path:
         """Where the finished artifact lies."""
         return self.root / stage / fingerprint
+
+    def relative(self, path: Path) -> str:
+        """`path` as run records name it."""
+        return str(path.relative_to(self.root))
 
     def partial(self, directory: Path) -> Path:
         """Where `directory` is being made; an earlier attempt's work is found there."""
@@ -136,7 +139,7 @@ class Store:
         for leftover in partial.rglob("*.tmp"):
             leftover.unlink()
         names = sorted(str(p.relative_to(partial)) for p in partial.rglob("*") if p.is_file())
-        results = [n for n in names if n.split("/")[0] not in (RECORDS, CHECKPOINTS) and n != MANIFEST]
+        results = [n for n in names if n.split("/")[0] not in (RECORDS, CHECKPOINTS, MANIFEST, STOP)]
         files = {n: {"bytes": (partial / n).stat().st_size, "sha256": file_digest(partial / n)} for n in results}
         records = [n for n in names if n.startswith(RECORDS + "/")]
         data = {**asdict(manifest), "files": files, "records": records}
@@ -150,17 +153,22 @@ class Store:
                 raise ArtifactError(f"{directory}: could not take the place of a finished artifact: {error}") from error
             shutil.rmtree(partial, ignore_errors=True)  # another driver finished the same step meanwhile
         shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
+        (directory / STOP).unlink(missing_ok=True)
         self._remember(directory, {name: _stamp(directory / name) for name in files})
 
-    def pinned(self, kind: type[A], path: Path, key: str) -> A:
+    def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:
         """A finished artifact that the config names by path (`from:`); it keeps its own fingerprint.
 
-        Raises DataError when there is no finished artifact of that kind at `path`.
+        Raises DataError when there is no finished artifact of one of these stages at `path`.
         """
         manifest = self.manifest(path)
         if manifest is None:
             raise DataError(f"{key}: expected the directory of a finished artifact (with {MANIFEST}), got {path}")
-        return kind(path.absolute(), manifest.fingerprint)
+        for stage in stages:
+            if stage.name == manifest.stage:
+                return stage.output(path.absolute(), manifest.fingerprint), manifest
+        expected = " or ".join(stage.name for stage in stages)
+        raise DataError(f"{key}: expected an artifact of stage {expected}, got one of stage {manifest.stage}: {path}")
 
     def digest(self, path: Path) -> str:
         """sha256 of one of the user's files, remembered by size and modification time.
@@ -177,8 +185,14 @@ class Store:
             value = file_digest(path)
         except OSError as error:
             raise DataError(f"{path}: expected a readable text file, got: {error.strerror}") from error
-        write_atomically(memory, json.dumps({"stamp": stamp, "sha256": value}), str(os.getpid()))
+        with suppress(FewstepError, OSError):  # a store that cannot be written to can still be asked
+            write_atomically(memory, json.dumps({"stamp": stamp, "sha256": value}), str(os.getpid()))
         return value
+
+    def check_unchanged(self, file: ExternalFile) -> None:
+        """Raises DataError when one of the user's files is not what it was when the run was planned."""
+        if self.digest(file.path) != file.digest:
+            raise DataError(f"{file.path}: was changed while it was being read; nothing was kept of it: repeat the run command")
 
     def _stamp_file(self, directory: Path) -> Path:
         return self.root / "verified" / f"{directory.parent.name}-{directory.name}.json"
@@ -192,14 +206,19 @@ class Store:
 
 
 def write_atomically(path: Path, text: str, attempt: str) -> None:
-    """Write a small file whole or not at all, and to the disk before it gets its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a small file whole or not at all, and to the disk before it gets its name. Raises StageError when the disk is full."""
     temporary = path.with_name(f"{path.name}.{attempt}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in FULL:
+            raise unwritable(path, error) from error
+        raise
 
 
 def _read_json(path: Path) -> Any:

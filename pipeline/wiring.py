@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from models.stepwise.config import StepwiseSearch
 from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem
@@ -13,6 +13,7 @@ from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from stages import benchmark, corpus, decode, distill, encode, report, score, system, train, vocabulary
 from stages.artifacts import Report, System, Text, Timings, Tokens, Trained, Vocabulary
+from stages.errors import DataError
 from stages.stage import ExternalFile, Stage
 
 STAGES: tuple[Stage[Any, Any, Any], ...] = (
@@ -99,7 +100,8 @@ class _Wiring:
     def _vocabulary(self, text: Text) -> Vocabulary:
         config = self.config.vocabulary
         if isinstance(config, Pinned):
-            return self.store.pinned(Vocabulary, config.path, "vocabulary.from")
+            pinned, _ = self.store.pinned([vocabulary.STAGE], config.path, "vocabulary.from")
+            return cast(Vocabulary, pinned)
         name = "joint" if config.joint else "separate"
         return self.builder.add(vocabulary.STAGE, name, vocabulary.VocabularyInputs(text), config)
 
@@ -119,17 +121,28 @@ class _Wiring:
 
     def _teacher(self, learn: _Lessons, raw: Tokens) -> Trained | System | None:
         settings = self.config.teacher
-        if isinstance(settings, Pinned):
-            made_by = self.store.manifest(settings.path)
-            if made_by is not None and made_by.stage == system.STAGE.name:
-                return self.store.pinned(System, settings.path, "teacher.from")
-            return self.store.pinned(Trained, settings.path, "teacher.from")
-        return None if settings is None else learn.train("teacher", settings, (raw,))
+        if not isinstance(settings, Pinned):
+            return None if settings is None else learn.train("teacher", settings, (raw,))
+        pinned, manifest = self.store.pinned([system.STAGE, train.STAGE], settings.path, "teacher.from")
+        if manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != learn.vocabulary.fingerprint:
+            raise DataError(
+                f"teacher.from: expected a network trained on this run's vocabulary {learn.vocabulary.fingerprint[:8]}, got one "
+                f"trained on {manifest.inputs['vocabulary'][:8]}: {settings.path}; pin that vocabulary too (vocabulary.from), "
+                "or name the directory of a system, which brings its own"
+            )
+        return cast(Trained | System, pinned)
 
     def _distilled(self, text: Text, teacher: Trained | System | None, words: Vocabulary) -> Text:
         config = self.config.distillation
         if isinstance(config, Pinned):
-            return self.store.pinned(Text, config.path, "distillation.from")
+            pinned, manifest = self.store.pinned([distill.STAGE], config.path, "distillation.from")
+            if manifest.inputs["text"] != text.fingerprint:
+                raise DataError(
+                    f"distillation.from: expected translations of this run's training text {text.fingerprint[:8]}, which holds no "
+                    f"test sentence, got those of {manifest.inputs['text'][:8]}: {config.path}; leave the corpus as it was for "
+                    "that text, or distil anew"
+                )
+            return cast(Text, pinned)
         assert teacher is not None  # checked with the config
         loaded = teacher if isinstance(teacher, System) else self._bundle("teacher", teacher, words, config.search)
         search = distill.DistillConfig(search=config.search, batch_tokens=config.batch_tokens)

@@ -34,7 +34,7 @@ def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
 
     Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences.
     """
-    from stages.decoding import NEAR_TIE, Task, decode_text, link
+    from stages.decoding import NEAR_TIE, Task, copy, decode_text
     from stages.shards import drop_shards_from, read_shard, shard_path
 
     task = Task(inputs.system, config.search, config.batch_tokens)
@@ -42,7 +42,7 @@ def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
     lines: list[str] = []
     near_ties: list[int] = []
     for index, path in enumerate(decoded):
-        link(path, shard_path(work.directory, index), work)
+        copy(path, shard_path(work.directory, index), work)
         rows = read_shard(path).select(["id", "rank", "text", "margin"]).to_pylist()
         best = [row for row in rows if row["rank"] == 0]
         lines += [row["text"] for row in best]

@@ -28,7 +28,7 @@ NEAR_TIE = 1e-4
 """Margin, in nats, below which rounding may change a hypothesis with the company that its sentence is decoded in."""
 
 FORMAT = 1
-"""Enters the name of every kept piece; raised when the columns of a decoded piece or their meaning change."""
+"""Enters the name of every kept piece; raised, with the versions of decode and distill, when what decoding leaves changes."""
 
 
 @dataclass(frozen=True)
@@ -224,18 +224,11 @@ def _is_whole(piece: Piece) -> bool:
     return False
 
 
-def link(kept: Path, path: Path, work: Work) -> None:
-    """Put a kept piece at `path`: a hard link, or a copy where links are not possible. Raises StageError when neither works."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = work.temporary(path)
-    temporary.unlink(missing_ok=True)
+def copy(kept: Path, path: Path, work: Work) -> None:
+    """Put a kept piece at `path`; a copy, so that damage to the one is not damage to the other. Raises StageError when it fails."""
     try:
-        try:
-            os.link(kept, temporary)
-        except OSError:
-            shutil.copyfile(kept, temporary)
-        os.replace(temporary, path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(kept, work.temporary(path))
+        os.replace(work.temporary(path), path)
     except OSError as error:
         raise unwritable(path, error) from error
-    finally:
-        temporary.unlink(missing_ok=True)  # renaming a link onto its own file leaves both names

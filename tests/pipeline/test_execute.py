@@ -1,7 +1,9 @@
 """The executor over toy stages, in one process."""
 
+import json
 import os
 import shutil
+import socket
 import threading
 import time
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ import pytest
 from pipeline import execute
 from pipeline.config import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.execute import required
-from pipeline.lease import Lease
+from pipeline.lease import Lease, step_lease
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from stages.errors import DataError, TransientError
@@ -206,6 +208,82 @@ def test_a_step_of_a_driver_that_is_gone_is_taken_over(store: Store) -> None:
     lease.acquire()
     os.utime(lease.path, (0, 0))
     assert go(plan, store).failed == {}
+
+
+def test_an_attempt_whose_step_was_taken_over_commits_nothing(store: Store) -> None:
+    """Another driver takes the lease while the step is made, and dies: the first one makes the step again."""
+    plan = diamond(store).until("toy:a")
+    step = plan.steps[0]
+
+    def taken_over(inputs: ToyInputs, given: ToyConfig, work: Work) -> None:
+        toy(inputs, given, work)
+        if len(CALLS) == 1:
+            holder = {"owner": "another driver", "host": socket.gethostname(), "pid": 2**22 + 1, "started": 1}
+            step_lease(step.directory, "another driver", 30).path.write_text(json.dumps(holder))
+
+    stage = replace(STAGE, run=taken_over)
+    report = go(Plan((replace(step, stage=stage),)), store)
+    assert report.failed == {}
+    assert CALLS == ["a", "a"]
+    (retried,) = [e for e in report.run.events() if e["event"] == "step_retried"]
+    assert "another has taken the step over" in retried["error"]
+
+
+def test_a_run_that_finds_everything_says_so_once(store: Store) -> None:
+    plan = diamond(store)
+    first = go(plan, store).run
+    part = plan.until("toy:b")
+    run = go(part, store).run
+    assert run.path != first.path
+    state = run.state()
+    assert state.status == "done"
+    assert {step.step: (step.status, step.origin) for step in state.steps.values()} == {
+        "toy:a": ("hit", first.path.name), "toy:b": ("hit", first.path.name),
+    }  # fmt: skip
+    events = len(run.events())
+    assert len(go(part, store).run.events()) == events
+
+
+def test_a_second_driver_beside_the_first_does_not_change_the_state_of_the_run(store: Store) -> None:
+    run = go(diamond(store), store).run
+    run.write_event("run_started", attempt="b", first=False)
+    run.write_event("run_finished", status="stopped", attempt="b", first=False)
+    assert (run.state().status, run.state().attempt) == ("done", 1)
+
+
+def test_an_interrupted_step_does_not_hold_up_the_end(store: Store) -> None:
+    def interrupted(inputs: ToyInputs, given: ToyConfig, work: Work) -> None:
+        raise KeyboardInterrupt
+
+    builder = Builder(store.root)
+    builder.add(replace(STAGE, run=interrupted), "a", ToyInputs(), ToyConfig("a"))
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        go(builder.plan(), store)
+    assert time.monotonic() - began < execute.STOP_SECONDS / 2
+
+
+def test_two_steps_of_one_name_are_no_plan(store: Store) -> None:
+    builder = Builder(store.root)
+    builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
+    with pytest.raises(AssertionError, match="two different steps are called toy:a"):
+        builder.add(STAGE, "a", ToyInputs(), ToyConfig("b"))
+
+
+def test_in_process_neither_memory_nor_custom_resources_are_counted(store: Store) -> None:
+    from stages.stage import Resources
+
+    asking = {"corpus": Resources(workers=2, memory_gib=1e6, custom={"fast_disk": 1})}
+    builder = Builder(store.root)
+    seen: list[Resources] = []
+
+    def look(inputs: ToyInputs, given: ToyConfig, work: Work) -> None:
+        seen.append(work.resources)
+
+    builder.add(replace(STAGE, name="corpus", run=look), "a", ToyInputs(), ToyConfig("a"))
+    generous = replace(config(store), cluster=Cluster(resources=asking))
+    assert execute.run(generous, builder.plan(), store, config_file="toy.yaml", in_process=True).failed == {}
+    assert [(resources.workers, dict(resources.custom)) for resources in seen] == [(1, {"fast_disk": 1})]
 
 
 def test_asking_for_what_is_not_there_fails_at_once(store: Store) -> None:

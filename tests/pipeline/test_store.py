@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store import MANIFEST, Manifest, Store
-from stages.errors import ArtifactError, DataError
-from stages.stage import Artifact
+from pipeline.store import MANIFEST, Manifest, Store, write_atomically
+from stages.errors import ArtifactError, DataError, StageError
+from stages.stage import STOP, Artifact, ExternalFile, Stage
 
 
 def manifest(fingerprint: str = "f" * 32) -> Manifest:
@@ -134,9 +134,43 @@ def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -
     directory = finished(store)
     moved = tmp_path / "elsewhere"
     directory.rename(moved)
-    assert store.pinned(Toy, moved, "vocabulary.from") == Toy(moved, "f" * 32)
+    manifest = store.manifest(moved)
+    stage, other = (Stage(name, 1, lambda inputs, config, work: None, Toy) for name in ("toy", "other"))
+    assert store.pinned([other, stage], moved, "vocabulary.from") == (Toy(moved, "f" * 32), manifest)
     with pytest.raises(DataError, match=r"vocabulary\.from: expected the directory of a finished artifact"):
-        store.pinned(Toy, tmp_path, "vocabulary.from")
+        store.pinned([stage], tmp_path, "vocabulary.from")
+    with pytest.raises(DataError, match=r"vocabulary\.from: expected an artifact of stage other, got one of stage toy"):
+        store.pinned([other], moved, "vocabulary.from")
+
+
+def test_a_request_to_stop_that_comes_late_is_no_result(store: Store) -> None:
+    directory = store.directory("toy", "f" * 32)
+    store.partial(directory).mkdir(parents=True)
+    (store.partial(directory) / STOP).touch()
+    finished(store)
+    done = store.manifest(directory)
+    assert done is not None
+    assert list(done.files) == ["result.txt"]
+    assert not (directory / STOP).exists()
+
+
+def test_a_file_that_changes_after_planning_is_refused(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("one")
+    file = ExternalFile(path, store.digest(path))
+    store.check_unchanged(file)
+    path.write_text("another")
+    with pytest.raises(DataError, match=r"text\.txt: was changed while it was being read"):
+        store.check_unchanged(file)
+
+
+def test_a_full_disk_under_the_run_records_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(StageError, match=r"run\.json: could not be written: No space left"):
+        write_atomically(tmp_path / "run.json", "{}", "a")
 
 
 def test_a_full_disk_names_place_and_remedy(tmp_path: Path) -> None:

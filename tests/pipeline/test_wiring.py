@@ -1,0 +1,105 @@
+"""From configs to plans: names, needs and pinned artifacts."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.config import load_config
+from pipeline.plan import Plan
+from pipeline.store import Manifest, Store
+from pipeline.wiring import STAGES, build_plan
+from stages.errors import DataError
+
+CONFIG = {
+    "name": "toy",
+    "corpus": {"train": {"embedded": 20}, "validation": {"embedded": 5}, "test": {"toy": {"embedded": 5}}},
+    "vocabulary": {"size": 100},
+    "teacher": {},
+    "systems": {"autoregressive": {"use": "teacher"}, "student": {"data": "distilled"}, "both": {"data": "mixed"}},
+}
+
+
+def planned(tmp_path: Path, **changes: object) -> Plan:
+    path = tmp_path / "toy.yaml"
+    path.write_text(yaml.safe_dump({**CONFIG, "store": {"path": str(tmp_path / "store")}, **changes}))
+    config = load_config(path, [])
+    return build_plan(config, Store(config.store.path))
+
+
+def needs(plan: Plan, name: str) -> set[str]:
+    return set(next(step.needs for step in plan.steps if step.name == name))
+
+
+def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
+    """A finished artifact in another store."""
+    store = Store(tmp_path / "earlier")
+    directory = store.directory(stage, "e" * 32)
+    store.partial(directory).mkdir(parents=True)
+    facts = {
+        "environment": {},
+        "code_digest": "",
+        "git_revision": "",
+        "run_id": "",
+        "attempt": "1",
+        "seconds": 0.0,
+        "finished": 0.0,
+    }
+    step = {"stage": stage, "version": 1, "step": f"{stage}:x", "fingerprint": "e" * 32, "config": {}}
+    store.commit(directory, Manifest(**step, inputs=inputs, **facts))  # type: ignore[arg-type]
+    return directory
+
+
+def fingerprint(plan: Plan, name: str) -> str:
+    return next(step.fingerprint for step in plan.steps if step.name == name)
+
+
+def test_steps_are_named_once_and_stand_after_what_they_need(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    names = [step.name for step in plan.steps]
+    assert len(set(names)) == len(names)
+    for index, step in enumerate(plan.steps):
+        assert set(step.needs) <= set(names[:index])
+    assert {step.stage for step in plan.steps} == set(STAGES)
+
+
+def test_the_teacher_feeds_the_students_through_its_translations(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    assert needs(plan, "corpus:train") == {"corpus:validation", "corpus:toy"}
+    assert needs(plan, "distill:train") == {"corpus:train", "system:teacher"}
+    assert "encode:distilled" in needs(plan, "train:student")
+    assert "encode:raw" not in needs(plan, "train:student")
+    assert {"encode:raw", "encode:distilled"} <= needs(plan, "train:both")
+    assert needs(plan, "system:autoregressive") == {"train:teacher", "vocabulary:joint"}
+
+
+def test_without_a_student_of_the_teacher_nothing_is_distilled(tmp_path: Path) -> None:
+    plan = planned(tmp_path, systems={"autoregressive": {"use": "teacher"}})
+    assert not [step.name for step in plan.steps if step.stage.name == "distill" or step.name == "encode:distilled"]
+
+
+def test_a_pinned_training_must_know_the_vocabulary(tmp_path: Path) -> None:
+    vocabulary = fingerprint(planned(tmp_path), "vocabulary:joint")
+    plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "train", vocabulary=vocabulary))})
+    assert "train:teacher" not in [step.name for step in plan.steps]
+    assert needs(plan, "system:teacher") == {"vocabulary:joint"}
+    with pytest.raises(DataError, match=r"teacher\.from: expected a network trained on this run's vocabulary"):
+        planned(tmp_path, teacher={"from": str(tmp_path / "earlier/train" / ("e" * 32))}, vocabulary={"size": 120})
+
+
+def test_a_pinned_teacher_is_a_training_or_a_system(tmp_path: Path) -> None:
+    plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "system"))})
+    assert needs(plan, "distill:train") == {"corpus:train"}
+    with pytest.raises(DataError, match=r"teacher\.from: expected an artifact of stage system or train, got one of stage encode"):
+        planned(tmp_path, teacher={"from": str(made(tmp_path, "encode"))})
+
+
+def test_pinned_distilled_text_must_be_of_this_training_text(tmp_path: Path) -> None:
+    """Else a sentence of a test set that was added since could stand in it."""
+    text = fingerprint(planned(tmp_path), "corpus:train")
+    pin = {"from": str(made(tmp_path, "distill", text=text))}
+    plan = planned(tmp_path, distillation=pin)
+    assert "distill:train" not in [step.name for step in plan.steps]
+    more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}  # type: ignore[dict-item]
+    with pytest.raises(DataError, match=r"distillation\.from: expected translations of this run's training text"):
+        planned(tmp_path, distillation=pin, corpus=more, benchmark={"test": "toy"})
