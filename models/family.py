@@ -17,9 +17,6 @@ PAD, BOS, EOS, UNK, MASK, BLANK, LENGTH = range(7)
 RESERVED = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", "<blank>", "<length>")
 """The first seven ids of every vocabulary, source and target alike."""
 
-MAX_EXTRA_TOKENS = 50
-"""The longest output has this many tokens more than its source (source with EOS)."""
-
 
 @dataclass(frozen=True)
 class Loss:

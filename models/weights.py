@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -42,8 +44,28 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str) -> 
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Write tensors by name. The same tensors give the same bytes."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
+    """Write tensors by name and see them onto the disk. The same tensors give the same bytes. Raises OSError."""
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
+    except SafetensorError as error:
+        raise _as_os_error(error, path) from error
+    flush(path)
+
+
+def _as_os_error(error: SafetensorError, path: Path) -> OSError:
+    """safetensors hides the number of the system's error in its text: `... (os error 28)`."""
+    number = str(error).rpartition("os error ")[2].rstrip(" )}\"'")
+    code = int(number) if number.isdigit() else errno.EIO
+    return OSError(code, os.strerror(code), str(path))
+
+
+def flush(path: Path) -> None:
+    """See a written file onto the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

@@ -111,12 +111,14 @@ def translate(
 @app.command()
 def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
     """Bring MLflow up to date with a run, finished or not."""
-    from pipeline.config import from_resolved
+    from pipeline.config import Tracking
     from pipeline.runs import find_run
     from pipeline.tracking import publish as publish_run
 
     found = find_run(store, name)
-    print(f"published to {publish_run(found.path, from_resolved(found.spec['config']).tracking)}")
+    tracking = found.spec["config"]["tracking"]
+    settings = Tracking(uri=tracking["uri"], experiment=tracking["experiment"])
+    print(f"published to {publish_run(found.path, settings)}")
 
 
 @app.command()

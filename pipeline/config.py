@@ -21,7 +21,7 @@ from pipeline.config_check import check
 from pipeline.config_file import read_config, read_value
 from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
-from pipeline.config_tree import Node, tree
+from pipeline.config_tree import Node
 from pipeline.errors import ConfigError
 from stages.corpus import Filters
 from stages.stage import Resources
@@ -236,14 +236,19 @@ class Tracking:
     """Name of the experiment; empty: the name of the config."""
 
 
-def _tag(value: Any) -> str:
-    """Which class of a choice `value`, raw or made, belongs to: the one that its keys tell of."""
-    if not isinstance(value, Mapping):
-        return f"<{type(value).__name__}>" if isinstance(value, Pinned | UsedSystem) else "<other>"
-    return "<Pinned>" if "from" in value else "<UsedSystem>" if "use" in value else "<other>"
+def _chosen_by(key: str, kind: type) -> Discriminator:
+    """Of a choice, `kind` is meant by a map with `key`, or is there already; else the other."""
+
+    def tag(value: Any) -> str:
+        meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
+        return f"<{kind.__name__}>" if meant else "<other>"
+
+    return Discriminator(tag)
 
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
+_FROM = _chosen_by("from", Pinned)
+_USE = _chosen_by("use", UsedSystem)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,18 +263,16 @@ class RunConfig:
     """The direction of translation."""
     corpus: Corpus = field(default_factory=Corpus)
     """The parallel text."""
-    vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], Discriminator(_tag)] = field(
-        default_factory=VocabularyConfig
-    )
+    vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
     """How the subword vocabulary is trained, or `{from: DIRECTORY}` of a finished one."""
-    teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], Discriminator(_tag)] | None = None
+    teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
     """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
-    distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], Discriminator(_tag)] = Distillation()
+    distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = Distillation()
     """How the teacher translates the training source, or `{from: DIRECTORY}` of text that is distilled already."""
     systems: Annotated[
         dict[
             Name,
-            Annotated[Annotated[UsedSystem, Tag("<UsedSystem>")] | Annotated[StepwiseSystem, Tag("<other>")], Discriminator(_tag)],
+            Annotated[Annotated[UsedSystem, Tag("<UsedSystem>")] | Annotated[StepwiseSystem, Tag("<other>")], _USE],
         ],
         MinLen(1),
     ] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
@@ -309,11 +312,6 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read, merge, resolve and check a config. Raises ConfigError with everything that is wrong."""
     root, problems = read_config(path, overrides)
     return _build(expand(root), problems)
-
-
-def from_resolved(config: Mapping[str, Any]) -> RunConfig:
-    """The config that `resolved` wrote. Raises ConfigError if this version does not know all of it."""
-    return _build(expand(tree(config, "resolved config")), [])
 
 
 def parse_search(text: str, where: str) -> StepwiseSearch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
     root = _read_file(path, problems)
     base = root.map.get("base")
     if base is not None:
-        root = merge(_read_base(path, base, problems), root).without(("base",))
+        root = _lay(_read_base(path, base, problems), root).without(("base",))
     for override in overrides:
         root = _override(root, override, problems)
     if "base" in root.map:
@@ -65,6 +65,19 @@ def _read_base(path: Path, base: Node, problems: list[str]) -> Node:
     if "base" in node.map:
         problems.append(f"{node.map['base'].where}: base: expected no base in a file that is one itself")
     return node
+
+
+def _lay(under: Node, over: Node) -> Node:
+    """`over` on top of `under`, less the systems of `under` that `over` sets to nothing."""
+    merged = merge(under, over)
+    for name, system in _systems(over).items():
+        if system.value is None and name in _systems(under):
+            merged = merged.without(("systems", name))
+    return merged
+
+
+def _systems(root: Node) -> dict[str, Node]:
+    return root.map["systems"].map if "systems" in root.map else {}
 
 
 def _read_file(path: Path, problems: list[str]) -> Node:
@@ -100,7 +113,7 @@ def _override(root: Node, override: str, problems: list[str]) -> Node:
         return root
     for depth in range(len(keys) - 1, -1, -1):
         node = Node({keys[depth]: node}, where, tuple(keys[:depth]))
-    return merge(root, node)
+    return _lay(root, node)
 
 
 class _Reader:
@@ -144,20 +157,11 @@ class _Reader:
     def entries(self, node: yaml.MappingNode, path: Keys) -> dict[str, Node]:
         entries: dict[str, Node] = {}
         for key, value in node.value:
-            where = self.where(key.start_mark)
-            if key.tag != _TAG + "str":
-                name = shown(key.value)
-                self.problems.append(
-                    f"{where}: {dotted((*path, str(key.value)))}: expected text as a key, got {name}; put it in quotes"
-                )
-                continue
-            if key.value in entries:
-                first = entries[key.value].where.rpartition(":")[2]
-                self.problems.append(
-                    f"{where}: {dotted((*path, key.value))}: expected each key once, got it again (first on line {first})"
-                )
-                continue
-            entries[key.value] = self.convert(value, where, (*path, key.value))
+            where, place = self.where(key.start_mark), (*path, str(key.value))
+            if problem := _problem_of(key, entries):
+                self.problems.append(f"{where}: {dotted(place)}: {problem}")
+            else:
+                entries[key.value] = self.convert(value, where, place)
         return entries
 
     def scalar(self, node: yaml.Node, where: str, path: Keys) -> Any:
@@ -178,3 +182,14 @@ class _Reader:
             pass
         self.problems.append(f"{where}: {dotted(path)}: expected a plain YAML value, got {text!r} tagged {node.tag}")
         return text
+
+
+def _problem_of(key: yaml.Node, others: Mapping[str, Node]) -> str | None:
+    """What is wrong with a key by itself and beside the ones before it."""
+    if key.tag != _TAG + "str":
+        return f"expected text as a key, got {shown(key.value)}; put it in quotes"
+    if key.value == "<<":
+        return "expected a key, got YAML's merge key, which is not supported; use base: or defaults: for what is shared"
+    if key.value in others:
+        return f"expected each key once, got it again (first on line {others[key.value].where.rpartition(':')[2]})"
+    return None

@@ -50,24 +50,23 @@ class Complaint:
 
 
 def complaints(errors: Iterable[Mapping[str, Any]], whole: type) -> list[Complaint]:
-    """One complaint per error of pydantic over the dataclass `whole`. Tags of choices (`<...>`) are taken out of paths."""
-    found = []
-    for error in _genuine(list(errors)):
-        loc: Path = tuple(error["loc"])
-        is_key = bool(loc) and loc[-1] == "[key]"
-        loc = loc[:-1] if is_key else loc
-        path = tuple(part for part in loc if not str(part).startswith("<"))
-        got = shown(error["input"])
-        if error["type"] in ("unexpected_keyword_argument", "missing", "missing_argument"):
-            missing = error["type"] != "unexpected_keyword_argument"
-            found.append(_wrong_key(path, sorted(_keys_at(whole, loc[:-1])), missing))
-        elif error["type"] in _EXPECTED:
-            context = {key: f"{v:g}" if isinstance(v, float) else v for key, v in error.get("ctx", {}).items()}
-            valid = tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
-            found.append(Complaint(path, _EXPECTED[error["type"]].format(**context), got, valid))
-        else:
-            found.append(Complaint(path, f"something else ({error['msg']})", got))
-    return found
+    """One complaint per error of pydantic over the dataclass `whole`. Tags of choices are taken out of paths."""
+    return [_complaint(error, whole) for error in _genuine(list(errors))]
+
+
+def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
+    loc, kind = tuple(error["loc"]), error["type"]
+    if kind == "unexpected_keyword_argument":
+        return _wrong_key(*_followed(whole, loc))
+    path, _ = _followed(whole, loc[:-1] if loc[-1:] == ("[key]",) else loc)
+    if kind in ("missing", "missing_argument"):
+        return Complaint(path, "a value", "nothing")
+    got = shown(error["input"])
+    if kind not in _EXPECTED:
+        return Complaint(path, f"something else ({error['msg']})", got)
+    context = {key: f"{v:g}" if isinstance(v, float) else v for key, v in error.get("ctx", {}).items()}
+    valid = tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+    return Complaint(path, _EXPECTED[kind].format(**context), got, valid)
 
 
 def _genuine(errors: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
@@ -79,12 +78,11 @@ def _genuine(errors: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             yield error
 
 
-def _wrong_key(path: Path, valid: Sequence[str], missing: bool) -> Complaint:
-    if missing:
-        return Complaint(path, "a value", "nothing")
+def _wrong_key(path: Path, kinds: Iterable[Any]) -> Complaint:
+    valid = tuple(sorted(key for kind in kinds for key in keys(strip(kind))))
     known = bool(get_close_matches(str(path[-1]), valid, n=1))
     expected = "a known key" if known else f"one of the keys {', '.join(valid)}"
-    return Complaint(path, expected, repr(path[-1]), tuple(valid))
+    return Complaint(path, expected, repr(path[-1]), valid)
 
 
 def report(found: Sequence[Complaint], root: Node) -> list[str]:
@@ -103,12 +101,20 @@ def _place(line: tuple[tuple[str, str], str]) -> tuple[str, int, str]:
     return (file, int(number), path) if number.isdigit() else (where, 0, path)
 
 
-def _keys_at(whole: Any, loc: Path) -> list[str]:
-    """Valid keys of the dataclass that `loc` leads to."""
-    here = [whole]
+def _followed(whole: type, loc: Path) -> tuple[Path, list[Any]]:
+    """The path that pydantic's `loc` stands for, and the types in which its last part was looked up.
+
+    What looks like a tag is one only where the types leave a choice: a key of the user's may look the same.
+    """
+    path: Path = ()
+    around: list[Any] = []
+    here: list[Any] = [whole]
     for part in loc:
-        here = [kind for inner in here for kind in _inside(inner, part)]
-    return [key for kind in here for key in keys(strip(kind))]
+        if chosen := [strip(kind) for kind in here if any(getattr(x, "tag", None) == part for x in metadata(kind))]:
+            here = chosen
+        else:
+            path, around, here = (*path, part), here, [inner for kind in here for inner in _inside(kind, part)]
+    return path, around
 
 
 def keys(kind: Any) -> dict[str, str]:
@@ -125,9 +131,7 @@ def metadata(hint: Any) -> tuple[Any, ...]:
 
 
 def _inside(kind: Any, part: str | int) -> list[Any]:
-    """Types found one step further; a tag narrows a choice of types."""
-    if str(part).startswith("<"):
-        return [m for m in members(kind) if any(getattr(x, "tag", None) == part for x in metadata(m))]
+    """Types found one step further."""
     bare = strip(kind)
     if is_dataclass(bare):
         name = keys(bare).get(str(part))

@@ -168,6 +168,7 @@ class Execution:
         """Start what may start, wait, take in what ended, until nothing is left."""
         status = "stopped"
         try:
+            self._refuse_what_cannot_run(machines)
             while self.pending or self.running:
                 self._skip_blocked()
                 self._admit(machines)
@@ -192,9 +193,10 @@ class Execution:
 
         def beat() -> None:
             while not over.wait(min(5.0, self.config.store.lease_seconds / 5)):
-                self.record.heartbeat.touch()
-                for lease in [self._driver, *list(self.leases.values())]:
-                    lease.renew()
+                with suppress(OSError):  # a file system that stutters does not end the heartbeat
+                    self.record.heartbeat.touch()
+                    for lease in [self._driver, *list(self.leases.values())]:
+                        lease.renew()
 
         self.record.heartbeat.touch()
         thread = threading.Thread(target=beat, name="heartbeat", daemon=True)
@@ -205,18 +207,28 @@ class Execution:
             over.set()
             thread.join()
 
+    def _refuse_what_cannot_run(self, machines: Machines) -> None:
+        """Fail at once what asks for more than the machines have, before hours are spent on what it needs."""
+        for step in list(self.pending.values()):
+            try:
+                admission.settle(step.stage, self._asked_by(step), machines.nodes, admission.total(machines.nodes))
+            except FewstepError as error:
+                self._fail(step, error)
+
+    def _asked_by(self, step: Step) -> Resources:
+        return self._asked.get(step.stage.name, Resources())
+
     def _admit(self, machines: Machines) -> None:
         for step in list(self.pending.values()):
-            if any(need in self.pending or need in self.running for need in step.needs):
+            if any(need in self.pending or need in self.running or need in self.failed for need in step.needs):
                 continue
             free = admission.total(machines.nodes)
             for order in self.running.values():
                 free = admission.minus(free, admission.held(order.resources))
             if any(order.step.stage.exclusive for order in self.running.values()):
                 return
-            asked = self._asked.get(step.stage.name, Resources())
             try:
-                granted = admission.settle(step.stage, asked, machines.nodes, free)
+                granted = admission.settle(step.stage, self._asked_by(step), machines.nodes, free)
             except FewstepError as error:
                 self._fail(step, error)
                 continue

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipeline.codebase import code_digest
+from pipeline.execute import required
 from pipeline.fingerprint import artifacts, canonical
 from pipeline.perform import input_fingerprints
 from pipeline.plan import Plan, Step
-from pipeline.store import MANIFEST, Store
+from pipeline.records import read_json
+from pipeline.store import MANIFEST, SCHEMA, Store
 
 
 @dataclass(frozen=True)
@@ -25,13 +27,15 @@ class Explanation:
 def explain(plan: Plan, store: Store) -> list[Explanation]:
     """For each step HIT or MISS with the reason. Raises ArtifactError when a finished artifact was altered."""
     names = {step.fingerprint: step.name for step in plan.steps}
+    wanted = {step.name for step in required(plan, store)[0]}
     lines: list[Explanation] = []
     missing: set[str] = set()
     for step in plan.steps:
         manifest = store.manifest(step.directory)
         if manifest is None:
             missing.add(step.name)
-            lines.append(Explanation(step, "MISS", _why(step, store, names, missing)))
+            idle = "" if step.name in wanted else "; not made: nothing that is to be made needs it"
+            lines.append(Explanation(step, "MISS", _why(step, store, names, missing) + idle))
         else:
             changed = manifest.code_digest != code_digest(step.stage.run.__module__)
             lines.append(Explanation(step, "HIT", "code changed since" if changed else ""))
@@ -48,16 +52,15 @@ def _why(step: Step, store: Store, names: dict[str, str], missing: set[str]) -> 
 
 
 def _nearest(step: Step, store: Store) -> dict[str, Any] | None:
-    """The manifest of the same stage with the fewest differences; one of the same step name wins, then the latest."""
-    manifests: list[dict[str, Any]] = []
-    for path in (store.root / step.stage.name).glob(f"*/{MANIFEST}"):
-        try:
-            manifests.append(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            continue
-    if not manifests:
-        return None
-    return min(manifests, key=lambda m: (m.get("step") != step.name, len(_differences(step, m, {}, set())), -m.get("finished", 0)))
+    """The manifest of the same stage that is most like `step`: one of its name wins, then the fewest differences, then the latest.
+
+    One that cannot be read, or that another version of fewstep wrote, is passed over.
+    """
+    read = [read_json(path) for path in (store.root / step.stage.name).glob(f"*/{MANIFEST}")]
+    manifests = [manifest for manifest in read if manifest.get("schema") == SCHEMA]
+    return min(
+        manifests, key=lambda m: (m["step"] != step.name, len(_differences(step, m, {}, set())), -m["finished"]), default=None
+    )
 
 
 def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], missing: set[str]) -> list[str]:

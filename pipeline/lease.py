@@ -35,11 +35,14 @@ class Lease:
             return True
 
     def renew(self) -> bool:
-        """Say that the holder is alive. False when another driver has taken over."""
-        if not self.held():
-            return False
-        os.utime(self.path)
-        return True
+        """Say that the holder is alive. False when it is ours no more."""
+        try:
+            if self.held():
+                os.utime(self.path)
+                return True
+        except FileNotFoundError:  # released meanwhile
+            pass
+        return False
 
     def release(self) -> None:
         """Give the lease back if it is still ours."""
@@ -58,11 +61,6 @@ class Lease:
             return dict(json.loads(self.path.read_text(encoding="utf-8")))
         except (OSError, ValueError):
             return None
-
-    def held_by_another(self) -> bool:
-        """Is a living driver other than this one at work?"""
-        holder = self.holder()
-        return holder is not None and holder["owner"] != self.owner and not self._abandoned(holder)
 
     def _abandoned(self, holder: dict[str, Any]) -> bool:
         if holder["host"] == socket.gethostname() and _process(holder["pid"]) != {k: holder[k] for k in ("pid", "started")}:

@@ -7,12 +7,15 @@ import math
 import os
 import socket
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.config import Cluster
 from pipeline.perform import Order, perform
 from stages.errors import FewstepError, StageError, TransientError
+from stages.stage import Resources
 from stages.workers import LocalWorkers
+
+if TYPE_CHECKING:
+    from pipeline.config import Cluster
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -29,8 +32,10 @@ Outcome = tuple[str, FewstepError | None]
 class Machines(Protocol):
     """Starts attempts and tells which have ended."""
 
-    nodes: list[dict[str, float]]
-    """What each node has: CPU, GPU, memory (bytes) and custom resources."""
+    @property
+    def nodes(self) -> list[dict[str, float]]:
+        """What each living node has: CPU, GPU, memory (bytes) and custom resources."""
+        ...
 
     def start(self, order: Order) -> None: ...
 
@@ -47,11 +52,15 @@ class InProcess:
     def __init__(self, cluster: Cluster) -> None:
         uncounted = {"memory", *(name for asked in cluster.resources.values() for name in asked.custom)}
         cpus = cluster.cpus or len(os.sched_getaffinity(0))
-        self.nodes = [{"CPU": float(cpus), "GPU": float(_visible_gpus()), **dict.fromkeys(uncounted, math.inf)}]
+        self._node = {"CPU": float(cpus), "GPU": float(_visible_gpus()), **dict.fromkeys(uncounted, math.inf)}
         self._outcomes: list[Outcome] = []
 
+    @property
+    def nodes(self) -> list[dict[str, float]]:
+        return [self._node]
+
     def start(self, order: Order) -> None:
-        order = replace(order, resources=replace(order.resources, workers=1))
+        order = replace(order, resources=_as_one_worker(order))
         device = "cuda:0" if order.resources.gpus else "cpu"
         try:
             perform(order, LocalWorkers(threads=order.resources.threads, device=device))
@@ -88,9 +97,12 @@ class RayMachines:
         self._ray = ray
         if not ray.is_initialized():
             self._connect(cluster)
-        self.nodes = [dict(node["Resources"]) for node in ray.nodes() if node["Alive"]]
         self._running: dict[Any, str] = {}
         self._attempt = ray.remote(max_retries=0)(_attempt)
+
+    @property
+    def nodes(self) -> list[dict[str, float]]:
+        return [dict(node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
 
     def _connect(self, cluster: Cluster) -> None:
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
@@ -134,6 +146,13 @@ class RayMachines:
 
     def close(self) -> None:
         self._ray.shutdown()
+
+
+def _as_one_worker(order: Order) -> Resources:
+    """A map's workers as one with the threads of all; a training's as the one that it is without Ray."""
+    granted = order.resources
+    workers = 1 if order.step.stage.trains else granted.workers or 1
+    return replace(granted, workers=1, cpus=(granted.cpus or 1.0) * workers)
 
 
 def _knock(address: str) -> None:

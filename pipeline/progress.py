@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,36 +43,17 @@ class Row:
     error: str | None = None
 
 
-@dataclass
-class Meter:
-    """Rates: from the first to the latest progress seen of an attempt, so that what an earlier attempt did does not count."""
-
-    firsts: dict[tuple[str, str], Progress] = field(default_factory=dict)
-
-    def rate(self, step: StepState, latest: Progress) -> float | None:
-        """Units a second, or None while it cannot be told.
-
-        A step's first attempt that is seen but once counts from its start.
-        """
-        first = self.firsts.setdefault((step.step, latest.attempt), latest)
-        if latest.time > first.time:
-            return (latest.done - first.done) / (latest.time - first.time)
-        if len(step.attempts) == 1 and step.started is not None and latest.time > step.started:
-            return latest.done / (latest.time - step.started)
-        return None
-
-
-def rows(run: Run, meter: Meter, now: float | None = None) -> tuple[list[Row], RunState, bool]:
+def rows(run: Run, now: float | None = None) -> tuple[list[Row], RunState, bool]:
     """A row for each step of the plan, the run's state, and whether its driver is gone."""
     now = time.time() if now is None else now
     state = run.state()
     gone = driver_gone(run, state, now)
     ended = gone or state.status in ("stopped", "failed", "done")
     entries = {entry["step"]: entry for entry in run.spec["plan"]}
-    return [_row(run, entries[s.step], s, meter, now, ended=ended) for s in state.steps.values()], state, gone
+    return [_row(run, entries[s.step], s, now, ended=ended) for s in state.steps.values()], state, gone
 
 
-def _row(run: Run, entry: dict[str, Any], step: StepState, meter: Meter, now: float, *, ended: bool) -> Row:
+def _row(run: Run, entry: dict[str, Any], step: StepState, now: float, *, ended: bool) -> Row:
     if step.status != "running":
         return Row(step.step, step.status, seconds=step.seconds, error=step.error)
     progress = progress_of(step_directory(run.store, entry))
@@ -80,8 +61,7 @@ def _row(run: Run, entry: dict[str, Any], step: StepState, meter: Meter, now: fl
         progress = None
     if ended:
         return Row(step.step, "interrupted", progress, error=step.error)
-    rate = meter.rate(step, progress) if progress else None
-    eta = (progress.total - progress.done) / rate if progress and rate else None
+    rate, eta = (progress.rate, progress.seconds_left) if progress else (None, None)
     return Row(step.step, "running", progress, rate, eta, now - (step.started or now), step.error)
 
 
@@ -113,15 +93,15 @@ def show_status(run_dir: Path, *, once: bool = True) -> None:
     """Print how far a run is. With `once=False` the table is kept up to date until the run ends or its driver is gone."""
     from rich.live import Live
 
-    run, meter, console = Run(Path(run_dir).resolve()), Meter(), _console()
-    found, state, gone = rows(run, meter)
+    run, console = Run(Path(run_dir).resolve()), _console()
+    found, state, gone = rows(run)
     if once:
         console.print(_table(found))
     else:
         with Live(_table(found), console=console, auto_refresh=False) as live:
             while state.status in ("running", "pending") and not gone:
                 time.sleep(POLL_SECONDS)
-                found, state, gone = rows(run, meter)
+                found, state, gone = rows(run)
                 live.update(_table(found), refresh=True)
     console.print(_verdict(run, state, found, gone=gone), markup=False, highlight=False)
 
@@ -214,7 +194,7 @@ class Narrator:
         self._starts = starts
         self._told = max((i for i, e in enumerate(run.events()) if e["event"] == "run_started"), default=0)
         self._attempts: dict[str, int] = {}
-        self._spoken: dict[str, tuple[float, Progress]] = {}
+        self._spoken: dict[str, tuple[float, Progress | None]] = {}
 
     def events(self) -> Iterator[str]:
         """What happened since the last call."""
@@ -234,7 +214,7 @@ class Narrator:
             line = progress_line(row)
             if row.status != "running" or row.progress is None or line is None:
                 continue
-            moment, told = self._spoken.setdefault(row.step, (now - (row.seconds or 0.0), Progress(0, 0, "", 0.0, "")))
+            moment, told = self._spoken.setdefault(row.step, (now - (row.seconds or 0.0), None))
             if now - moment >= LINE_SECONDS and row.progress != told:
                 self._spoken[row.step] = (now, row.progress)
                 yield f"{_clock(now)} {row.step} {line}"
@@ -252,7 +232,6 @@ class LiveDisplay:
         self._console = console or _console(sys.stderr)
         self._poll_seconds = poll_seconds
         self._narrator = Narrator(self._run, starts=not self._console.is_terminal)
-        self._meter = Meter()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="display", daemon=True)
         self._live: Live | None = None
@@ -283,7 +262,7 @@ class LiveDisplay:
         now = time.time()
         for line in self._narrator.events():
             self._say(line)
-        found, _, _ = rows(self._run, self._meter, now)
+        found, _, _ = rows(self._run, now)
         if self._live is not None:
             self._live.update(_bars(found if progress else []), refresh=True)
         elif progress:

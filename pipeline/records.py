@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,19 @@ class Progress:
     time: float
     """Unix time at which it was so."""
     attempt: str
+    first_done: int
+    """How far the step was at this attempt's first report: what earlier attempts or caches did counts into no rate."""
+    first_time: float
+
+    @property
+    def rate(self) -> float | None:
+        """Units a second since this attempt's first report; None while there is but that one."""
+        return (self.done - self.first_done) / (self.time - self.first_time) if self.time > self.first_time else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At that rate; None while it cannot be told."""
+        return (self.total - self.done) / self.rate if self.rate else None
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,7 @@ def progress_of(directory: Path) -> Progress | None:
     """What the step last said of its progress."""
     record = read_json(directory / RECORDS / "progress.json")
     try:
-        return Progress(int(record["done"]), int(record["total"]), record["unit"], float(record["time"]), record["attempt"])
+        return Progress(**{field.name: record[field.name] for field in fields(Progress)})
     except KeyError:
         return None
 

@@ -136,9 +136,10 @@ class Store:
     def commit(self, directory: Path, manifest: Manifest) -> None:
         """Turn `<directory>.partial` into the finished `directory`: hash the results, write the manifest last, rename."""
         partial = self.partial(directory)
-        for leftover in partial.rglob("*.tmp"):
-            leftover.unlink()
         names = sorted(str(p.relative_to(partial)) for p in partial.rglob("*") if p.is_file())
+        for torn in [name for name in names if name.endswith(".tmp")]:
+            (partial / torn).unlink()
+            names.remove(torn)
         results = [n for n in names if n.split("/")[0] not in (RECORDS, CHECKPOINTS, MANIFEST, STOP)]
         files = {n: {"bytes": (partial / n).stat().st_size, "sha256": file_digest(partial / n)} for n in results}
         records = [n for n in names if n.startswith(RECORDS + "/")]

@@ -6,6 +6,7 @@ import logging
 import os
 import queue
 import re
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -60,15 +61,18 @@ def _of_run(run: Run, name: str) -> Path:
 def translate_files(
     directory: Path, source: Path | None, output: Path | None, *, search: str | None, device: str, batch: int
 ) -> None:
-    """Load the system in `directory` and translate a file or standard input.
+    """Load the system in `directory` and translate a file or standard input. What `output` held stays until the system is ready.
 
-    Raises DataError for a file that cannot be opened, ArtifactError for a broken system.
+    Raises ConfigError for a search that is none, DataError for a file that cannot be opened, for an output that is the input and
+    for a device that is not there, ArtifactError for a broken system.
     """
+    options = None if search is None else parse_search(_spelled_out(search), f"--search {search}")
     with ExitStack() as stack:
         read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
+        _check_apart(read, output)
+        system = _loaded(directory, device)
         write = STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
-        options = None if search is None else parse_search(_spelled_out(search), f"--search {search}")
-        stream(_loaded(directory, device), read, write, search=options, batch=batch)
+        stream(system, read, write, search=options, batch=batch)
 
 
 def stream(system: Translator, read: int, write: int, *, search: Any = None, batch: int = 64) -> None:
@@ -145,6 +149,19 @@ def _opened(path: Path, flags: int, stack: ExitStack) -> int:
         raise DataError(f"{path}: expected a file that can be opened, got: {error.strerror}") from error
     stack.callback(os.close, descriptor)
     return descriptor
+
+
+def _check_apart(read: int, output: Path | None) -> None:
+    """Raises DataError when the translations would go into the very file that is read."""
+    try:
+        source, target = os.fstat(read), os.fstat(STDOUT) if output is None else output.stat()
+    except OSError:
+        return
+    if stat.S_ISREG(target.st_mode) and os.path.samestat(source, target):
+        raise DataError(
+            f"{output or 'standard output'}: expected an output other than the input, got the same file; "
+            "write to a new file and rename it afterwards"
+        )
 
 
 def _spelled_out(search: str) -> str:

@@ -152,12 +152,14 @@ class _Mapper:
 
     def __init__(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path) -> None:
         self._log_file = log_file
-        with logged(log_file) as logger:
-            self._function = make(argument)
-            logger.info("worker ready")
+        self._make, self._argument = make, argument
+        self._function: Callable[[Any], Any] | None = None
 
     def apply(self, shard: Any) -> Any:
-        with logged(self._log_file):
+        with logged(self._log_file) as logger:
+            if self._function is None:  # made here: what `make` raises in a constructor would pass for the actor's death
+                self._function = self._make(self._argument)
+                logger.info("worker ready")
             return self._function(shard)
 
 

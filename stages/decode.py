@@ -41,9 +41,9 @@ def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
     decoded = decode_text(inputs.text, task, PIECE_ROWS, work)
     lines: list[str] = []
     near_ties: list[int] = []
-    for index, path in enumerate(decoded):
-        copy(path, shard_path(work.directory, index), work)
-        rows = read_shard(path).select(["id", "rank", "text", "margin"]).to_pylist()
+    for index, piece in enumerate(decoded):
+        copy(piece.decoded, shard_path(work.directory, index), work)
+        rows = read_shard(piece.decoded).select(["id", "rank", "text", "margin"]).to_pylist()
         best = [row for row in rows if row["rank"] == 0]
         lines += [row["text"] for row in best]
         near_ties += [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]

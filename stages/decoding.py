@@ -65,7 +65,7 @@ class Pace:
     """Tokens of the best hypotheses, without EOS."""
 
 
-def decode_text(text: Text, task: Task, piece_rows: int, work: Work) -> list[Path]:
+def decode_text(text: Text, task: Task, piece_rows: int, work: Work) -> list[Piece]:
     """Decode `text` in pieces of up to `piece_rows` rows of one shard; the decoded pieces, in the order of the text.
 
     Pieces that an earlier attempt, or another run over a part of the same text, left in `work.shard_cache` are not decoded
@@ -87,7 +87,7 @@ def decode_text(text: Text, task: Task, piece_rows: int, work: Work) -> list[Pat
         if work.stop_requested() and done + fresh < total:
             raise TransientError(f"asked to stop: {done + fresh} of {total} sentences are decoded and kept")
         work.metrics(done + fresh, {"sentences_per_second": fresh / seconds, "target_tokens_per_second": tokens / seconds})
-    return [piece.decoded for piece in pieces]
+    return pieces
 
 
 def cut(text: Text, task: Task, piece_rows: int, cache: Path) -> Iterator[Piece]:

@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.stepwise.config import StepwiseSearch
@@ -16,6 +15,8 @@ from stages.stage import Stage, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from stages.decoding import Piece
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,7 @@ def run(inputs: DistillInputs, config: DistillConfig, work: Work) -> None:
     decoded = decode_text(inputs.text, Task(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, work)
     shard_rows = json.loads((inputs.text.path / "text.json").read_text(encoding="utf-8"))["shard_rows"]
     counts = Counter({"rows": 0, "kept": 0, "empty": 0, "over_long": 0, "repeating": 0})
-    shards = write_shards(
-        _distilled(inputs.text, decoded, config.search.max_extra_tokens, counts), work.directory, shard_rows, work
-    )
+    shards = write_shards(_distilled(decoded, config.search.max_extra_tokens, counts), work.directory, shard_rows, work)
     drop_shards_from(work.directory, len(shards))
     if not counts["kept"]:
         raise StageError(
@@ -64,23 +63,19 @@ def run(inputs: DistillInputs, config: DistillConfig, work: Work) -> None:
     work.write_json(work.directory / "distill.json", dict(counts))
 
 
-def _distilled(text: Text, decoded: list[Path], extra: int, counts: Counter[str]) -> Iterator[pa.Table]:
+def _distilled(decoded: list[Piece], extra: int, counts: Counter[str]) -> Iterator[pa.Table]:
     """The pairs of each decoded piece whose translation is sound, counting all of them."""
     import pyarrow as pa
 
-    from stages.shards import read_shard, read_shards
+    from stages.shards import read_shard
 
-    pieces = iter(decoded)
-    for table in read_shards(text.path):
-        sources = table.select(["id", "source"])
-        for start in range(0, table.num_rows, PIECE_ROWS):
-            rows = sources.slice(start, PIECE_ROWS)
-            hypotheses = [row for row in read_shard(next(pieces)).to_pylist() if row["rank"] == 0]
-            failures = [failure(row["ids"], row["text"], row["source_tokens"], extra) for row in hypotheses]
-            counts.update(failed or "kept" for failed in failures)
-            counts["rows"] += len(failures)
-            pairs = rows.append_column("target", pa.array([row["text"] for row in hypotheses], pa.string()))
-            yield pairs.filter(pa.array([failed is None for failed in failures], pa.bool_()))
+    for piece in decoded:
+        hypotheses = [row for row in read_shard(piece.decoded).to_pylist() if row["rank"] == 0]
+        failures = [failure(row["ids"], row["text"], row["source_tokens"], extra) for row in hypotheses]
+        counts.update(failed or "kept" for failed in failures)
+        counts["rows"] += len(failures)
+        pairs = piece.read().append_column("target", pa.array([row["text"] for row in hypotheses], pa.string()))
+        yield pairs.filter(pa.array([failed is None for failed in failures], pa.bool_()))
 
 
 def failure(ids: Sequence[int], text: str, source_tokens: int, extra: int) -> str | None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import zstandard
 
 from stages.corpus import TextFiles
 from stages.errors import DataError
@@ -175,12 +172,9 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
-def _open(path: Path) -> IO[bytes]:
-    if path.suffix == ".gz":
-        return cast("IO[bytes]", gzip.open(path, "rb"))
-    if path.suffix == ".zst":
-        return cast("IO[bytes]", zstandard.open(path, "rb"))
-    return path.open("rb")
+def _open(path: Path) -> pa.NativeFile:
+    compression = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
+    return pa.input_stream(path, compression=compression)
 
 
 @contextmanager
@@ -189,7 +183,7 @@ def _readable(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise DataError(f"{path}: expected a file, got none; check the path in the config") from error
-    except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: expected a readable {path.suffix or 'text'} file, got: {error}") from error
 
 

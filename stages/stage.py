@@ -109,11 +109,19 @@ class Work:
             file.write(json.dumps(line) + "\n")
 
     def progress(self, done: int, total: int, unit: str) -> None:
-        """Record how far the step is; `status` and the live display read it."""
-        self.write_json(
-            self.records("progress.json"),
-            {"done": done, "total": total, "unit": unit, "time": time.time(), "attempt": self.attempt},
-        )
+        """Record how far the step is and where this attempt's first report stood; `status` and the live display read it."""
+        path, now = self.records("progress.json"), time.time()
+        first = _first_report(path, self.attempt) or {"first_done": done, "first_time": now}
+        self.write_json(path, {"done": done, "total": total, "unit": unit, "time": now, "attempt": self.attempt, **first})
+
+
+def _first_report(path: Path, attempt: str) -> dict[str, float]:
+    """What the latest report says of the first one of its attempt; nothing if `attempt` has not reported yet."""
+    try:
+        latest = json.loads(path.read_text(encoding="utf-8"))
+        return {key: latest[key] for key in ("first_done", "first_time")} if latest["attempt"] == attempt else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 I = TypeVar("I")  # noqa: E741  (the three letters of the design: inputs, config, output)

@@ -86,6 +86,8 @@ class Worker:
         """Make the updates that are left. Raises TransientError, its state saved, when asked to stop."""
         start = self.progress
         log.info("training from update %d of %d", start.update, self.recipe.updates)
+        if self.place.rank == 0:
+            self.job.work.progress(start.update, self.recipe.updates, "updates")
         if averaging.stopped(self.recipe, start.validations):
             return
         mine = shares(

@@ -20,6 +20,7 @@ from models.training.averaging import Validation
 from models.training.checkpoint import Checkpoint
 from models.training.optimizer import Optimizer
 from models.training.parallel import Place, told_by_first
+from models.weights import save_weights
 from stages.errors import ArtifactError, unwritable
 from stages.stage import Work
 from stages.train import TrainConfig
@@ -54,7 +55,7 @@ class TrainingFiles:
         temporary = self._work.temporary(path)
         try:
             self.candidates.mkdir(parents=True, exist_ok=True)
-            checkpoint.write_tensors(temporary, model.state_dict())
+            save_weights(temporary, model.state_dict())
             os.replace(temporary, path)
         except OSError as error:
             temporary.unlink(missing_ok=True)

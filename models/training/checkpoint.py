@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
+
+from models.weights import flush, save_weights
 
 SCHEMA = 1
 KEPT = 2
@@ -40,11 +41,11 @@ def save(directory: Path, checkpoint: Checkpoint, attempt: str) -> None:
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-        write_tensors(temporary / "model.safetensors", checkpoint.model)
-        write_tensors(temporary / "optimizer.safetensors", checkpoint.optimizer)
+        save_weights(temporary / "model.safetensors", checkpoint.model)
+        save_weights(temporary / "optimizer.safetensors", checkpoint.optimizer)
         text = json.dumps({"schema": SCHEMA, **checkpoint.state}, indent=1, sort_keys=True)
         (temporary / "state.json").write_text(text + "\n", encoding="utf-8")
-        _flush(temporary / "state.json")
+        flush(temporary / "state.json")
         shutil.rmtree(final, ignore_errors=True)
         os.replace(temporary, final)
     except OSError:
@@ -88,30 +89,6 @@ def states(directory: Path) -> list[dict[str, Any]]:
         except (OSError, ValueError, KeyError):
             continue
     return found
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write tensors and see them onto the disk. Raises OSError."""
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        raise _as_os_error(error, path) from error
-    _flush(path)
-
-
-def _as_os_error(error: SafetensorError, path: Path) -> OSError:
-    """safetensors hides the number of the system's error in its text: `... (os error 28)`."""
-    number = str(error).rpartition("os error ")[2].rstrip(" )}\"'")
-    code = int(number) if number.isdigit() else 5
-    return OSError(code, os.strerror(code), str(path))
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _numbers(directory: Path) -> list[int]:

@@ -17,6 +17,10 @@ from stages.timing import evenly_spaced
 if TYPE_CHECKING:
     from stages.report import Evaluated, ReportConfig, ReportInputs
 
+NAMES = {"bleu": "BLEU", "chrf": "chrF++", "ter": "TER", "tokenized_bleu": "tok. BLEU", "compound_split_bleu": "split BLEU"}
+"""What metrics are called in reports, in the order of their columns."""
+LOWER_IS_BETTER = {"ter"}
+
 
 @dataclass(frozen=True)
 class Row:
@@ -67,6 +71,16 @@ class Findings:
     def of(self, test: str) -> list[Row]:
         """The rows of one test set."""
         return [row for row in self.rows if row.test == test]
+
+    def signatures(self) -> list[tuple[str, str]]:
+        """(what it is called, signature) of each metric, twice only where rows were scored differently."""
+        found = ((NAMES[name], row.metrics[name]["signature"]) for name in NAMES for row in self.rows if name in row.metrics)
+        return list(dict.fromkeys(found))
+
+
+def computed(rows: Sequence[Row]) -> list[str]:
+    """The metrics that any of the rows has, in the order of their columns."""
+    return [name for name in NAMES if any(name in row.metrics for row in rows)]
 
 
 def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:

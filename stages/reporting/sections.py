@@ -9,7 +9,6 @@ from stages.reporting.extras import Extras, Figure
 from stages.reporting.figures import inlined
 from stages.reporting.markup import Markup, count, element, join, table
 from stages.reporting.results import Findings, Sample
-from stages.reporting.table import NAMES
 from stages.reporting.text import number
 
 
@@ -119,8 +118,7 @@ def tables(extras: Extras) -> Iterable[Markup]:
 
 def reproduction(findings: Findings, extras: Extras) -> Markup:
     """Signatures, machine and fingerprints."""
-    signatures = dict.fromkeys((name, value["signature"]) for row in findings.rows for name, value in row.metrics.items())
-    lines = [[NAMES.get(name, name), element("code", signature)] for name, signature in signatures]
+    lines = [[name, element("code", signature)] for name, signature in findings.signatures()]
     parts = [
         element("h2", "To reproduce"),
         element(

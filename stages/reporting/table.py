@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stages.reporting.markup import Markup, element
-from stages.reporting.results import Findings, Row
+from stages.reporting.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.reporting.text import machine, number, p_value
-
-NAMES = {"bleu": "BLEU", "chrf": "chrF++", "ter": "TER", "tokenized_bleu": "tok. BLEU", "compound_split_bleu": "split BLEU"}
-LOWER_IS_BETTER = {"ter"}
 
 
 def tiles(findings: Findings) -> Markup:
@@ -74,13 +71,7 @@ class Column:
 
 
 def _columns(rows: Sequence[Row]) -> list[Column]:
-    metrics = [name for name in NAMES if any(name in row.metrics for row in rows)]
-    columns = [
-        Column(
-            "quality", f"{NAMES[name]} {'↓' if name in LOWER_IS_BETTER else ''}".strip(), _score_of(name), _digits(2), _sign(name)
-        )
-        for name in metrics
-    ]
+    columns = [Column("quality", _heading(name), _score_of(name), _digits(2), _sign(name)) for name in computed(rows)]
     if any(row.timing for row in rows):
         columns += [
             Column("latency", "ms ↓", _timing_of("latency_ms"), _digits(1), -1),
@@ -90,6 +81,10 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
             Column("throughput", "×", _timing_of("throughput_ratio"), lambda value: f"{value:.2f}×"),
         ]
     return columns
+
+
+def _heading(metric: str) -> str:
+    return f"{NAMES[metric]} ↓" if metric in LOWER_IS_BETTER else NAMES[metric]
 
 
 def _sign(metric: str) -> int:

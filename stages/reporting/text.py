@@ -5,31 +5,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stages.reporting.results import Findings, Row
+from stages.reporting.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
+
+MAIN = ("bleu", "chrf")
+"""Metrics that stand beside the speed of each entry."""
 
 
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
-    """`records/report.md`: a table for each test set, what it is compared with, and the conditions."""
+    """`records/report.md`: for each test set its tables, what it is compared with and the conditions; then the signatures."""
     parts = [f"# {title}", _corpus_line(findings.corpus)]
     for test, sentences in findings.tests.items():
         rows = findings.of(test)
         if not rows:
             continue
         parts += [f"## {test}: {sentences:,} sentences", results_table(rows)]
-        parts += list(filter(None, [_conditions(findings.benchmarks.get(test)), _comparisons(rows)]))
+        parts += list(filter(None, [_conditions(findings.benchmarks.get(test)), _comparisons(rows), _other_scores(rows)]))
+    parts.append(_signatures(findings))
     parts += [f"**Check failed:** {failure}" for failure in failures]
     return "\n\n".join(parts) + "\n"
 
 
 def results_table(rows: Sequence[Row]) -> str:
     """Quality of each entry, and its speed where it was timed."""
-    header = ["system", "search", "BLEU", "chrF++"]
+    header = ["system", "search", *(NAMES[name] for name in MAIN)]
     timed = any(row.timing for row in rows)
     if timed:
         header += ["ms (p50)", "ms (p95)", "speed-up", "sent/s"]
     lines = []
     for row in rows:
-        scores = [number(row.score(name), 2) for name in ("bleu", "chrf")]
+        scores = [number(row.score(name), 2) for name in MAIN]
         lines.append([row.system, row.search, *scores, *(_speed(row.timing) if timed else [])])
     return table(header, lines, text_columns=2)
 
@@ -105,3 +109,17 @@ def _comparisons(rows: Sequence[Row]) -> str | None:
         if row.comparison
     ]
     return "\n".join([f"Against {base.entry}, paired bootstrap:", "", *lines]) if base and lines else None
+
+
+def _other_scores(rows: Sequence[Row]) -> str | None:
+    metrics = [name for name in computed(rows) if name not in MAIN]
+    if not metrics:
+        return None
+    lines = [[row.system, row.search, *(number(row.score(name), 2) for name in metrics)] for row in rows]
+    falling = ", ".join(NAMES[name] for name in metrics if name in LOWER_IS_BETTER)
+    title = f"Other scores (less {falling} is better):" if falling else "Other scores:"
+    return f"{title}\n\n{table(['system', 'search', *(NAMES[name] for name in metrics)], lines, text_columns=2)}"
+
+
+def _signatures(findings: Findings) -> str:
+    return "\n".join(["Signatures:", "", *(f"- {name}: `{signature}`" for name, signature in findings.signatures())])

@@ -297,6 +297,21 @@ def test_asking_for_what_is_not_there_fails_at_once(store: Store) -> None:
     assert CALLS == []
 
 
+def test_what_cannot_run_fails_before_what_it_needs_is_made(store: Store) -> None:
+    from stages.stage import Resources
+
+    builder = Builder(store.root)
+    a = builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
+    b = builder.add(replace(STAGE, name="train"), "b", ToyInputs((a,)), ToyConfig("b"))
+    builder.add(STAGE, "c", ToyInputs((b,)), ToyConfig("c"))
+    greedy = replace(config(store), cluster=Cluster(resources={"train": Resources(gpus=3)}))
+    report = execute.run(greedy, builder.plan(), store, config_file="toy.yaml", in_process=True)
+    assert list(report.failed) == ["train:b"]
+    events = [(e["event"], e["step"]) for e in report.run.events() if "step" in e]
+    assert events[:2] == [("step_failed", "train:b"), ("step_skipped", "toy:c")]
+    assert report.run.state().steps["toy:c"].status == "skipped"
+
+
 def _work(store: Store, directory: Path) -> Work:
     from stages.stage import Resources
     from stages.workers import LocalWorkers

@@ -11,7 +11,7 @@ def test_only_one_holds_it(tmp_path: Path) -> None:
     first, second = Lease(tmp_path / "x.lease", "a", 30), Lease(tmp_path / "x.lease", "b", 30)
     assert first.acquire()
     assert not second.acquire()
-    assert second.held_by_another()
+    assert (first.held(), second.held()) == (True, False)
     first.release()
     assert second.acquire()
     assert not first.renew()

@@ -4,14 +4,19 @@ import os
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from rich.console import Console
 
-from pipeline.progress import LiveDisplay, Meter, Narrator, Row, duration, progress_line, rows, show_status
-from pipeline.records import Progress
-from pipeline.runs import Run, StepState
+from pipeline.progress import LiveDisplay, Narrator, Row, duration, progress_line, rows, show_status
+from pipeline.records import Progress, progress_of
+from pipeline.runs import Run
+from stages import stage
+from stages.stage import Resources, Work
+from stages.workers import LocalWorkers
 
 
 @pytest.fixture
@@ -27,9 +32,11 @@ def run(tmp_path: Path) -> Run:
 
 
 def report(run: Run, done: int, moment: float, attempt: str = "a-1", total: int = 700) -> None:
-    path = run.store / "train" / "traintrain.partial" / "records" / "progress.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"done": done, "total": total, "unit": "updates", "time": moment, "attempt": attempt}))
+    """What the step itself says at a moment of our choice."""
+    directory = run.store / "train" / "traintrain.partial"
+    work = Work(directory, attempt, LocalWorkers(), Resources(workers=1, cpus=1), run.store / "shards")
+    with patch.object(stage, "time", SimpleNamespace(time=lambda: moment)):
+        work.progress(done, total, "updates")
 
 
 def event(run: Run, name: str, moment: float, **values: Any) -> None:
@@ -44,44 +51,52 @@ def training(run: Run, moment: float, attempt: str = "a-1") -> None:
     event(run, "step_started", moment, step="train:x", step_attempt=attempt, directory="train/traintrain.partial")
 
 
-def row_of(run: Run, step: str, meter: Meter, now: float) -> Row:
+def row_of(run: Run, step: str, now: float) -> Row:
     """The row of a step as a living driver's display has it at `now`."""
     os.utime(run.heartbeat, (now, now))
-    return next(row for row in rows(run, meter, now)[0] if row.step == step)
+    return next(row for row in rows(run, now)[0] if row.step == step)
 
 
-def test_rate_and_eta_count_from_the_first_progress_seen(run: Run) -> None:
-    meter, start = Meter(), time.time()
+def test_rate_and_eta_count_from_the_first_report(run: Run) -> None:
+    start = time.time()
     training(run, start)
     report(run, 100, start + 10)
-    first = row_of(run, "train:x", meter, start + 10)
-    assert (first.rate, first.eta) == (pytest.approx(10.0), pytest.approx(60.0))  # since the start: one record only
+    first = row_of(run, "train:x", start + 10)
+    assert (first.rate, first.eta) == (None, None)  # the 100 may have been found in a cache
+    report(run, 200, start + 50)
     report(run, 350, start + 110)
-    later = row_of(run, "train:x", meter, start + 111)
-    assert later.rate == pytest.approx(2.5)  # 250 in 100 s, whatever went on before the first record
+    later = row_of(run, "train:x", start + 111)
+    assert later.rate == pytest.approx(2.5)
     assert later.eta == pytest.approx(140.0)
     assert later.seconds == pytest.approx(111.0)
 
 
 def test_a_resumed_attempt_does_not_boast_of_what_it_found_done(run: Run) -> None:
-    meter, start = Meter(), time.time()
+    start = time.time()
     training(run, start - 500)
+    report(run, 300, start - 200)
     report(run, 400, start - 100)
-    row_of(run, "train:x", meter, start - 100)
     training(run, start, attempt="b-1")
-    assert row_of(run, "train:x", meter, start).progress is None  # the record is of the attempt before
+    assert row_of(run, "train:x", start).progress is None  # the record is of the attempt before
     report(run, 390, start + 5, attempt="b-1")
-    assert row_of(run, "train:x", meter, start + 5).rate is None
+    assert row_of(run, "train:x", start + 5).rate is None
     report(run, 410, start + 15, attempt="b-1")
-    assert row_of(run, "train:x", meter, start + 15).rate == pytest.approx(2.0)
+    assert row_of(run, "train:x", start + 15).rate == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("left", ["", "[]", "{", '{"attempt": "a-1"}', '{"attempt": "b-9", "first_done": 1, "first_time": 1.0}'])
+def test_a_first_report_does_not_depend_on_what_lies_there(run: Run, left: str) -> None:
+    directory = run.store / "train" / "traintrain.partial"
+    (directory / "records").mkdir(parents=True)
+    (directory / "records" / "progress.json").write_text(left)
+    report(run, 7, 100.0)
+    assert progress_of(directory) == Progress(7, 700, "updates", 100.0, "a-1", first_done=7, first_time=100.0)
 
 
 def test_a_step_that_stands_still_has_no_eta() -> None:
-    step, still = StepState("train:x", attempts=["a", "b"]), Progress(5, 10, "rows", 1.0, "b")
-    meter = Meter()
-    assert meter.rate(step, still) is None
-    assert meter.rate(step, Progress(5, 10, "rows", 2.0, "b")) == 0.0
-    assert progress_line(Row("s", "running", still, rate=0.0)) == "5/10 rows (50 %), 0.0/s"
+    still = Progress(5, 10, "rows", 2.0, "b", first_done=5, first_time=1.0)
+    assert (still.rate, still.seconds_left) == (0.0, None)
+    assert progress_line(Row("s", "running", still, still.rate, still.seconds_left)) == "5/10 rows (50 %), 0.0/s"
 
 
 @pytest.mark.parametrize(
@@ -95,10 +110,11 @@ def test_duration(seconds: float, text: str) -> None:
 def test_status_of_a_running_run(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     now = time.time()
     training(run, now - 20)
-    report(run, 350, now - 10)
+    report(run, 100, now - 20)
+    report(run, 450, now - 10)
     show_status(run.path)
     out = capsys.readouterr().out
-    assert re.search(r"train:x +running +350/700 updates +35\.0/s +10s +20s", out)
+    assert re.search(r"train:x +running +450/700 updates +35\.0/s +7\.1s +20s", out)
     assert re.search(r"corpus:x +hit", out)
     assert re.search(r"score:x +pending", out)
     assert "1 of 3 steps are done; the run is running" in out
@@ -153,13 +169,13 @@ def test_plain_lines(run: Run) -> None:
 
 
 def test_progress_lines_come_at_most_every_ten_seconds(run: Run) -> None:
-    narrator, meter, start = Narrator(run), Meter(), time.time()
+    narrator, start = Narrator(run), time.time()
     training(run, start)
     said = []
     for second in range(1, 26):
         if second <= 21:
             report(run, second * 10, start + second)
-        said += [(second, line) for line in narrator.progress([row_of(run, "train:x", meter, start + second)], start + second)]
+        said += [(second, line) for line in narrator.progress([row_of(run, "train:x", start + second)], start + second)]
     assert [second for second, _ in said] == [10, 20]
     assert said[0][1].endswith("train:x 100/700 updates (14 %), 10.0/s, ETA 1m00s")
 

@@ -179,6 +179,47 @@ def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
         translate.translate_files(tmp_path, tmp_path / "none", output, search=None, device="cpu", batch=9)
 
 
+def test_what_cannot_begin_leaves_the_output_as_it_was(tmp_path: Path) -> None:
+    source, output, broken = tmp_path / "in", tmp_path / "out", tmp_path / "broken"
+    broken.mkdir()
+    (broken / "system.json").write_text("{")
+    source.write_text("a\n")
+    for target in (output, tmp_path / "new"):
+        for search, device, error in (("bean5", "cpu", ConfigError), (None, "cudaa", DataError), (None, "cpu", ArtifactError)):
+            output.write_text("precious\n")
+            with pytest.raises(error):
+                translate.translate_files(broken, source, target, search=search, device=device, batch=1)
+    assert output.read_text() == "precious\n"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("shouter")
+def test_a_text_is_not_translated_into_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "in"
+    source.write_text("a\n")
+    (tmp_path / "link").symlink_to(source)
+    same = "expected an output other than the input, got the same file; write to a new file"
+    for output in (source, tmp_path / "link", tmp_path / "." / "in"):
+        with pytest.raises(DataError, match=f"{output}: {same}"):
+            translate.translate_files(tmp_path, source, output, search=None, device="cpu", batch=1)
+    with source.open("r+") as both:
+        monkeypatch.setattr(translate, "STDIN", both.fileno())
+        monkeypatch.setattr(translate, "STDOUT", both.fileno())
+        for given, output, named in ((None, source, source), (None, None, "standard output"), (source, None, "standard output")):
+            with pytest.raises(DataError, match=f"{named}: {same}"):
+                translate.translate_files(tmp_path, given, output, search=None, device="cpu", batch=1)
+    assert source.read_text() == "a\n"
+
+
+def test_a_terminal_may_be_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shouter: Shouter) -> None:
+    """As `/dev/null` here: what is no file keeps nothing that could be overwritten."""
+    with Path(os.devnull).open("r+b", buffering=0) as both:
+        monkeypatch.setattr(translate, "STDIN", both.fileno())
+        monkeypatch.setattr(translate, "STDOUT", both.fileno())
+        translate.translate_files(tmp_path, None, None, search=None, device="cpu", batch=1)
+    assert shouter.calls == []
+
+
 def test_a_broken_system_is_an_artifact_error(tmp_path: Path) -> None:
     (tmp_path / "system.json").write_text("{")
     with pytest.raises(ArtifactError, match="system"):

@@ -1,12 +1,12 @@
 """Readers: every way of giving a text gives the same rows, and every fault names its place."""
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,12 +20,16 @@ SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"
 TARGET = ["Ein Mann schläft.", "over the river", "x", "y\u2028z", "Ende"]
 
 
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
 def write(path: Path, lines: list[str], end: str = "\n") -> ExternalFile:
     data = "".join(line + end for line in lines).encode()
     if path.suffix == ".gz":
         data = gzip.compress(data)
     elif path.suffix == ".zst":
-        data = zstandard.compress(data)
+        data = zstd(data)
     path.write_bytes(data)
     return ExternalFile(path, path.name)
 
@@ -143,15 +147,26 @@ def test_a_line_without_two_columns_is_named(tmp_path: Path, line: str, columns:
         rows(TextFiles(tsv=(file,)))
 
 
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd)])
+def test_compressed_files_that_were_joined_are_read_to_the_end(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"p.tsv{suffix}"
+    path.write_bytes(compress(b"a\tb\n") + compress(b"c\td\n"))
+    assert rows(TextFiles(tsv=(ExternalFile(path, ""),))) == [("a", "b"), ("c", "d")]
+
+
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     good = (write(tmp_path / "t", TARGET),)
     (tmp_path / "cut.gz").write_bytes(gzip.compress(b"line\n" * 1000)[:-12])
-    (tmp_path / "cut.zst").write_bytes(b"no zstd at all")
+    (tmp_path / "cut.zst").write_bytes(zstd(bytes(range(256)) * 1000)[:-12])
+    (tmp_path / "foreign.zst").write_bytes(b"no zstd at all")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 and nothing more")
     for name, message in {
         "none": "expected a file, got none",
         "cut.gz": "readable .gz file",
         "cut.zst": "readable .zst file",
+        "foreign.zst": "readable .zst file",
     }.items():
         with pytest.raises(DataError, match=rf"{name}: .*{message}"):
             rows(TextFiles(source=(ExternalFile(tmp_path / name, ""),), target=good))

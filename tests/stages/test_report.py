@@ -214,12 +214,27 @@ def test_text_stays_text(report: Work) -> None:
 
 def test_markdown_is_narrow_and_aligned(report: Work) -> None:
     lines = report.records("report.md").read_text(encoding="utf-8").splitlines()
-    table = [line for line in lines if line.startswith("|")]
-    assert len(table) == 2 + len(ENTRIES)
-    assert {len(line) for line in table} == {len(table[0])}
+    rows = [line for line in lines if line.startswith("|")]
+    size = 2 + len(ENTRIES)
+    results, others = rows[:size], rows[size:]
+    for lined_up in (results, others):
+        assert len(lined_up) == size
+        assert {len(line) for line in lined_up} == {len(lined_up[0])}
     assert max(map(len, lines)) <= 110
-    assert heads(table[0]) == ["system", "search", "BLEU", "chrF++", "ms (p50)", "ms (p95)", "speed-up", "sent/s"]
-    assert "1.00x" in table[2]
+    assert heads(results[0]) == ["system", "search", "BLEU", "chrF++", "ms (p50)", "ms (p95)", "speed-up", "sent/s"]
+    assert heads(others[0]) == ["system", "search", "TER", "tok. BLEU"]
+    assert "1.00x" in results[2]
+
+
+def test_every_metric_and_its_signature_is_in_the_markdown(report: Work, inputs: ReportInputs) -> None:
+    markdown = report.records("report.md").read_text(encoding="utf-8")
+    for item in inputs.evaluated:
+        scores = json.loads((item.scores.path / "scores.json").read_text())
+        ter, tokenized = (re.escape(f"{scores[name]['score']:.2f}") for name in ("ter", "tokenized_bleu"))
+        assert re.search(rf"\| {item.system} +\| {item.search} +\| +{ter} \| +{tokenized} \|\n", markdown)
+    names = {"BLEU": "bleu", "chrF++": "chrf", "TER": "ter", "tok. BLEU": "tokenized_bleu"}
+    listed = "\n".join(f"- {name}: `{scores[metric]['signature']}`" for name, metric in names.items())
+    assert f"\n\nSignatures:\n\n{listed}\n" in markdown
 
 
 def test_without_a_benchmark_there_are_no_times(tmp_path: Path, inputs: ReportInputs) -> None:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from models import weights
 from models.bundle import load_model
 from models.stepwise.config import StepwiseConfig
 from models.training import checkpoint
@@ -269,7 +270,7 @@ def test_divergence_is_explained(inputs, tmp_path):
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_it(inputs, straight, tmp_path, monkeypatch):
-    saved, save_file = [], checkpoint.save_file
+    saved, save_file = [], weights.save_file
 
     def filling(tensors, path):
         saved.append(path)
@@ -277,7 +278,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(inputs, straight, tmp_path,
             raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
         save_file(tensors, path)
 
-    monkeypatch.setattr(checkpoint, "save_file", filling)
+    monkeypatch.setattr(weights, "save_file", filling)
     with pytest.raises(StageError, match=r"checkpoints/3: could not be written: No space left on device \(.* MiB free\)"):
         train.run(inputs, config_of(), make_work(tmp_path, checkpoint_seconds=0.0))
     assert checkpoint.newest(tmp_path / "checkpoints").state["update"] == 2

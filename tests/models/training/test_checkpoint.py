@@ -9,8 +9,10 @@ import sys
 import pytest
 import torch
 
+from models import weights
 from models.training import checkpoint
 from models.training.checkpoint import Checkpoint, newest, save
+from models.weights import save_weights
 
 
 def make(update):
@@ -74,7 +76,7 @@ def test_a_full_disk_leaves_the_earlier_one_whole(tmp_path, monkeypatch):
     def full(tensors, path):
         raise checkpoint.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(checkpoint, "save_file", full)
+    monkeypatch.setattr(weights, "save_file", full)
     with pytest.raises(OSError, match="No space left") as caught:
         save(tmp_path, make(2), "a")
     assert caught.value.errno == errno.ENOSPC
@@ -86,11 +88,11 @@ LIMITED = """
 import resource, signal, sys
 import torch
 from pathlib import Path
-from models.training.checkpoint import write_tensors
+from models.weights import save_weights
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
 try:
-    write_tensors(Path(sys.argv[1]), {"w": torch.zeros(100000)})
+    save_weights(Path(sys.argv[1]), {"w": torch.zeros(100000)})
 except OSError as error:
     print(error.errno)
 """
@@ -103,6 +105,6 @@ def test_a_file_that_cannot_grow_is_an_os_error(tmp_path):
 
 def test_views_of_one_vector_are_saved_each_by_itself(tmp_path):
     flat = torch.arange(12.0)
-    checkpoint.write_tensors(tmp_path / "w", {"a": flat[:4], "b": flat[4:10].view(2, 3)})
+    save_weights(tmp_path / "w", {"a": flat[:4], "b": flat[4:10].view(2, 3)})
     assert checkpoint.load_file(tmp_path / "w")["b"].tolist() == [[4.0, 5.0, 6.0], [7.0, 8.0, 9.0]]
     assert (tmp_path / "w").stat().st_size < 1000
