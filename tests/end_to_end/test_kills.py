@@ -86,7 +86,7 @@ def test_decoding_workers_killed(undisturbed: Watched, tmp_path: Path) -> None:
 
 
 def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", "--in-process")
+    run = Watched(tmp_path / "store", "--in-process", "--set", "cluster.cpus=1")  # as many threads as a worker on Ray has
     first = run.start()
     try:
         run.wait(lambda: run.running("train:teacher") is not None, first)
