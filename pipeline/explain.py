@@ -12,7 +12,8 @@ from pipeline.fingerprint import artifacts, canonical
 from pipeline.perform import input_fingerprints
 from pipeline.plan import Plan, Step
 from pipeline.records import read_json
-from pipeline.store import MANIFEST, SCHEMA, Store
+from pipeline.store import SCHEMA, Store
+from stages.stage import MANIFEST
 
 
 @dataclass(frozen=True)

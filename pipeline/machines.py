@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.perform import Order, perform
+from pipeline.store import Store
 from stages.errors import FewstepError, StageError, TransientError
-from stages.stage import Resources
+from stages.stage import CHECKPOINTS, Resources
 from stages.workers import LocalWorkers
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def _attempt(order: Order) -> None:
     """The Ray task of one attempt."""
     from stages.cluster import RayWorkers
 
-    scratch = order.step.directory.with_name(order.step.directory.name + ".partial") / "checkpoints" / f"ray-{order.attempt}"
+    scratch = Store.partial(order.step.directory) / CHECKPOINTS / f"ray-{order.attempt}"
     perform(order, RayWorkers(order.resources, order.step.name, scratch, order.log))
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.runs import Run, RunState
-from pipeline.store import MANIFEST, RECORDS
+from pipeline.store import Store
+from stages.stage import MANIFEST, RECORDS
 
 DRIVER_SECONDS = 30.0
 """A driver touches its run's heartbeat every few seconds; one that has not done so for this long is gone."""
@@ -67,7 +68,7 @@ def driver_gone(run: Run, state: RunState, now: float | None = None) -> bool:
 def step_directory(store: Path, entry: Mapping[str, Any]) -> Path:
     """Where the step of a plan entry lies now: its artifact, or the `.partial` directory while there is none."""
     finished = store / str(entry["stage"]) / str(entry["fingerprint"])
-    return finished if (finished / MANIFEST).is_file() else finished.with_name(finished.name + ".partial")
+    return finished if (finished / MANIFEST).is_file() else Store.partial(finished)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -13,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from stages.errors import FULL, ArtifactError, DataError, FewstepError, unwritable
-from stages.stage import STOP, Artifact, ExternalFile, Stage
+from stages.stage import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile, Stage
 
 SCHEMA = 1
-MANIFEST = "manifest.json"
-RECORDS = "records"
-CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +73,8 @@ class Store:
         """`path` as run records name it."""
         return str(path.relative_to(self.root))
 
-    def partial(self, directory: Path) -> Path:
+    @staticmethod
+    def partial(directory: Path) -> Path:
         """Where `directory` is being made; an earlier attempt's work is found there."""
         return directory.with_name(directory.name + ".partial")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.publication import RUN, Memory, allowed_name, masked_values, run_of_origin, step_tags
 from pipeline.records import driver_gone, metric_files, pictures_of, points_after, read_json, scores_of, step_directory, timings_of
 from pipeline.runs import Run, RunState, StepState
-from pipeline.store import MANIFEST, RECORDS
+from stages.stage import MANIFEST, RECORDS
 
 if TYPE_CHECKING:
     from pipeline.tracking import Server

@@ -17,6 +17,15 @@ from stages.workers import Workers
 
 log = logging.getLogger("fewstep")
 
+MANIFEST = "manifest.json"
+"""Written last into an artifact's directory: where it is, the artifact is finished."""
+
+RECORDS = "records"
+"""Folder of what is never compared: timings, logs, metrics, figures."""
+
+CHECKPOINTS = "checkpoints"
+"""Folder of what a later attempt resumes from; dropped once the step is done."""
+
 STOP = "stop"
 """A file of this name in a step's `.partial` directory asks it to save its state and end."""
 
@@ -35,6 +44,10 @@ class Artifact:
 
     path: Path
     fingerprint: str
+
+    @property
+    def records(self) -> Path:
+        return self.path / RECORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +76,8 @@ class Work:
     """What a running step is given: where to write, who helps, and how to report."""
 
     directory: Path
-    """The step's `.partial` directory. A rerun finds in it what an earlier attempt left. Files at its top are results;
-    `records/` holds what is never compared (timings, metrics, figures); `checkpoints/` is dropped once the step is done."""
+    """The step's `.partial` directory. A rerun finds in it what an earlier attempt left. What is in neither `RECORDS`
+    nor `CHECKPOINTS` is its result."""
     attempt: str
     """Id of this attempt; temporary names carry it."""
     workers: Workers
@@ -84,7 +97,7 @@ class Work:
 
     def records(self, *parts: str) -> Path:
         """Path below `records/`, its folder made."""
-        path = self.directory.joinpath("records", *parts)
+        path = self.directory.joinpath(RECORDS, *parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 

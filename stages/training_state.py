@@ -22,7 +22,7 @@ from models.training.optimizer import Optimizer
 from models.training.parallel import Place, told_by_first
 from models.weights import save_weights
 from stages.errors import ArtifactError, unwritable
-from stages.stage import Work
+from stages.stage import CHECKPOINTS, Work
 from stages.train import TrainConfig
 
 START = Position()
@@ -43,7 +43,7 @@ class TrainingFiles:
     def __init__(self, work: Work, config: TrainConfig) -> None:
         self._work, self._config = work, config.training
         self._owner = work.directory.name  # the step's fingerprint: its inputs, config and version
-        self.directory = work.directory / "checkpoints"
+        self.directory = work.directory / CHECKPOINTS
         self.candidates = self.directory / "candidates"
 
     def candidate(self, update: int) -> Path:

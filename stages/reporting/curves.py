@@ -8,6 +8,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from stages.stage import RECORDS
+
 Series = list[tuple[int, float]]
 """(update, value), by update."""
 
@@ -26,7 +28,7 @@ def read_curves(directory: Path) -> dict[str, Series]:
 
 
 def _lines(directory: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted((directory / "records").glob("metrics.*.jsonl")):
+    for path in sorted((directory / RECORDS).glob("metrics.*.jsonl")):
         for text in path.read_text(encoding="utf-8").splitlines():
             try:
                 yield json.loads(text)

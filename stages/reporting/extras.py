@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from stages.reporting.curves import Series, read_curves
 from stages.reporting.figures import Point, quality_speed, training_curves
+from stages.stage import MANIFEST
 
 if TYPE_CHECKING:
     from stages.report import Evaluated, ReportInputs
@@ -53,7 +54,7 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
         curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}),
-        figures=[figure for artifact in recorded for figure in _figures(artifact.path)],
+        figures=[figure for artifact in recorded for figure in _figures(artifact)],
         tables=[
             json.loads(path.read_text(encoding="utf-8")) for artifact in recorded for path in _records(artifact, "tables/*.json")
         ],
@@ -88,14 +89,14 @@ def _curves(trainings: dict[str, dict[str, Series]]) -> Figure | None:
     return Figure("training_curves", training_curves(found, LOSSES, QUALITY), caption)
 
 
-def _figures(directory: Path) -> Iterator[Figure]:
-    for path in sorted((directory / "records" / "figures").glob("*.svg")):
+def _figures(artifact: Artifact) -> Iterator[Figure]:
+    for path in _records(artifact, "figures/*.svg"):
         words = _optional(path.with_suffix(".json"))
         yield Figure(path.stem, path.read_text(encoding="utf-8"), str(words.get("caption", path.stem)))
 
 
 def _records(artifact: Artifact, pattern: str) -> list[Path]:
-    return sorted((artifact.path / "records").glob(pattern))
+    return sorted(artifact.records.glob(pattern))
 
 
 def _optional(path: Path) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
         artifacts |= {f"{verb}:{item.system}/{item.search}:{item.test}": artifact for verb, artifact in _parts(item)}
     artifacts |= {f"benchmark:all:{test}": timing for test, timing in inputs.timings.items()}
     for step, artifact in artifacts.items():
-        yield step, artifact.fingerprint, str(_optional(artifact.path / "manifest.json").get("git_revision") or "")
+        yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
 
 
 def _parts(item: Evaluated) -> list[tuple[str, Artifact]]:

@@ -88,7 +88,7 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     systems = list(dict.fromkeys(item.system for item in inputs.evaluated))
     if config.baseline not in systems:
         raise DataError(f"evaluation.baseline: expected one of {', '.join(systems) or 'no systems'}, got {config.baseline!r}")
-    benchmarks = {test: _read(timing.path / "records" / "benchmark.json") for test, timing in inputs.timings.items()}
+    benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
     rows: list[Row] = []
     samples = {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):

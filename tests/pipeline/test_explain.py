@@ -11,9 +11,9 @@ import pytest
 from pipeline import execute, explain
 from pipeline.config import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan import Builder, Plan
-from pipeline.store import MANIFEST, Store
+from pipeline.store import Store
 from stages.errors import ArtifactError
-from stages.stage import Artifact, ExternalFile, Stage, Work
+from stages.stage import MANIFEST, Artifact, ExternalFile, Stage, Work
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store import MANIFEST, Manifest, Store, write_atomically
+from pipeline.store import Manifest, Store, write_atomically
 from stages.errors import ArtifactError, DataError, StageError
-from stages.stage import STOP, Artifact, ExternalFile, Stage
+from stages.stage import MANIFEST, STOP, Artifact, ExternalFile, Stage
 
 
 def manifest(fingerprint: str = "f" * 32) -> Manifest:
