@@ -32,7 +32,8 @@ from models.stepwise.config import SIZES, StepwiseConfig
 from models.training.config import TrainingConfig
 from models.training.loop import TYPES, updates
 from models.training.optimizer import Optimizer, learning_rate
-from models.training.parallel import Place, prefetched
+from models.training.parallel import prefetched
+from models.training.place import Place
 from stages.shards import write_shards
 from stages.stage import Resources, Work
 from stages.token_files import TokenFiles
@@ -133,7 +134,9 @@ def measure(arguments: argparse.Namespace, work: Work) -> dict[str, object]:
         torch.manual_seed(1)
         model = FAMILY.build(network, sizes).to(device).train()
         sides[name] = (
-            bare(model, batches, recipe, device) if name == "bare" else pipeline(model, stream, recipe, Place(device=device), work)
+            bare(model, batches, recipe, device)
+            if name == "bare"
+            else pipeline(model, stream, recipe, Place(device=arguments.device), work)
         )
     tokens = [sum(int(batch.target_lengths.sum()) for batch in part) for part in grouped(batches, arguments.updates)]
     speeds: dict[str, list[float]] = {"bare": [], "pipeline": []}

@@ -36,7 +36,7 @@ class Batch:
     target_lengths: Tensor
     """[B] with EOS"""
 
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device | str) -> Batch:
         """The same on another device."""
         return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 

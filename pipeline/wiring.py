@@ -108,25 +108,25 @@ class _Wiring:
     def _systems(self, text: Text, validation: Text) -> dict[str, System]:
         words = self._vocabulary(text)
         raw = self._encode("raw", text, words)
-        learn = _Lessons(self, validation, self._encode("validation", validation, words), words)
-        teacher = self._teacher(learn, raw)
+        trainer = _Trainer(self, validation, self._encode("validation", validation, words), words)
+        teacher = self._teacher(trainer, raw)
         data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
         if any(isinstance(s, StepwiseSystem) and s.data != "raw" for s in self.config.systems.values()):
             distilled = self._encode("distilled", self._distilled(text, teacher, words), words)
             data |= {"distilled": (distilled,), "mixed": (raw, distilled)}
-        return {name: self._system(name, settings, learn, data, teacher) for name, settings in self.config.systems.items()}
+        return {name: self._system(name, settings, trainer, data, teacher) for name, settings in self.config.systems.items()}
 
     def _encode(self, name: str, text: Text, words: Vocabulary) -> Tokens:
         return self.builder.add(encode.STAGE, name, encode.EncodeInputs(text, words), encode.EncodeConfig())
 
-    def _teacher(self, learn: _Lessons, raw: Tokens) -> Trained | System | None:
+    def _teacher(self, trainer: _Trainer, raw: Tokens) -> Trained | System | None:
         settings = self.config.teacher
         if not isinstance(settings, Pinned):
-            return None if settings is None else learn.train("teacher", settings, (raw,))
+            return None if settings is None else trainer.train("teacher", settings, (raw,))
         pinned, manifest = self.store.pinned([system.STAGE, train.STAGE], settings.path, "teacher.from")
-        if manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != learn.vocabulary.fingerprint:
+        if manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != trainer.vocabulary.fingerprint:
             raise DataError(
-                f"teacher.from: expected a network trained on this run's vocabulary {learn.vocabulary.fingerprint[:8]}, got one "
+                f"teacher.from: expected a network trained on this run's vocabulary {trainer.vocabulary.fingerprint[:8]}, got one "
                 f"trained on {manifest.inputs['vocabulary'][:8]}: {settings.path}; pin that vocabulary too (vocabulary.from), "
                 "or name the directory of a system, which brings its own"
             )
@@ -152,18 +152,18 @@ class _Wiring:
         self,
         name: str,
         settings: StepwiseSystem | UsedSystem,
-        learn: _Lessons,
+        trainer: _Trainer,
         data: dict[str, tuple[Tokens, ...]],
         teacher: Trained | System | None,
     ) -> System:
         if isinstance(settings, StepwiseSystem):
-            trained = learn.train(name, settings, data[settings.data])
+            trained = trainer.train(name, settings, data[settings.data])
         else:
             assert teacher is not None  # checked with the config
             if isinstance(teacher, System):
                 return teacher
             trained = teacher
-        return self._bundle(name, trained, learn.vocabulary, settings.search[0])
+        return self._bundle(name, trained, trainer.vocabulary, settings.search[0])
 
     def _bundle(self, name: str, trained: Trained, words: Vocabulary, search: StepwiseSearch) -> System:
         languages = self.config.languages
@@ -211,7 +211,7 @@ class _Wiring:
 
 
 @dataclass(frozen=True)
-class _Lessons:
+class _Trainer:
     """What every training of a run shares."""
 
     wiring: _Wiring

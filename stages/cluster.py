@@ -24,10 +24,10 @@ from ray.exceptions import (
 )
 from ray.train import TrainingFailedError
 
+from models.training.place import Place
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.logs import logged
 from stages.stage import Resources
-from stages.workers import Seat
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class RayWorkers:
         finally:
             pool.close()
 
-    def train(self, loop: Callable[[A, Seat], None], argument: A) -> None:
+    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
         """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes."""
         from ray.train.torch import TorchTrainer
 
@@ -168,14 +168,14 @@ def _train_worker(settings: dict[str, Any]) -> None:
 
     context = ray.train.get_context()
     device = get_device()
-    seat = Seat(
+    place = Place(
         rank=context.get_world_rank(),
         size=context.get_world_size(),
         device=str(device),
         threads=settings["threads"],
     )
     with logged(settings["log"]):
-        settings["loop"](settings["argument"], seat)
+        settings["loop"](settings["argument"], place)
 
 
 def options(resources: Resources) -> dict[str, Any]:

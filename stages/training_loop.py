@@ -18,7 +18,8 @@ from models.family import Family, Sizes
 from models.training import averaging
 from models.training.loop import updates
 from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import Place, prefetched, told_by_first
+from models.training.parallel import prefetched, told_by_first
+from models.training.place import Place
 from models.training.seeds import seed_of
 from stages.errors import DataError, StageError, TransientError
 from stages.interrupts import held_back
@@ -28,7 +29,6 @@ from stages.train import TrainConfig, TrainInputs
 from stages.training_meter import Meter, finite, perplexity
 from stages.training_state import TrainingFiles
 from stages.validation import Validator
-from stages.workers import Seat
 
 log = logging.getLogger("fewstep")
 
@@ -48,13 +48,13 @@ class Job:
     work: Work
 
 
-def train(job: Job, seat: Seat) -> None:
+def train(job: Job, place: Place) -> None:
     """One worker's training, from the newest checkpoint to the results. See `stages.train.run` for what is raised."""
-    torch.set_num_threads(seat.threads)
+    torch.set_num_threads(place.threads)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
     try:
         with held_back() as interrupted:
-            worker = Worker(job, seat)
+            worker = Worker(job, place)
             worker.train(interrupted)
             worker.finish()
     except NotFiniteError as error:
@@ -64,9 +64,8 @@ def train(job: Job, seat: Seat) -> None:
 class Worker:
     """One training worker at work."""
 
-    def __init__(self, job: Job, seat: Seat) -> None:
-        self.job, self.seat, self.recipe = job, seat, job.config.training
-        self.place = Place(seat.rank, seat.size, torch.device(seat.device))
+    def __init__(self, job: Job, place: Place) -> None:
+        self.job, self.place, self.recipe = job, place, job.config.training
         self.family = models.family_of(job.config.family)
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = stream_of(job, self.family, self.sizes)
@@ -127,7 +126,7 @@ class Worker:
     def _save_if_due(self, done: bool, interrupted: Callable[[], bool]) -> None:
         """Save at the end, by the first worker's clock, or when it was asked to stop."""
         update = self.progress.update
-        if not done and self.place.device.type != "cpu" and update % GPU_ASK_EVERY:
+        if not done and self.place.device != "cpu" and update % GPU_ASK_EVERY:
             return
         first = self.place.rank == 0
         asked = first and (interrupted() or self.job.work.stop_requested())

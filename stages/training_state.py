@@ -19,7 +19,8 @@ from models.training import averaging, checkpoint
 from models.training.averaging import Validation
 from models.training.checkpoint import Checkpoint
 from models.training.optimizer import Optimizer
-from models.training.parallel import Place, told_by_first
+from models.training.parallel import told_by_first
+from models.training.place import Place
 from models.weights import save_weights
 from stages.errors import ArtifactError, unwritable
 from stages.stage import CHECKPOINTS, Work

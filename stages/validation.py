@@ -11,7 +11,8 @@ from torch import Tensor, nn
 import models
 from models.batch import plan
 from models.training.averaging import Validation
-from models.training.parallel import Place, gathered, sum_across
+from models.training.parallel import gathered, sum_across
+from models.training.place import Place
 from models.training.seeds import seed_of
 from stages import decoding
 from stages.errors import DataError

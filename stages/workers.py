@@ -6,20 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
+from models.training.place import Place
+
 A = TypeVar("A")
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Seat:
-    """One training worker's place among its peers."""
-
-    rank: int = 0
-    size: int = 1
-    device: str = "cpu"
-    """Torch device of this worker: `cpu` or `cuda:<index>`."""
-    threads: int = 1
 
 
 class Workers(Protocol):
@@ -32,8 +23,8 @@ class Workers(Protocol):
         """
         ...
 
-    def train(self, loop: Callable[[A, Seat], None], argument: A) -> None:
-        """Run `loop(argument, seat)` in every training worker at once; torch.distributed is set up when there are several.
+    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
+        """Run `loop(argument, place)` in every training worker at once; torch.distributed is set up when there are several.
 
         When a worker dies all are started again: the loop continues from its own checkpoints.
         """
@@ -54,5 +45,5 @@ class LocalWorkers:
         for index, shard in enumerate(shards):
             yield index, function(shard)
 
-    def train(self, loop: Callable[[A, Seat], None], argument: A) -> None:
-        loop(argument, Seat(device=self.device, threads=self.threads))
+    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
+        loop(argument, Place(device=self.device, threads=self.threads))

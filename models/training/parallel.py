@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from models.training.place import Place
+
 T = TypeVar("T")
-
-
-class Place(NamedTuple):
-    """One worker among its peers."""
-
-    rank: int = 0
-    size: int = 1
-    device: torch.device = torch.device("cpu")
 
 
 def sum_across(place: Place, *tensors: Tensor) -> None:

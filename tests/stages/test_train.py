@@ -19,13 +19,14 @@ from models.bundle import load_model
 from models.stepwise.config import StepwiseConfig
 from models.training import checkpoint
 from models.training.config import TrainingConfig
+from models.training.place import Place
 from stages import encode, train, vocabulary
 from stages.artifacts import Text, Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shards import write_shards
 from stages.stage import Resources, Work
 from stages.train import TrainConfig, TrainInputs
-from stages.workers import LocalWorkers, Seat
+from stages.workers import LocalWorkers
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64)
 RECIPE = TrainingConfig(
@@ -296,7 +297,7 @@ class Pair:
     def train(self, loop, argument):
         dist.init_process_group("gloo", init_method=f"file://{self.store}", rank=self.rank, world_size=2)
         try:
-            loop(argument, Seat(rank=self.rank, size=2))
+            loop(argument, Place(rank=self.rank, size=2))
         finally:
             dist.destroy_process_group()
 

@@ -17,7 +17,8 @@ from models.family import Loss
 from models.training.config import TrainingConfig
 from models.training.loop import accumulate, updates
 from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import Place, gathered, prefetched, told_by_first
+from models.training.parallel import gathered, prefetched, told_by_first
+from models.training.place import Place
 
 RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
 
