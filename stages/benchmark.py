@@ -59,9 +59,9 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
         where = environment(device, threads)
         turns = []
         lines = [sentence.source for sentence in chosen]
-        for turn in measure(_load(inputs, config, device), lines, config.rounds, config.batch_size):
-            turns.append(turn)
-            work.progress(len(turns), config.rounds * len(config.searches), "turns")
+        for count, fresh in enumerate(measure(_load(inputs, config, device), lines, config.rounds, config.batch_size), 1):
+            turns += fresh
+            work.progress(count, config.rounds, "rounds")
     finally:
         torch.set_num_threads(before)
     figures = summarise(turns, config.baseline)
@@ -100,4 +100,4 @@ def entrant(system: models.system.System, search: StepwiseSearch) -> Translate:
     return translate
 
 
-STAGE = Stage(name="benchmark", version=1, run=run, output=Timings, exclusive=True)
+STAGE = Stage(name="benchmark", version=2, run=run, output=Timings, exclusive=True)

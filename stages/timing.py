@@ -23,13 +23,17 @@ class Output:
     """Decoder calls, summed over sentences."""
 
 
+STRETCH = 10
+"""Sentences that an entry translates one by one before the next entry does: so few that a slow spell of the machine meets
+all entries alike, and so many that caches are as warm as in use."""
+
 Translate = Callable[[Sequence[str]], Output]
 """Translates lines to text as one batch, tokenisation and detokenisation included."""
 
 
 @dataclass
 class Turn:
-    """One entry's share of one round."""
+    """What one entry took in one round."""
 
     round: int
     entry: str
@@ -47,32 +51,35 @@ def measure(
     rounds: int,
     batch_size: int,
     clock: Callable[[], float] = time.perf_counter,
-) -> Iterator[Turn]:
-    """Time every entry on the same lines, A B C A B C ..., after one untimed batch and sentence of each."""
+) -> Iterator[list[Turn]]:
+    """Each round's turns: all entries on all lines, after one untimed batch and sentence of each.
+
+    Entries take turns at every `STRETCH` of sentences, A B C A B C ..., and then at every batch.
+    """
     grouped = batches(lines, batch_size)
     for translate in entries.values():
         translate(grouped[0])
         translate(lines[:1])
     for number in range(rounds):
-        for name, translate in entries.items():
-            yield _turn(number, name, translate, lines, grouped, clock)
+        turns = [Turn(number, name) for name in entries]
+        for start in range(0, len(lines), STRETCH):
+            for turn in turns:
+                _time_sentences(turn, entries[turn.entry], lines[start : start + STRETCH], clock)
+        for batch in grouped:
+            for turn in turns:
+                began = clock()
+                entries[turn.entry](batch)
+                turn.batch_seconds += clock() - began
+        yield turns
 
 
-def _turn(
-    number: int, name: str, translate: Translate, lines: Sequence[str], grouped: list[list[str]], clock: Callable[[], float]
-) -> Turn:
-    turn = Turn(number, name)
+def _time_sentences(turn: Turn, translate: Translate, lines: Sequence[str], clock: Callable[[], float]) -> None:
     for line in lines:
-        start = clock()
+        began = clock()
         output = translate([line])
-        turn.latencies_ms.append(1000 * (clock() - start))
+        turn.latencies_ms.append(1000 * (clock() - began))
         turn.tokens += output.tokens
         turn.steps += output.steps
-    start = clock()
-    for batch in grouped:
-        translate(batch)
-    turn.batch_seconds = clock() - start
-    return turn
 
 
 def batches(lines: Sequence[str], batch_size: int) -> list[list[str]]:

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import median
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.timing import Output, Translate, batches, evenly_spaced, measure, percentile, summarise
+from stages.timing import STRETCH, Output, Translate, batches, evenly_spaced, measure, percentile, summarise
 
 
 class Clock:
@@ -37,11 +37,10 @@ def test_entries_take_turns_and_ratios_are_consistent() -> None:
         "slow": clock.system(lambda lines: 0.004 * max(map(len, lines)), calls, "s"),
         "fast": clock.system(lambda lines: 0.001 * max(map(len, lines)), calls, "f"),
     }
-    turns = list(measure(entries, LINES, rounds=3, batch_size=2, clock=clock))
+    turns = list(chain.from_iterable(measure(entries, LINES, rounds=3, batch_size=2, clock=clock)))
     assert [(turn.round, turn.entry) for turn in turns] == [(n, name) for n in range(3) for name in ("slow", "fast")]
     assert calls[:4] == ["s2", "s1", "f2", "f1"], "the untimed warm-up"
-    turn_of = lambda name: [f"{name}1"] * 5 + [f"{name}2", f"{name}2", f"{name}1"]  # noqa: E731
-    assert calls[4:] == (turn_of("s") + turn_of("f")) * 3
+    assert calls[4:] == (["s1"] * 5 + ["f1"] * 5 + ["s2", "f2", "s2", "f2", "s1", "f1"]) * 3
 
     figures = summarise(turns, "slow")
     slow, fast = figures["slow"], figures["fast"]
@@ -65,11 +64,25 @@ def test_ratios_compare_the_halves_of_one_round() -> None:
         "slow": clock.system(lambda lines: 0.002 * next(load), calls, "s"),
         "fast": clock.system(lambda lines: 0.001 * next(load), calls, "f"),
     }
-    figures = summarise(list(measure(entries, ["a", "b", "c"], rounds=3, batch_size=3, clock=clock)), "slow")
+    turns = list(chain.from_iterable(measure(entries, ["a", "b", "c"], rounds=3, batch_size=3, clock=clock)))
+    figures = summarise(turns, "slow")
     assert figures["fast"]["latency_ratio"]["rounds"] == pytest.approx([2, 2, 2])
     assert figures["fast"]["throughput_ratio"]["rounds"] == pytest.approx([2, 2, 2])
     assert figures["fast"]["latency_ms"]["rounds"] == pytest.approx([1, 9, 2])
     assert figures["fast"]["latency_ms"]["median"] == pytest.approx(2)
+
+
+def test_a_slow_spell_within_a_round_meets_all_entries() -> None:
+    """Whatever part of the round the spell covers, it covers about as much of both."""
+    clock, calls = Clock(), list[str]()
+    entries = {
+        name: clock.system(lambda lines: 0.003 if 0.3 < clock.now < 0.6 else 0.001, calls, name[0]) for name in ("one", "two")
+    }
+    turns = next(measure(entries, ["a"] * 200, rounds=1, batch_size=200, clock=clock))
+    assert calls[4:] == (["o1"] * STRETCH + ["t1"] * STRETCH) * (200 // STRETCH) + ["o200", "t200"]
+    one, two = (sum(turn.latencies_ms) for turn in turns)
+    assert one == pytest.approx(two, rel=0.05)
+    assert max(turns[0].latencies_ms) == pytest.approx(3), "there was a spell"
 
 
 @given(st.integers(1, 50), st.integers(1, 60))
