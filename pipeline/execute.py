@@ -172,9 +172,10 @@ class Execution:
             while self.pending or self.running:
                 self._skip_blocked()
                 self._admit(machines)
-                for name, error in machines.finished(1.0 if self.running else 0.0):
+                ended = machines.finished(1.0 if self.running else 0.0)
+                for name, error in ended:
                     self._take_in(name, error)
-                if not self.running and self.pending:
+                if self.pending and not (self.running or ended):  # what is left waits for another driver
                     time.sleep(0.2)
             status = "failed" if self.failed else "done"
         except KeyboardInterrupt:
