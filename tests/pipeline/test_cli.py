@@ -140,7 +140,8 @@ def test_how_a_command_ends(
 def test_interrupt_from_the_keyboard(tmp_path: Path) -> None:
     """A real SIGINT while a command waits for input."""
     code = (
-        "import sys, time, pipeline.explain\n"
+        "import signal, sys, time, pipeline.explain\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs are born deaf to it
         "def explain(*_):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
         "pipeline.explain.explain = explain\n"
         "from pipeline.__main__ import main\n"
