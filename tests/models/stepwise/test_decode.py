@@ -331,6 +331,9 @@ def test_overfitted_pairs_are_reproduced(order):
         optimiser.zero_grad()
         (result.total / result.count).backward()
         optimiser.step()
-    # A wide beam may stop early: K junk endings, none more likely than other junk, count as K finished.
     for search in (GREEDY, beams(1)):
         assert [ranked[0].ids for ranked in decode_batch(model, inputs, search)] == targets
+    # A wide beam misses a target for one reason only: four shorter hypotheses were finished, and so the search, before it ended.
+    for ranked, target in zip(decode_batch(model, inputs, beams(4, n_best=4)), targets, strict=True):
+        found = [hypothesis.ids for hypothesis in ranked]
+        assert found[0] == target or (len(found) == 4 and max(map(len, found)) < len(target))
