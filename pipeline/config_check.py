@@ -116,6 +116,10 @@ def _network(path: Path, network: StepwiseConfig) -> Iterator[_Rule]:
     if network.width % network.heads:
         expected = f"a divisor of width {network.width}"
         yield _broken((*path, "heads"), expected, network.heads, (*path, "width"), (*path, "size"))
+    try:
+        network.generation()
+    except ValueError as error:
+        yield _broken((*path, "order"), f"an order that goes together ({error})", network.order)
 
 
 def _search(path: Path, search: StepwiseSearch) -> Iterator[_Rule]:

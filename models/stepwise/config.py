@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt, MultipleOf
+
+from models.stepwise.orders import ORDERS, Mask, Order, OrderName, SlotPositions, Start, Stop, Tail
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "feed_forward": 256, "heads": 4},
@@ -16,27 +18,27 @@ SIZES: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """How target tokens are laid out in steps (one row of the family's table)."""
-
-    arrangement: Literal["l2r", "r2l"] = "l2r"
-    """Which token comes first: the leftmost or the rightmost."""
-    step_size: int = 1
-    """Tokens emitted together by one decoder call (z)."""
-
-
-ORDERS: dict[str, Order] = {
-    "autoregressive": Order(),
-    "right-to-left": Order(arrangement="r2l"),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
 class StepwiseConfig:
     """A Transformer encoder-decoder that writes its target step by step."""
 
-    order: Literal["autoregressive", "right-to-left"] = "autoregressive"
-    """Name of the order in which target tokens are written."""
+    order: OrderName = "autoregressive"
+    """Name of the order in which target tokens are written; the next eight keys change what it says."""
+    directions: Annotated[int, Ge(1)] | None = None
+    """Directions written side by side (h); empty: as the order says."""
+    tokens_per_direction: Annotated[int, Ge(1)] | None = None
+    """Tokens of each direction in a step (c); empty: as the order says."""
+    step_size: Annotated[int, Ge(1)] | None = None
+    """Tokens that one call of the decoder writes (z): h c, or 1; empty: as the order says."""
+    mask: Mask | None = None
+    """What a slot of the decoder sees: steps up to its own, slots up to its own, or its direction; empty: as the order says."""
+    target_positions: SlotPositions | None = None
+    """Position code of decoder slots; empty: as the order says."""
+    tail: Tail | None = None
+    """Are the slots that EOS leaves over in its step trained to write EOS (`fill`)? Empty: as the order says."""
+    start: Start | None = None
+    """What the slots of the first step carry; empty: as the order says."""
+    stop: Stop | None = None
+    """What ends an output: the first EOS in writing order, or EOS in either direction; empty: as the order says."""
     size: Literal["tiny", "base", "big"] = "tiny"
     """Preset that fills in the five sizes below where they are not stated."""
     encoder_layers: Annotated[int, Ge(1)] = 4
@@ -62,6 +64,15 @@ class StepwiseConfig:
     max_positions: Annotated[int, Ge(2)] = 1024
     """Longest source or target in tokens, EOS included, that is trained on or decoded."""
 
+    def generation(self) -> Order:
+        """The order with what is changed of it. Raises ValueError that names what does not go together."""
+        named = ORDERS[self.order]
+        stated = {field.name: getattr(self, field.name, None) for field in fields(Order)}
+        changes: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
+        if named.step_size == named.directions * named.tokens_per_direction:
+            changes = {"step_size": 0, **changes}
+        return replace(named, **changes)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepwiseSearch:
@@ -71,6 +82,9 @@ class StepwiseSearch:
     """Best token at each step, or beam search."""
     beam_size: Annotated[int, Ge(1)] = 5
     """Hypotheses kept alive per sentence (beam only)."""
+    selection: Literal["exact", "outer", "double-top-k"] = "exact"
+    """How steps of several tokens are ranked (beam only): exactly, or by the approximations of Zhang et al. 2020 (`outer`) or of
+    Imamura & Sumita 2020 (`double-top-k`, two tokens)."""
     length_penalty: Annotated[float, Ge(0)] = 1.0
     """Exponent alpha of the length normalisation (beam only); 0 ranks by plain log-probability."""
     length_penalty_form: Literal["power", "gnmt"] = "power"
@@ -79,6 +93,10 @@ class StepwiseSearch:
     """Hypotheses returned per sentence (beam only), at most `beam_size`."""
     max_extra_tokens: Annotated[int, Ge(0)] = 50
     """Longest output in tokens, EOS included: source tokens with EOS plus this many."""
+    min_tokens: Annotated[int, Ge(1)] = 1
+    """Shortest output in tokens, without EOS."""
+    max_tokens: Annotated[int, Ge(1)] | None = None
+    """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
     allow_unknown: bool = False
     """May the output hold the unknown token?"""
 

@@ -43,11 +43,13 @@ class StepwiseDecoder:
         return Sources(*pad_rows(sources))
 
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
-        """For each source its hypotheses, best first. Raises ValueError for a step size or search that is not handled."""
-        if self.model.order.step_size != 1:
-            raise ValueError(f"step_size: the searches write 1 token a step, got {self.model.order.step_size}")
+        """For each source its hypotheses, best first. Raises ValueError for a search that does not go with itself or the order."""
         if search.strategy == "beam" and not 1 <= search.n_best <= search.beam_size:
             raise ValueError(f"n_best: expected 1 to beam_size ({search.beam_size}), got {search.n_best}")
+        if search.selection == "double-top-k" and self.model.order.step_size > 2:
+            raise ValueError(
+                f"selection: expected exact or outer with {self.model.order.step_size} tokens a step, got double-top-k"
+            )
         if len(prepared.ids) == 0:
             return []
         training, device = self.model.training, self.model.target_embedding.weight.device

@@ -1,50 +1,62 @@
-"""Greedy decoding: the likeliest token in each slot."""
+"""Greedy decoding and sampling: one hypothesis a row, all slots of a step chosen at once."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from models.family import EOS, PAD, Hypothesis
+from models.family import PAD, Hypothesis
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel
-from models.stepwise.order import restore
+from models.stepwise.orders import Order
+from models.stepwise.outputs import Outputs, charged, hypotheses, stops
 from models.stepwise.scores import ban, penalty
+
+Choose = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]
+"""`choose(logits [R,z,V], slot, rows [R])` -> tokens, their logits and how far these are from being others', all [R,z]; `slot`
+is the first of the step, `rows` are places in the batch."""
 
 
 def greedy(
     model: StepwiseModel, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
 ) -> list[list[Hypothesis]]:
-    """One hypothesis for each source [B,S]; `limits` [B] are the longest outputs in tokens with EOS."""
-    state = Incremental(model, source, source_lengths, 1)
-    alive = torch.arange(len(source), device=source.device)
-    tokens = torch.full((len(source), int(limits.max())), PAD, device=source.device)
-    score = torch.zeros(len(source), device=source.device)
-    margin = torch.full_like(score, torch.inf)
-    counts = torch.zeros_like(limits)
+    """The likeliest token in each slot: one hypothesis for each source [B,S]; `limits` [B] are in tokens with EOS."""
+    return write(Incremental(model, source, source_lengths, 1), model.order, limits, search, _likeliest)
+
+
+def _likeliest(logits: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    best, ids = logits.topk(2)
+    return ids[..., 0], best[..., 0], best[..., 0] - best[..., 1]
+
+
+def write(state: Incremental, order: Order, limits: Tensor, search: StepwiseSearch, choose: Choose) -> list[list[Hypothesis]]:
+    """One hypothesis for each row of `state`, whose longest outputs are `limits` [R] tokens with EOS."""
+    z = order.step_size
+    alive = torch.arange(len(limits), device=limits.device)
+    tokens = torch.full((len(limits), -(-int(limits.max()) // z) * z), PAD, device=limits.device)
+    log_probs = torch.zeros(len(limits), device=limits.device)
+    margin = torch.full_like(log_probs, torch.inf)
+    steps = torch.zeros_like(limits)
     previous = None
-    for step in range(tokens.size(1)):
-        logits = state.step(previous)[:, 0]
-        normaliser = logits.logsumexp(1)
-        best, ids = ban(logits, search, step).topk(2)
-        score[alive] += best[:, 0] - normaliser
-        margin[alive] = torch.minimum(margin[alive], best[:, 0] - best[:, 1])
-        tokens[alive, step] = ids[:, 0]
-        counts[alive] = step + 1
-        going = (ids[:, 0] != EOS) & (limits[alive] > step + 1)
-        previous = ids[:, :1]
+    for slot in range(0, tokens.size(1), z):
+        logits = state.step(previous)
+        normaliser = logits.logsumexp(2)
+        ids, chosen, gaps = choose(ban(logits, search, slot), slot, alive)
+        counts = charged(order, ids, limits[alive] - slot)
+        log_probs[alive] += (chosen - normaliser).masked_fill(~counts, 0.0).sum(1)
+        margin[alive] = torch.minimum(margin[alive], gaps.masked_fill(~counts, torch.inf).amin(1))
+        tokens[alive, slot : slot + z] = ids
+        steps[alive] += 1
+        going = ~stops(ids) & (limits[alive] > slot + z)
+        previous = ids
         if not bool(going.all()):
             kept = going.nonzero()[:, 0]
             if len(kept) == 0:
                 break
             alive, previous = alive[kept], previous[kept]
             state.select(kept, kept)
-    score = score / penalty(search, counts)
-    found = zip(tokens.tolist(), score.tolist(), counts.tolist(), margin.tolist(), strict=True)
-    return [[_hypothesis(model, *values)] for values in found]
-
-
-def _hypothesis(model: StepwiseModel, tokens: list[int], score: float, count: int, margin: float) -> Hypothesis:
-    written = tokens[: count - 1] if tokens[count - 1] == EOS else tokens[:count]
-    return Hypothesis(restore(model.order, written), score, count, {"margin": margin})
+    outputs = Outputs.cut(order, tokens, torch.minimum(steps * z, limits))
+    return [[found] for found in hypotheses(outputs, log_probs / penalty(search, outputs.lengths), steps, margin)]

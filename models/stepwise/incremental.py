@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from models.stepwise.arrangement import step_mask
 from models.stepwise.model import StepwiseModel
 
 GROWTH = 8
@@ -45,13 +46,15 @@ class Incremental:
     def step(self, tokens: Tensor | None) -> Tensor:
         """The z tokens [R,z] written in the step before (None at first) to logits [R,z,V] of the next z slots.
 
-        No mask is needed: all slots so far are visible to every slot of a new step.
+        With the mask `block` none is needed: all slots so far are visible to every slot of a new step.
         """
-        size = self.model.order.step_size
-        self._reserve(self.slots + size)
+        order, size = self.model.order, self.model.order.step_size
+        end = self.slots + size
+        self._reserve(end)
         x = self.model.embed_slots(tokens, self.slots, size, self.cache.size(0))
-        states = self.model.decoder(x, self.memories, caches=self.layers)
-        self.slots += size
+        mask = None if order.mask == "block" else step_mask(order, end, x.device)[self.slots :]
+        states = self.model.decoder(x, self.memories, mask, caches=self.layers)
+        self.slots = end
         return self.model.logits(states)
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:

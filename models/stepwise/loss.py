@@ -9,24 +9,31 @@ from torch import Tensor, nn
 from models.batch import Batch
 from models.common.cross_entropy import cross_entropy
 from models.family import Loss
-from models.stepwise.model import Predictions
+from models.stepwise.model import Predictions, StepwiseModel
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over target tokens with EOS, in nats; float32.
+    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over labels (target tokens, EOS, filled tails), in nats; float32.
 
     Statistics: `nll` (without smoothing) and `correct` (tokens that the network ranks first).
     """
     predictions = _predict(model, batch)
     sums = cross_entropy(predictions.states, predictions.weight, predictions.labels, label_smoothing)
-    return Loss(sums.total, batch.target_lengths.sum(), {"nll": sums.nll, "correct": sums.correct})
+    return Loss(
+        sums.total, torch.tensor(len(predictions.labels), device=sums.total.device), {"nll": sums.nll, "correct": sums.correct}
+    )
 
 
-def log_probability(model: nn.Module, batch: Batch) -> Tensor:
-    """[B]: log-probability of each target with its EOS, float32; call with the network in evaluation mode."""
+def log_probability(model: StepwiseModel, batch: Batch) -> Tensor:
+    """[B]: log-probability of writing each target and ending it, float32; call with the network in evaluation mode.
+
+    Where the first EOS ends an output, whatever would be written beside it counts with all its probability: it costs nothing.
+    """
     predictions = _predict(model, batch)
     logits = F.linear(predictions.states, predictions.weight).float()
     nll = F.cross_entropy(logits, predictions.labels, reduction="none")
+    if model.order.stop == "first-eos":
+        nll = nll * (predictions.slots < batch.target_lengths[predictions.rows])
     return torch.zeros(len(batch.ids), device=nll.device).index_add_(0, predictions.rows, -nll)
 
 

@@ -1,4 +1,4 @@
-"""The network: a Transformer encoder-decoder whose generation order is data (`models.stepwise.order`)."""
+"""The network: a Transformer encoder-decoder whose generation order is data (`models.stepwise.orders`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from models.common.encoder import Decoder, Encoder
 from models.common.initialisation import initialise
 from models.common.layers import Shape
 from models.family import Sizes
-from models.stepwise.config import ORDERS, Order, StepwiseConfig
-from models.stepwise.order import arrange, block_mask, slot_positions
+from models.stepwise.arrangement import arrange, labelled, step_mask
+from models.stepwise.config import StepwiseConfig
+from models.stepwise.orders import Order
+from models.stepwise.slots import SlotCodes, StartVectors
 
 
 class Predictions(NamedTuple):
-    """What predicts the N real target tokens of a batch, sentence after sentence, each in writing order."""
+    """What predicts the N labels of a batch, sentence after sentence, each in writing order."""
 
     states: Tensor
     """[N,D]; logits are `states weight^T`"""
@@ -30,6 +32,8 @@ class Predictions(NamedTuple):
     """[N]"""
     rows: Tensor
     """[N] the sentence of each"""
+    slots: Tensor
+    """[N] the slot of each"""
 
 
 class StepwiseModel(nn.Module):
@@ -54,7 +58,9 @@ class StepwiseModel(nn.Module):
         self.target_embedding = nn.Embedding(sizes.target, config.width)
         self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
         self.source_positions = Positions(config.positions, config.max_positions, config.width)
-        self.target_positions = Positions(config.positions, self.max_slots, config.width)
+        learned = "learned" in (config.positions, order.target_positions)
+        self.target_positions = SlotCodes(order, "learned" if learned else "sinusoidal", self.max_slots, config.width)
+        self.start = None if order.start == "zero" else StartVectors(order, config.width)
         self.dropout = Dropout(config.dropout)
         self.encoder = Encoder(config.encoder_layers, shape)
         self.decoder = Decoder(config.decoder_layers, shape)
@@ -63,16 +69,20 @@ class StepwiseModel(nn.Module):
     def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
         """Sources [B,S] with EOS to what the decoder's layers read of them."""
         mask = padding_mask(source_lengths, source.size(1))
-        positions = self.source_positions(slot_positions(0, source.size(1), source.device))
+        positions = self.source_positions(torch.arange(source.size(1), device=source.device))
         embedded = embed(source, self.source_embedding or self.target_embedding) + positions
         return self.decoder.memories(self.encoder(self.dropout(embedded), mask), mask)
 
     def embed_slots(self, carried: Tensor | None, start: int, count: int, rows: int) -> Tensor:
-        """Decoder inputs [rows,count,D] of the slots from `start` on. Those of the first step carry zero vectors.
+        """Decoder inputs [rows,count,D] of the slots from `start` on.
 
-        `carried` [rows,k] are the flat tokens that the last k of them carry (a step before the ones they predict).
+        `carried` [rows,k] are the flat tokens that the last k of them carry (a step before the ones they predict); those of the
+        first step carry start vectors, or zeros.
         """
-        positions: Tensor = self.target_positions(slot_positions(start, count, self.target_embedding.weight.device))
+        device = self.target_embedding.weight.device
+        positions: Tensor = self.target_positions(torch.arange(start, start + count, device=device))
+        if start == 0 and self.start is not None:
+            positions = positions + F.pad(self.start(), (0, 0, 0, count - self.order.step_size))
         if carried is None or carried.size(1) == 0:
             return positions.expand(rows, -1, -1)
         embedded = embed(carried, self.target_embedding)
@@ -83,8 +93,8 @@ class StepwiseModel(nn.Module):
         rows, slots = flat.shape
         step = self.order.step_size
         inputs = self.dropout(self.embed_slots(flat[:, :-step], 0, slots, rows))
-        causal = step == 1
-        mask = None if causal else block_mask(step, slots, flat.device)
+        causal = step == 1 or self.order.mask == "causal"
+        mask = None if causal else step_mask(self.order, slots, flat.device)
         states: Tensor = self.decoder(inputs, memories, mask, causal=causal)
         return states
 
@@ -96,14 +106,14 @@ class StepwiseModel(nn.Module):
         """Teacher-forced predictions of targets [B,T] (natural order, with EOS)."""
         flat = arrange(self.order, target, target_lengths)
         states = self.hidden(flat, self.encode(source, source_lengths))
-        real = torch.arange(flat.size(1), device=flat.device) < target_lengths[:, None]
-        rows, columns = real.nonzero(as_tuple=True)
-        return Predictions(states[rows, columns], self.target_embedding.weight, flat[rows, columns], rows)
+        real = torch.arange(flat.size(1), device=flat.device) < labelled(self.order, target_lengths)[:, None]
+        rows, slots = real.nonzero(as_tuple=True)
+        return Predictions(states[rows, slots], self.target_embedding.weight, flat[rows, slots], rows, slots)
 
 
 def build(config: StepwiseConfig, sizes: Sizes) -> StepwiseModel:
     """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
-    return StepwiseModel(config, sizes, ORDERS[config.order])
+    return StepwiseModel(config, sizes, config.generation())
 
 
 def fits(config: StepwiseConfig, source_length: int, target_length: int) -> bool:

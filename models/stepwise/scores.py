@@ -9,11 +9,13 @@ from models.family import EOS, RESERVED, UNK
 from models.stepwise.config import StepwiseSearch
 
 
-def ban(logits: Tensor, search: StepwiseSearch, step: int) -> Tensor:
-    """Logits [R,V], changed in place: minus infinity for reserved ids but EOS, and for EOS as the first token."""
+def ban(logits: Tensor, search: StepwiseSearch, slot: int) -> Tensor:
+    """Logits [...,z,V] of the slots from `slot` on, changed in place: minus infinity for reserved ids but EOS, and for EOS where it
+    would make the output shorter than `min_tokens`."""
     allowed = {EOS, UNK} if search.allow_unknown else {EOS}
-    banned = [token for token in range(len(RESERVED)) if token not in allowed]
-    logits[:, [*banned, EOS] if step == 0 else banned] = -torch.inf
+    logits[..., [token for token in range(len(RESERVED)) if token not in allowed]] = -torch.inf
+    if slot < search.min_tokens:
+        logits[..., : search.min_tokens - slot, EOS] = -torch.inf
     return logits
 
 
@@ -26,7 +28,7 @@ def penalty(search: StepwiseSearch, tokens: Tensor) -> Tensor:
 
 def output_limits(search: StepwiseSearch, source_lengths: Tensor, max_positions: int) -> Tensor:
     """[B]: longest outputs in tokens with EOS, from source lengths with EOS."""
-    return (source_lengths + search.max_extra_tokens).clamp(1, max_positions)
+    return (source_lengths + search.max_extra_tokens).clamp(1, min(search.max_tokens or max_positions, max_positions))
 
 
 def gap(kept: Tensor, dropped: Tensor) -> Tensor:

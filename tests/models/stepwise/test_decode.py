@@ -9,10 +9,11 @@ import torch
 from models.batch import collate
 from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
 from models.stepwise import beam, greedy
-from models.stepwise.config import Order, StepwiseConfig, StepwiseSearch
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
+from models.stepwise.orders import ORDERS, Order
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 GREEDY = StepwiseSearch()
@@ -292,9 +293,9 @@ def test_margin_is_the_smallest_gap_between_kept_and_dropped(monkeypatch):
     assert best.statistics["margin"] == pytest.approx(math.log(0.24 / 0.22), abs=1e-4)
 
 
-def test_steps_of_several_tokens_are_refused():
-    with pytest.raises(ValueError, match=r"step_size.*got 2"):
-        decode_batch(network(Order(step_size=2)), [[7]], GREEDY)
+def test_searches_that_do_not_go_together_are_refused():
+    with pytest.raises(ValueError, match=r"selection.*4 tokens"):
+        decode_batch(network(ORDERS["interleaved-sa"]), [[7]], beams(2, selection="double-top-k"))
     with pytest.raises(ValueError, match="n_best"):
         decode_batch(network(), [[7]], beams(2, n_best=3))
 

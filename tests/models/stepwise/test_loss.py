@@ -5,9 +5,10 @@ import torch
 
 from models.batch import Batch, collate
 from models.family import EOS, Sizes
-from models.stepwise.config import Order, StepwiseConfig
+from models.stepwise.config import StepwiseConfig
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel
+from models.stepwise.orders import Order
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8]]
@@ -108,7 +109,7 @@ def test_equals_an_independently_written_autoregressive_transformer(norm, joint)
 @pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("arrangement", ["l2r", "r2l"])
 def test_loss_of_a_batch_is_the_sum_of_its_sentences(step, arrangement):
-    model = network(Order(arrangement=arrangement, step_size=step))
+    model = network(Order(arrangement=arrangement, tokens_per_direction=step))
     together = loss(model, collate(range(4), SOURCES, TARGETS), 0, 0.1)
     alone = [loss(model, collate([0], [source], [target]), 0, 0.1) for source, target in zip(SOURCES, TARGETS, strict=True)]
     torch.testing.assert_close(together.total, sum(part.total for part in alone), rtol=1e-5, atol=1e-5)

@@ -6,10 +6,11 @@ import torch
 from models import family_of
 from models.batch import collate
 from models.family import Sizes
-from models.stepwise.config import Order, StepwiseConfig
+from models.stepwise.arrangement import arrange
+from models.stepwise.config import StepwiseConfig
 from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel, build, fits
-from models.stepwise.order import arrange
+from models.stepwise.orders import Order
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 SIZES = Sizes(19, 19, True)
@@ -55,7 +56,7 @@ def seen(model, slots):
 @pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_slot_depends_on_all_tokens_of_earlier_steps_and_on_no_others(step, norm):
-    dependence = seen(network(Order(step_size=step), norm=norm), 7)
+    dependence = seen(network(Order(tokens_per_direction=step), norm=norm), 7)
     for t in range(dependence.size(0)):
         expected = [k < step * (t // step) for k in range(dependence.size(1))]
         assert dependence[t].tolist() == expected, f"slot {t}"
@@ -64,7 +65,7 @@ def test_a_slot_depends_on_all_tokens_of_earlier_steps_and_on_no_others(step, no
 @pytest.mark.parametrize("step", [1, 2, 3])
 @pytest.mark.parametrize("changes", [{}, {"norm": "post", "positions": "learned", "encoder_layers": 1, "decoder_layers": 3}])
 def test_step_by_step_equals_all_at_once_also_after_reordering(step, changes):
-    model = network(Order(step_size=step), **changes)
+    model = network(Order(tokens_per_direction=step), **changes)
     batch = random_batch([1, 2, 3, 4, 5, 6, 7, 23])
     flat = arrange(model.order, batch.target, batch.target_lengths)
     expected = model.logits(model.hidden(flat, model.encode(batch.source, batch.source_lengths)))
@@ -93,7 +94,7 @@ def test_step_by_step_equals_all_at_once_also_after_reordering(step, changes):
 
 @pytest.mark.parametrize("step", [1, 2, 3])
 def test_predictions_of_a_sentence_do_not_depend_on_its_company(step):
-    model = network(Order(step_size=step))
+    model = network(Order(tokens_per_direction=step))
     batch = random_batch([5, 1, 9, 2, 8])
     together = model(batch.source, batch.source_lengths, batch.target, batch.target_lengths)
     for row in range(5):

@@ -1,0 +1,85 @@
+"""Orders of generation: which token stands in which slot, and which slots a slot may see.
+
+"Flat" is the target in the order in which it is written: its n tokens rearranged, then EOS at index n, then padding up to a
+multiple of the step size z (EOS again where the tail is filled). Slots [k z, (k+1) z) are written together in step k.
+Conventions and matrices: Zhang, Titov and Sennrich (2020), with 0-based indices throughout.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.family import EOS, PAD
+from models.stepwise.orders import Order
+
+
+def permutation(order: Order, lengths: Tensor, size: int) -> Tensor:
+    """[B,size]: the natural position of the token at each flat index, for targets of `lengths` tokens [B] without EOS.
+
+    From index `length` on (EOS, padding) every index stands for itself.
+    """
+    flat = torch.arange(size, device=lengths.device).expand(len(lengths), size)
+    if order.arrangement == "l2r":
+        return flat
+    count = lengths[:, None]
+    if order.arrangement == "r2l":
+        natural = count - 1 - flat
+    elif order.arrangement == "middle-out":
+        natural = _fold(count - 1 - flat, count)
+    else:
+        natural = _segments(flat, count, order.directions // 2)
+    return torch.where(flat < count, natural, flat)
+
+
+def _fold(index: Tensor, length: Tensor) -> Tensor:
+    """Leftmost, rightmost, second, second to last ...: index 0, 1, 2, 3 of a segment to its places."""
+    return torch.where(index % 2 == 0, index // 2, length - 1 - index // 2)
+
+
+def _segments(flat: Tensor, length: Tensor, segments: int) -> Tensor:
+    """Segments take turns, each folded; the first `length mod segments` have one token more, so that no turn is empty."""
+    segment, index = flat % segments, flat // segments
+    shorter, longer = length // segments, length % segments
+    return segment * shorter + torch.minimum(segment, longer) + _fold(index, shorter + (segment < longer))
+
+
+def arrange(order: Order, target: Tensor, target_lengths: Tensor) -> Tensor:
+    """Targets [B,T] with EOS, `target_lengths` counting it, as flat targets [B,T'], T' a multiple of the step size."""
+    size = target.size(1)
+    if order.arrangement != "l2r":
+        target = target.gather(1, permutation(order, target_lengths - 1, size))
+    flat = F.pad(target, (0, -size % order.step_size), value=PAD)
+    if order.tail == "none":
+        return flat
+    slots = torch.arange(flat.size(1), device=flat.device)
+    left_over = (slots >= target_lengths[:, None]) & (slots < labelled(order, target_lengths)[:, None])
+    return flat.masked_fill(left_over, EOS)
+
+
+def labelled(order: Order, target_lengths: Tensor) -> Tensor:
+    """[B]: slots that have a label, for targets of so many tokens with EOS."""
+    return target_lengths + -target_lengths % order.step_size if order.tail == "fill" else target_lengths
+
+
+def restore(order: Order, flat: Tensor, lengths: Tensor) -> Tensor:
+    """Written tokens [N,T], of which the first `lengths` [N] count, in natural order [N,T]: the inverse of `permutation`."""
+    return (
+        flat if order.arrangement == "l2r" else torch.empty_like(flat).scatter_(1, permutation(order, lengths, flat.size(1)), flat)
+    )
+
+
+def step_mask(order: Order, slots: int, device: torch.device) -> Tensor:
+    """[slots,slots], True where the slot of the row may see the slot of the column.
+
+    Seeing slots of one's own step is safe only because inputs are shifted by the step size, so that a slot carries no token of
+    its own step.
+    """
+    slot = torch.arange(slots, device=device)
+    if order.mask == "causal":
+        return slot[:, None] >= slot
+    seen = slot[:, None] // order.step_size >= slot // order.step_size
+    if order.mask == "same-direction":
+        seen &= slot[:, None] % order.directions == slot % order.directions
+    return seen

@@ -1,0 +1,104 @@
+"""The family's table: how target tokens are laid out in steps (Zhang et al. 2020; Imamura & Sumita 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Mask = Literal["block", "causal", "same-direction"]
+SlotPositions = Literal["absolute", "signed", "step-direction", "learned"]
+Tail = Literal["none", "fill"]
+Start = Literal["zero", "shared", "per-slot"]
+Stop = Literal["first-eos", "per-direction"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """How target tokens are laid out in steps (one row of the family's table). Raises ValueError for what does not go together."""
+
+    arrangement: Literal["l2r", "r2l", "fold", "multi", "middle-out"] = "l2r"
+    """Where each token goes: from the left, from the right, both in turn, both in each of `directions / 2` segments in turn, or
+    from the middle outwards."""
+    directions: int = 1
+    """Directions written side by side (h)."""
+    tokens_per_direction: int = 1
+    """Tokens of each direction in a step (c)."""
+    step_size: int = 0
+    """Tokens emitted together by one decoder call (z); 0: h c. 1 writes the same arrangement token by token."""
+    mask: Mask = "block"
+    """What a slot sees: all steps up to its own, all slots up to its own, or those of its own direction."""
+    target_positions: SlotPositions = "absolute"
+    """Code of a slot t: t, +-(t / 2 + 1), (t / h, t mod h), or row t of a learned table."""
+    tail: Tail = "none"
+    """Labels of the slots that EOS leaves over in its step: none, or EOS too."""
+    start: Start = "zero"
+    """What the slots of the first step carry: zeros, one learned vector, or one for each."""
+    stop: Stop = "first-eos"
+    """What ends an output: the first EOS in writing order, or EOS in either direction, the token beside it being kept."""
+
+    def __post_init__(self) -> None:
+        if self.step_size == 0:
+            object.__setattr__(self, "step_size", self.directions * self.tokens_per_direction)
+        if problems := misfits(self):
+            raise ValueError("; ".join(problems))
+
+
+def misfits(order: Order) -> list[str]:
+    """What of an order does not go together, each as "`field`: expected ..., got ..."."""
+    arrangement, h, c, z = order.arrangement, order.directions, order.tokens_per_direction, order.step_size
+    directions = {"l2r": "1", "r2l": "1", "fold": "2", "middle-out": "2", "multi": "an even number"}[arrangement]
+    fits = h >= 2 and h % 2 == 0 if arrangement == "multi" else str(h) == directions
+    codes = order.target_positions
+    signed, two_sided = arrangement in ("fold", "middle-out"), arrangement == "fold" and z == 2
+    rules = (
+        (fits, "directions", f"{directions} with {arrangement}", h),
+        (c >= 1 and (c == 1 or arrangement != "multi"), "tokens_per_direction", "1 with multi, else at least 1", c),
+        (z in (1, h * c), "step_size", f"1 or directions x tokens_per_direction ({h * c})", z),
+        (order.mask != "same-direction" or h > 1 == c, "mask", "block or causal with this arrangement", order.mask),
+        (codes != "signed" or signed, "target_positions", f"absolute or learned with {arrangement}", codes),
+        (codes != "step-direction" or h > 1 == c, "target_positions", "others unless h > 1 and c = 1", codes),
+        (order.stop == "first-eos" or two_sided, "stop", "first-eos unless two directions write one token each", order.stop),
+        (order.stop == "first-eos" or order.tail == "fill", "tail", "fill with stop per-direction", order.tail),
+    )
+    return [f"{field}: expected {expected}, got {got}" for good, field, expected, got in rules if not good]
+
+
+_FOLD = Order(arrangement="fold", directions=2, target_positions="signed", tail="fill")
+_PAIRS = Order(tokens_per_direction=2, target_positions="learned", tail="fill", start="per-slot")
+
+ORDERS: dict[str, Order] = {
+    "autoregressive": Order(),
+    "right-to-left": Order(arrangement="r2l"),
+    "semi-autoregressive": Order(tokens_per_direction=2, tail="fill"),
+    "interleaved": _FOLD,
+    "interleaved-sa": replace(_FOLD, tokens_per_direction=2, step_size=0),
+    "multi-directional": Order(arrangement="multi", directions=4, target_positions="step-direction", tail="fill"),
+    "double-token": Order(
+        arrangement="fold", directions=2, target_positions="learned", tail="fill", start="per-slot", stop="per-direction"
+    ),
+    "double-token-l2r": _PAIRS,
+    "double-token-r2l": replace(_PAIRS, arrangement="r2l"),
+    "bidirectional-autoregressive": replace(_FOLD, step_size=1),
+    "causal-mask": replace(_FOLD, mask="causal"),
+    "plain-positions": replace(_FOLD, target_positions="absolute"),
+    "independent-directions": replace(_FOLD, mask="same-direction"),
+    "middle-to-side": replace(_FOLD, arrangement="middle-out"),
+}
+"""The rows of the table by name: Zhang et al. 2020 (semi-autoregressive: Wang et al. 2018), Imamura & Sumita 2020 (double-token),
+and the ablations of the former's Table 2, which change one thing of `interleaved`."""
+OrderName = Literal[
+    "autoregressive",
+    "right-to-left",
+    "semi-autoregressive",
+    "interleaved",
+    "interleaved-sa",
+    "multi-directional",
+    "double-token",
+    "double-token-l2r",
+    "double-token-r2l",
+    "bidirectional-autoregressive",
+    "causal-mask",
+    "plain-positions",
+    "independent-directions",
+    "middle-to-side",
+]

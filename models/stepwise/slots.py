@@ -1,0 +1,50 @@
+"""What a slot of the decoder is told apart by: its position code, and in the first step a start vector."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from models.common.embeddings import Positions
+from models.stepwise.orders import Order
+
+
+class SlotCodes(Positions):
+    """Position codes of slots. A slot has the position of the token that it predicts (Zhang et al. 2020, equations 7, 10)."""
+
+    def __init__(self, order: Order, kind: Literal["sinusoidal", "learned"], rows: int, width: int) -> None:
+        super().__init__(kind, rows, width)
+        self.order = order
+        self.directions = nn.Embedding(order.directions, width) if order.target_positions == "step-direction" else None
+
+    def forward(self, slots: Tensor) -> Tensor:
+        """slots [T] to [T,D]. A learned table is read at the slot itself."""
+        if self.table is not None:
+            return super().forward(slots)
+        if self.directions is not None:
+            count = self.order.directions
+            codes: Tensor = super().forward(slots // count) + self.directions(slots % count)
+            return codes
+        return super().forward(signed(slots) if self.order.target_positions == "signed" else slots)
+
+
+def signed(slots: Tensor) -> Tensor:
+    """1, -1, 2, -2, ... for 0, 1, 2, 3, ...: how far from the left end, or (negative) from the right one."""
+    return torch.where(slots % 2 == 0, slots // 2 + 1, -(slots // 2) - 1)
+
+
+class StartVectors(nn.Module):
+    """What the slots of the first step carry in place of tokens: one learned vector for all, or one for each."""
+
+    def __init__(self, order: Order, width: int) -> None:
+        super().__init__()
+        self.size = order.step_size
+        self.table = nn.Embedding(order.step_size if order.start == "per-slot" else 1, width)
+
+    def forward(self) -> Tensor:
+        """[z,D], scaled as embedded tokens are."""
+        vectors: Tensor = self.table.weight.expand(self.size, -1) * math.sqrt(self.table.embedding_dim)
+        return vectors
