@@ -1,0 +1,6 @@
+// What each file of bindings offers to the module: a function that adds its kernels.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace fewstep {}
