@@ -1,5 +1,7 @@
 """The compiled extension, checked: `from kernels.native import fewstep_native` inside the functions that need it."""
 
+__all__ = ["ABI", "NativeError", "fewstep_native"]
+
 ABI = 1
 """Of `fewstep_native`: the signatures that this code calls."""
 
