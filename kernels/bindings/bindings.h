@@ -3,4 +3,11 @@
 
 #include <nanobind/nanobind.h>
 
-namespace fewstep {}
+namespace fewstep {
+
+void bind_bitext(nanobind::module_& module);
+void bind_fast_align(nanobind::module_& module);
+void bind_align_shards(nanobind::module_& module);
+void bind_symmetrise(nanobind::module_& module);
+
+}  // namespace fewstep
