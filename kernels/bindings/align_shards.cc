@@ -1,5 +1,6 @@
 #include "csrc/align_shards.h"
 
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
