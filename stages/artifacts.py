@@ -23,6 +23,14 @@ class Tokens(Artifact):
 
 
 @dataclass(frozen=True)
+class Links(Artifact):
+    """Word links, with the rows and shards of the text: `shards/00000.arrow ...` (id int64; forward list<int16>: the source
+    position of each target word, -1 for none; reverse list<int16>: the target position of each source word; link_sources and
+    link_targets list<int16>: positions of the symmetrised links, sorted), `align.json` (rows, shards, unit, engine, what each
+    direction was fitted to), and from the native engine `forward.align`, `reverse.align` (`kernels.AlignmentModel`)."""
+
+
+@dataclass(frozen=True)
 class Trained(Artifact):
     """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes), `kept/<update>.safetensors`
     (the best and the last weights), `training.json` (updates, validations, what was averaged)."""
