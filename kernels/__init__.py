@@ -3,7 +3,8 @@
 Importing this package loads neither torch nor numpy, nor the extension: a function loads what it needs.
 """
 
+from kernels.beam import Beam, BeamOptions
 from kernels.fast_align import Alignment, AlignmentModel, AlignOptions, fast_align
 from kernels.symmetrize import symmetrize
 
-__all__ = ["AlignOptions", "Alignment", "AlignmentModel", "fast_align", "symmetrize"]
+__all__ = ["AlignOptions", "Alignment", "AlignmentModel", "Beam", "BeamOptions", "fast_align", "symmetrize"]

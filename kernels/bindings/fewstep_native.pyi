@@ -11,12 +11,31 @@ I64: TypeAlias = npt.NDArray[np.int64]
 U8: TypeAlias = npt.NDArray[np.uint8]
 U32: TypeAlias = npt.NDArray[np.uint32]
 U64: TypeAlias = npt.NDArray[np.uint64]
+F32: TypeAlias = npt.NDArray[np.float32]
 F64: TypeAlias = npt.NDArray[np.float64]
 Halves: TypeAlias = tuple[int, int]
 Sizes: TypeAlias = Sequence[tuple[int, int, int]]
 Links: TypeAlias = list[tuple[int, int]]
 
 ABI: int
+
+class Beam:
+    def advance(self, scores: F32, ids: I64, eos: F32) -> tuple[I64, I64, I64]: ...
+    def outcomes(self) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
+
+def make_beam(
+    limits: Sequence[int],
+    *,
+    beams: int,
+    step_size: int,
+    per_direction: bool,
+    selection: str,
+    eos: int,
+    pad: int,
+    n_best: int,
+    alpha: float,
+    gnmt: bool,
+) -> Beam: ...
 
 class Bitext:
     def __init__(self) -> None: ...

@@ -7,6 +7,7 @@ constexpr int ABI = 1;
 
 NB_MODULE(fewstep_native, module) {
     module.attr("ABI") = ABI;
+    fewstep::bind_beam(module);
     fewstep::bind_bitext(module);
     fewstep::bind_fast_align(module);
     fewstep::bind_align_shards(module);

@@ -345,7 +345,9 @@ def test_searches_have_short_forms(tmp_path: Path) -> None:
         assert list(load(tmp_path, f"systems: {{a: {{search: {text}}}}}").systems["a"].search) == expected
         if len(expected) == 1:
             assert parse_search(text, "--search") == expected[0]
-    with pytest.raises(ConfigError, match=r"^--search bem: expected 'greedy', 'beam' or 'sample', got 'bem'; did you mean 'beam'\?$"):
+    with pytest.raises(
+        ConfigError, match=r"^--search bem: expected 'greedy', 'beam' or 'sample', got 'bem'; did you mean 'beam'\?$"
+    ):
         parse_search("bem", "--search bem")
 
 
