@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os
 import pickle
 import random
 import struct
@@ -388,6 +389,49 @@ def test_a_sentence_far_longer_than_any_seen_gets_a_lattice(tmp_path: Path) -> N
     )
     assert (found.token_ids[0, :, 0] >= 7).all()
     assert not np.isnan(found.log_probs).any()
+
+
+def real_pairs() -> list[Pair]:
+    """5,000 pairs of Multi30k, words numbered from 7, with the forward links of fast_align."""
+    root = Path(__file__).resolve().parents[2]
+    folders = (
+        [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [root / "data", root.parent / "shared" / "data"]
+    )
+    golden = next((folder / "golden" for folder in folders if (folder / "golden/fast_align.pairs.txt").is_file()), None)
+    if golden is None:
+        pytest.skip("no linked text: set FEWSTEP_DATA to a folder that holds golden/")
+    numbers: dict[str, int] = {}
+    pairs: list[Pair] = []
+    texts = zip(*((golden / f"fast_align.{name}").read_text().splitlines() for name in ("pairs.txt", "forward.links")), strict=True)
+    for text, linked in texts:
+        source, target = ([numbers.setdefault(word, 7 + len(numbers)) for word in side.split()] for side in text.split(" ||| "))
+        links = [-1] * len(target)
+        for link in linked.split():
+            position, slot = map(int, link.split("-"))
+            links[slot] = position
+        pairs.append((source, target, links))
+    return pairs
+
+
+def test_real_text(tmp_path: Path) -> None:
+    pairs = real_pairs()
+    counting = CountOptions(source_size=20_000, target_size=20_000)
+    tables = build([pairs[:4500]], tmp_path / "one", counting)
+    assert build([pairs[i:4500:17] for i in range(17)], tmp_path / "17", counting).path.read_bytes() == tables.path.read_bytes()
+    reference = reference_of(pairs[:4500])
+    assert (tables.summary.slope, tables.summary.intercept) == reference.line()
+    hits = dict.fromkeys((1, 8, 64), 0)
+    for source, target, _ in pairs[4500:4600]:
+        found = kernels.lattice_candidates(tables, [source], [len(source)], num_slots=[len(target)])
+        for slot, y in enumerate(target):
+            expected = reference.candidates(source, slot, 64)
+            assert [id_ for id_ in found.token_ids[0, slot].tolist() if id_ >= 0] == [id_ for id_, _ in expected]
+            assert found.log_probs[0, slot, : len(expected)].tolist() == pytest.approx([value for _, value in expected], rel=1e-12)
+            for count in hits:
+                hits[count] += y in found.token_ids[0, slot, :count]
+    words = sum(len(target) for _, target, _ in pairs[4500:4600])
+    assert hits[1] > 0.25 * words
+    assert hits[64] > 0.65 * words
 
 
 @pytest.fixture(scope="module")
