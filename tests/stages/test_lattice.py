@@ -42,7 +42,8 @@ class ShuffledWorkers(LocalWorkers):
         random.Random(3).shuffle(order)
         for index in order:
             self.seen.append(index)
-            yield index, make(pickle.loads(pickle.dumps(argument)))(pickle.loads(pickle.dumps(shards[index])))
+            result = make(pickle.loads(pickle.dumps(argument)))(pickle.loads(pickle.dumps(shards[index])))
+            yield index, pickle.loads(pickle.dumps(result))
 
 
 def work_in(directory: Path, **more: Any) -> Work:
