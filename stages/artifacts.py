@@ -31,6 +31,12 @@ class Links(Artifact):
 
 
 @dataclass(frozen=True)
+class Tables(Artifact):
+    """`tables.bin` (candidate tables with their length line, mapped by `kernels.CandidateTables`), `lattice.json` (the line's slope
+    and intercept; pairs and links that were counted, left out, dropped and cut; rows, entries)."""
+
+
+@dataclass(frozen=True)
 class Trained(Artifact):
     """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes), `kept/<update>.safetensors`
     (the best and the last weights), `training.json` (updates, validations, what was averaged)."""

@@ -10,5 +10,6 @@ void bind_bitext(nanobind::module_& module);
 void bind_fast_align(nanobind::module_& module);
 void bind_align_shards(nanobind::module_& module);
 void bind_symmetrise(nanobind::module_& module);
+void bind_candidates(nanobind::module_& module);
 
 }  // namespace fewstep

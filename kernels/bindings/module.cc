@@ -12,4 +12,5 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_fast_align(module);
     fewstep::bind_align_shards(module);
     fewstep::bind_symmetrise(module);
+    fewstep::bind_candidates(module);
 }

@@ -1,1 +1,1 @@
-"""Slow, obvious twins of the kernels: what their tests trust."""
+"""Slow, obvious twins of the native kernels, with their formulas; what the tests trust. Nothing else uses them."""
