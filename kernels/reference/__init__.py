@@ -1,0 +1,1 @@
+"""Slow, obvious twins of the native kernels, with the formula; what the tests trust. Nothing else uses them."""
