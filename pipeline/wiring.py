@@ -11,15 +11,17 @@ from models.stepwise.config import StepwiseSearch
 from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
-from stages import benchmark, corpus, decode, distill, encode, report, score, system, train, vocabulary
-from stages.artifacts import Report, System, Text, Timings, Tokens, Trained, Vocabulary
+from stages import align, benchmark, corpus, decode, distill, encode, lattice, report, score, system, train, vocabulary
+from stages.artifacts import Links, Report, System, Text, Timings, Tokens, Trained, Vocabulary
 from stages.errors import DataError
-from stages.stage import ExternalFile, Stage
+from stages.stage import Artifact, ExternalFile, Stage
 
 STAGES: tuple[Stage[Any, Any, Any], ...] = (
     corpus.STAGE,
     vocabulary.STAGE,
     encode.STAGE,
+    align.STAGE,
+    lattice.STAGE,
     train.STAGE,
     distill.STAGE,
     system.STAGE,
@@ -46,6 +48,8 @@ class _Wiring:
     builder: Builder
     tests: dict[str, Text] = field(default_factory=dict)
     trainings: dict[str, Trained] = field(default_factory=dict)
+    counts: dict[str, Artifact] = field(default_factory=dict)
+    """By step: what was counted rather than trained."""
 
     def page(self) -> Report:
         validation = self._text("validation", self.config.corpus.validation)
@@ -59,6 +63,7 @@ class _Wiring:
             trainings=self.trainings,
             evaluated=tuple(self._evaluated(systems)),
             timings=self._timings(systems),
+            counts=self.counts,
         )
         page = report.ReportConfig(
             title=self.config.name, baseline=config.baseline, samples=config.samples, minimum_bleu=config.minimum_bleu
@@ -111,10 +116,32 @@ class _Wiring:
         trainer = _Trainer(self, validation, self._encode("validation", validation, words), words)
         teacher = self._teacher(trainer, raw)
         data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
-        if any(isinstance(s, StepwiseSystem) and s.data != "raw" for s in self.config.systems.values()):
+        if self._distils():
             distilled = self._encode("distilled", self._distilled(text, teacher, words), words)
             data |= {"distilled": (distilled,), "mixed": (raw, distilled)}
+        self._count(data, text, trainer)
         return {name: self._system(name, settings, trainer, data, teacher) for name, settings in self.config.systems.items()}
+
+    def _distils(self) -> bool:
+        """Does anything learn from the teacher's translations?"""
+        learners = any(isinstance(system, StepwiseSystem) and system.data != "raw" for system in self.config.systems.values())
+        return learners or (self.config.lattice is not None and self.config.lattice.data == "distilled")
+
+    def _count(self, data: dict[str, tuple[Tokens, ...]], text: Text, trainer: _Trainer) -> None:
+        """Link words, and count candidate tables, as far as the config asks for them."""
+        alignment, settings = self.config.alignment, self.config.lattice
+        if settings is None:
+            if alignment is not None:
+                self._align("raw", text if alignment.unit == "words" else data["raw"][0])
+            return
+        (tokens,) = data[settings.data]
+        inputs = lattice.LatticeInputs(tokens, self._align(settings.data, tokens), trainer.validation, trainer.vocabulary)
+        self.counts[f"lattice:{settings.data}"] = self.builder.add(lattice.STAGE, settings.data, inputs, settings.counting)
+
+    def _align(self, name: str, bitext: Text | Tokens) -> Links:
+        links = self.builder.add(align.STAGE, name, align.AlignInputs(bitext), self.config.alignment or align.AlignConfig())
+        self.counts[f"align:{name}"] = links
+        return links
 
     def _encode(self, name: str, text: Text, words: Vocabulary) -> Tokens:
         return self.builder.add(encode.STAGE, name, encode.EncodeInputs(text, words), encode.EncodeConfig())

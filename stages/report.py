@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from stages.artifacts import Hypotheses, Report, Scores, Text, Timings, Trained
 from stages.errors import StageError
-from stages.stage import Stage, Work
+from stages.stage import Artifact, Stage, Work
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class ReportInputs:
     evaluated: tuple[Evaluated, ...]
     timings: dict[str, Timings] = field(default_factory=dict)
     """By test set."""
+    counts: dict[str, Artifact] = field(default_factory=dict)
+    """By step: links, tables, language models."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,9 +113,9 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
         ("vocabulary: {use: x}", "c.yaml:1: vocabulary.use: expected one of the keys character_coverage, "),
         ("systems:\n  a: {from: x}", "c.yaml:2: systems.a.from: expected one of the keys attention_dropout, "),
         ("systems: {a: {<other>: 1}}", "c.yaml:1: systems.a.<other>: expected one of the keys attention_dropout, "),
-        ("<x: 1", "c.yaml:1: <x: expected one of the keys base, benchmark, "),
-        ("<other>: 1", "c.yaml:1: <other>: expected one of the keys base, benchmark, "),
-        ("'[key]': 1", "c.yaml:1: [key]: expected one of the keys base, benchmark, "),
+        ("<x: 1", "c.yaml:1: <x: expected one of the keys alignment, base, benchmark, "),
+        ("<other>: 1", "c.yaml:1: <other>: expected one of the keys alignment, base, benchmark, "),
+        ("'[key]': 1", "c.yaml:1: [key]: expected one of the keys alignment, base, benchmark, "),
         ("systems: {'<x': {}}", "c.yaml:1: systems.<x: expected letters, digits, _ and - only, got '<x'"),
         (
             "name: a\n<<: {task: x}",
