@@ -124,6 +124,21 @@ struct Counter {
     }
 };
 
+// Occurrences of the last n-gram of each order, as far as they reach in its sentence.
+PerOrder last_occurrences(const Ids& ids, const Ids& positions, int order) {
+    const History last(ids, positions.back(), order);
+    PerOrder found{};
+    std::size_t begin = 0;
+    for (int n = 1; n <= last.length; ++n) {
+        const auto differs = [&](std::uint32_t position) { return History(ids, position, n).shared(last) < n; };
+        begin = static_cast<std::size_t>(
+            std::partition_point(positions.begin() + static_cast<std::ptrdiff_t>(begin), positions.end(), differs) -
+            positions.begin());
+        found[n] = positions.size() - begin;
+    }
+    return found;
+}
+
 void make_level(SuffixLevel& level, std::size_t size, bool extended) {
     level.first_word.resize(size);
     level.count.resize(size);
@@ -181,8 +196,10 @@ std::vector<SuffixLevel> count_ngrams(const NgramCorpus& corpus, int order, cons
     }
     parallel_for(parts, threads, [&](std::int64_t i, int) { counter.fill(starts[i], starts[i + 1], begins[i], levels, seen); });
     for (std::uint32_t id = 0; id < NGRAM_SPECIAL; ++id) levels[0].first_word[id] = id;
+    const PerOrder last = last_occurrences(corpus.ids, positions, order);
     for (int n = 1; n <= order; ++n) {
         if (n < order) levels[n - 1].extensions.back() = static_cast<std::uint32_t>(sizes[n + 1]);
+        if (n < order) levels[n - 1].last_occurrences = static_cast<std::uint32_t>(last[n]);
         prune_level(levels[n - 1], seen[n - 1], prune[n - 1], n == 1);
     }
     return levels;

@@ -17,6 +17,7 @@ struct SuffixLevel {
     std::vector<std::uint32_t> count;       // adjusted, see count_ngrams
     std::vector<std::uint32_t> extensions;  // n-gram i is extended by [extensions[i], extensions[i + 1]) of the next order
     std::vector<std::uint8_t> pruned;       // empty: none is
+    std::uint32_t last_occurrences = 0;     // c of the last one, where a stands in `count`
 
     std::size_t size() const { return first_word.size(); }
     bool keeps(std::size_t ngram) const { return pruned.empty() || !pruned[ngram]; }

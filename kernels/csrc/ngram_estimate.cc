@@ -60,6 +60,10 @@ NgramDiscounts estimate_discounts(const SuffixLevel& level, int order, const std
     for (const std::uint32_t count : level.count) {
         if (count < of.size()) ++of[count];
     }
+    if (level.last_occurrences) {  // lmplz counts the last n-gram by its occurrences; the same model is worth the same slip
+        if (level.count.back() < of.size()) --of[level.count.back()];
+        if (level.last_occurrences < of.size()) ++of[level.last_occurrences];
+    }
     NgramDiscounts discounts;
     std::string reason;
     for (int j = 1; j <= 3 && reason.empty(); ++j) {
