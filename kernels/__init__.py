@@ -2,3 +2,7 @@
 
 Importing this package loads neither torch nor numpy, nor the extension: a function loads what it needs.
 """
+
+from kernels.ngram import NgramModel
+
+__all__ = ["NgramModel"]

@@ -3,4 +3,8 @@
 
 #include <nanobind/nanobind.h>
 
-namespace fewstep {}
+namespace fewstep {
+
+void add_ngram(nanobind::module_& module);
+
+}  // namespace fewstep

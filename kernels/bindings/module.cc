@@ -7,4 +7,5 @@ constexpr int ABI = 1;
 
 NB_MODULE(fewstep_native, module) {
     module.attr("ABI") = ABI;
+    fewstep::add_ngram(module);
 }

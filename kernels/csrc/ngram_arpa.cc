@@ -91,10 +91,9 @@ class ArpaReader {
             for_each_word(line_.substr(5), [&](std::string_view part) { entry += part; });
             std::uint64_t count = 0;
             const char* const end = entry.data() + entry.size();
-            const bool fits = entry.starts_with(wanted);
-            if (!fits || std::from_chars(entry.data() + wanted.size(), end, count).ptr != end || entry.size() == wanted.size()) {
-                refuse("ngram " + wanted + "COUNT");
-            }
+            if (!entry.starts_with(wanted)) refuse("ngram " + wanted + "COUNT");
+            const auto [at, error] = std::from_chars(entry.data() + wanted.size(), end, count);
+            if (at != end || error != std::errc()) refuse("ngram " + wanted + "COUNT");
             counts_.push_back(count);
         }
         if (counts_.empty()) refuse("ngram 1=COUNT");

@@ -96,6 +96,8 @@ class NgramModel {
     int order() const { return static_cast<int>(header_.order); }
     std::span<const std::uint64_t> counts() const { return {header_.counts.data(), header_.order}; }
     std::span<const std::byte> bytes() const { return bytes_; }
+    // States are below this number.
+    std::uint32_t states() const { return static_cast<std::uint32_t>(nodes_.size() - 1); }
 
     std::uint32_t words() const { return static_cast<std::uint32_t>(header_.counts[0]); }
     std::string_view text(std::uint32_t word) const;
@@ -145,6 +147,7 @@ class NgramScorer {
 
     std::size_t size() const { return words_.size(); }
     const std::vector<std::uint32_t>& words() const { return words_; }
+    const NgramModel& model() const { return *model_; }
 
   private:
     std::shared_ptr<const NgramModel> model_;
