@@ -160,8 +160,9 @@ class NgramModel:
         """A file of `save`, which is mapped, or an ARPA file, plain or compressed by gzip.
 
         In an ARPA file a missing back-off is 0, a missing `<unk>` has a log-probability of -100 (to base 10), and an n-gram whose
-        context is missing gets it, with the probability that backing off gives it. Raises ValueError for another kind of file,
-        one that is cut off or altered, and an ARPA file that contradicts itself (the message says where); OSError when it cannot be read.
+        context is missing gets it, with the probability that backing off gives it. Raises ValueError for another kind of file, for
+        one that is cut off or altered, and for an ARPA file that contradicts itself (the message says where), OSError when it
+        cannot be read.
         """
         from kernels.native import fewstep_native
 

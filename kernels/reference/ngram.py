@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 Ngram = tuple[str, ...]
 Model = dict[Ngram, tuple[float, float]]
@@ -18,7 +19,7 @@ UNK, BOS, EOS = "<unk>", "<s>", "</s>"
 
 
 def occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[Counter[Ngram]]:
-    """c(g): how often each n-gram of order 1, 2, ... occurs in `<s> sentence </s>`. `<s>` alone is no n-gram: nothing predicts it."""
+    """c(g): how often each n-gram of order 1, 2, ... occurs in `<s> sentence </s>`, but for `<s>` alone, which nothing predicts."""
     counts: list[Counter[Ngram]] = [Counter() for _ in range(order)]
     for sentence in sentences:
         words = (BOS, *sentence, EOS)
@@ -31,7 +32,7 @@ def occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[Counter[
 def adjusted_counts(counts: list[Counter[Ngram]]) -> list[Counter[Ngram]]:
     """a(g) = c(g) for the highest order and where g begins with `<s>`, else |{v : c(vg) > 0}|, the words seen before g."""
     adjusted = []
-    for of_order, longer in zip(counts[:-1], counts[1:], strict=True):
+    for of_order, longer in pairwise(counts):
         preceding = Counter(ngram[1:] for ngram in longer)
         adjusted.append(Counter({g: c if g[0] == BOS else preceding[g] for g, c in of_order.items()}))
     return [*adjusted, counts[-1].copy()]
