@@ -104,7 +104,8 @@ class ArpaReader {
     // Leaves `line_` at what follows the section.
     void read_section(std::size_t n) {
         sections_.emplace_back(n);
-        const std::string title = "\\" + std::to_string(n) + "-grams:";
+        std::string title = "\\";
+        title += std::to_string(n) + "-grams:";
         if (line_ == title && more_) {
             while (next() && line_[0] != '\\') read_ngram(n);
         } else if (counts_[n - 1] > 0) {

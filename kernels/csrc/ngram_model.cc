@@ -42,12 +42,28 @@ class Reader {
     bool fits_ = true;
 };
 
+// Does every search end, and in the file?
+bool is_open(std::span<const std::uint32_t> slots, std::uint64_t end) {
+    bool empty = false, inside = true;
+    for (const std::uint32_t slot : slots) {
+        empty |= slot == 0;
+        inside &= slot < end;
+    }
+    return empty && inside;
+}
+
 [[noreturn]] void refuse(const std::string& name, const std::string& got) {
     throw std::invalid_argument(name + ": expected an n-gram model of version " + std::to_string(NGRAM_VERSION) + ", got " + got +
                                 "; make it again");
 }
 
 }  // namespace
+
+std::uint64_t word_slot(std::string_view text, std::uint64_t slots) {
+    std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    return ngram_slot(static_cast<std::uint32_t>(hash >> 32), static_cast<std::uint32_t>(hash), slots);
+}
 
 NgramModel NgramModel::map(const std::string& path) {
     const auto file = std::make_shared<const MappedFile>(path);
@@ -77,7 +93,8 @@ NgramModel::NgramModel(std::shared_ptr<const void> memory, std::span<const std::
     nodes_ = reader.take<NgramNode>(entries - counts().back() + 1);
     entries_ = reader.take<NgramEntry>(entries);
     words_ = reader.take<std::uint32_t>(entries);
-    by_text_ = reader.take<std::uint32_t>(header_.counts[0]);
+    slots_ = reader.take<std::uint32_t>(2 * (entries - 1 - header_.counts[0]) + 1);
+    word_slots_ = reader.take<std::uint32_t>(2 * header_.counts[0] + 1);
     word_ends_ = reader.take<std::uint64_t>(header_.counts[0]);
     const std::span<const char> text = reader.take<char>(header_.word_bytes);
     text_ = {text.data(), text.size()};
@@ -105,7 +122,7 @@ bool NgramModel::has_sound_ngrams() const {
         if (entries_[i].shorter >= (unigram ? 1 : std::min<std::size_t>(i, nodes_.size() - 1))) return false;
         if (!std::isfinite(entries_[i].log_prob)) return false;
     }
-    return true;
+    return is_open(slots_, entries_.size());
 }
 
 bool NgramModel::has_sound_words() const {
@@ -114,10 +131,7 @@ bool NgramModel::has_sound_words() const {
     for (std::uint32_t id = 0; id < NGRAM_SPECIAL; ++id) {
         if (text(id) != NGRAM_SPECIAL_WORDS[id]) return false;
     }
-    for (std::size_t i = 0; i < by_text_.size(); ++i) {
-        if (by_text_[i] >= words() || (i > 0 && text(by_text_[i - 1]) >= text(by_text_[i]))) return false;
-    }
-    return true;
+    return is_open(word_slots_, words() + std::uint64_t{1});
 }
 
 std::string_view NgramModel::text(std::uint32_t word) const {
@@ -126,9 +140,11 @@ std::string_view NgramModel::text(std::uint32_t word) const {
 }
 
 std::uint32_t NgramModel::word(std::string_view wanted) const {
-    const auto found = std::lower_bound(by_text_.begin(), by_text_.end(), wanted,
-                                        [&](std::uint32_t id, std::string_view value) { return text(id) < value; });
-    return found != by_text_.end() && text(*found) == wanted ? *found : std::uint32_t{NGRAM_UNKNOWN};
+    std::uint64_t at = word_slot(wanted, word_slots_.size());
+    for (; word_slots_[at]; at = at + 1 == word_slots_.size() ? 0 : at + 1) {
+        if (text(word_slots_[at] - 1) == wanted) return word_slots_[at] - 1;
+    }
+    return NGRAM_UNKNOWN;
 }
 
 void NgramModel::for_each(int order, const std::function<void(std::span<const std::uint32_t>, float, float)>& at) const {

@@ -27,16 +27,19 @@ using NgramState = std::uint32_t;
 //     nodes         NgramNode[nodes + 1]      n-grams of all orders but the highest; the last one only ends the one before
 //     entries       NgramEntry[entries]       all n-grams
 //     words         uint32[entries]           the last word of each n-gram
-//     by_text       uint32[counts[0]]         word ids in the order of their bytes
+//     slots         uint32[ngram_slots]       n-grams of order 2 and more, by a hash of context and word; 0: none
+//     word_slots    uint32[2 counts[0] + 1]   word ids + 1, by a hash of their text; 0: none
 //     word_ends     uint64[counts[0]]         where the text of each word ends
 //     text          char[word_bytes]
 //
 // n-grams are numbered order by order, within an order by context and then by last word. Number 0 is the empty one, so that a
-// word is number id + 1 and nodes = 1 + sum of all counts but the last, entries = 1 + sum of all counts.
+// word is number id + 1, nodes = 1 + sum of all counts but the last, entries = 1 + sum of all counts, and ngram_slots = 1 + twice
+// the sum of all counts but the first.
 struct NgramHeader {
     std::array<char, 8> magic;
     std::uint32_t version, order;
     std::array<std::uint64_t, NGRAM_MOST_ORDER> counts;
+    std::uint64_t closed;  // 1: the model has w2 ... wn wherever it has w1 ... wn, for all n > 2; else 0
     std::uint64_t word_bytes, file_bytes;
 };
 inline constexpr std::array<char, 8> NGRAM_MAGIC = {'F', 'S', 'N', 'G', 'R', 'A', 'M', '\n'};
@@ -53,15 +56,24 @@ struct NgramEntry {
     std::uint32_t shorter;
 };
 
-// The place of `word` among the ascending words[begin] to words[end - 1], or 0.
-inline std::uint32_t find_ngram(const std::uint32_t* words, std::uint32_t begin, std::uint32_t end, std::uint32_t word) {
-    const std::uint32_t* at = words + begin;
-    for (std::uint32_t count = end - begin; count > 1;) {
-        const std::uint32_t half = count / 2;
-        at += at[half - 1] < word ? half : 0;
-        count -= half;
+// Where a search in a table of `slots` begins. Tables are open, a taken slot sends on to the next; at least one is empty (0).
+inline std::uint64_t ngram_slot(NgramState context, std::uint32_t word, std::uint64_t slots) {
+    std::uint64_t hash = (std::uint64_t{context} << 32 | word) * 0x9e3779b97f4a7c15u;
+    hash = (hash ^ hash >> 32) * 0xd6e8feb86659fd93u;
+    return static_cast<std::uint64_t>(static_cast<unsigned __int128>(hash) * slots >> 64);
+}
+std::uint64_t word_slot(std::string_view text, std::uint64_t slots);
+
+// The n-gram of a context and a word, or 0. It is one of the context's, and has the word.
+inline std::uint32_t find_ngram(std::span<const std::uint32_t> slots, std::span<const NgramNode> nodes,
+                                std::span<const std::uint32_t> words, NgramState context, std::uint32_t word) {
+    const std::uint32_t first = nodes[context].first, count = nodes[context + 1].first - first;
+    if (count == 0) return 0;
+    for (std::uint64_t at = ngram_slot(context, word, slots.size());; at = at + 1 == slots.size() ? 0 : at + 1) {
+        const std::uint32_t ngram = slots[at];
+        if (ngram - first < count && words[ngram] == word) return ngram;
+        if (ngram == 0) return 0;
     }
-    return begin < end && *at == word ? static_cast<std::uint32_t>(at - words) : 0;
 }
 
 class NgramModel {
@@ -82,15 +94,24 @@ class NgramModel {
     // `word` is an id of this model. Any thread may ask.
     double score(NgramState state, std::uint32_t word, NgramState& next) const {
         double backoff = 0;
-        for (; state != EMPTY; state = entries_[state].shorter) {
-            if (const std::uint32_t ngram = find(state, word)) {
-                next = state_after(ngram);
-                return (backoff + entries_[ngram].log_prob) * LN10;
-            }
-            backoff += nodes_[state].backoff;
+        NgramState shortest = EMPTY;
+        for (NgramState at = state; at != EMPTY; at = entries_[at].shorter) {
+            backoff += nodes_[at].backoff;
+            shortest = at;
         }
-        next = state_after(1 + word);
-        return (backoff + entries_[1 + word].log_prob) * LN10;
+        std::uint32_t ngram = 1 + word;
+        // Most words that a search asks about do not follow the last word alone, and so no longer context either.
+        if (shortest != EMPTY && (!header_.closed || find(shortest, word))) {
+            for (backoff = 0; state != EMPTY; state = entries_[state].shorter) {
+                if (const std::uint32_t found = find(state, word)) {
+                    ngram = found;
+                    break;
+                }
+                backoff += nodes_[state].backoff;
+            }
+        }
+        next = state_after(ngram);
+        return (backoff + entries_[ngram].log_prob) * LN10;
     }
 
     int order() const { return static_cast<int>(header_.order); }
@@ -114,9 +135,7 @@ class NgramModel {
     bool has_sound_ngrams() const;
     bool has_sound_words() const;
     // The n-gram of a context and a word, or 0.
-    std::uint32_t find(NgramState context, std::uint32_t word) const {
-        return find_ngram(words_.data(), nodes_[context].first, nodes_[context + 1].first, word);
-    }
+    std::uint32_t find(NgramState context, std::uint32_t word) const { return find_ngram(slots_, nodes_, words_, context, word); }
     bool is_state(std::uint32_t ngram) const {
         return ngram + 1 < nodes_.size() && (nodes_[ngram].first != nodes_[ngram + 1].first || nodes_[ngram].backoff != 0);
     }
@@ -128,7 +147,8 @@ class NgramModel {
     std::span<const NgramNode> nodes_;
     std::span<const NgramEntry> entries_;
     std::span<const std::uint32_t> words_;
-    std::span<const std::uint32_t> by_text_;
+    std::span<const std::uint32_t> slots_;
+    std::span<const std::uint32_t> word_slots_;
     std::span<const std::uint64_t> word_ends_;
     std::string_view text_;
 };

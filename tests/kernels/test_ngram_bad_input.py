@@ -144,9 +144,10 @@ def test_no_bytes_crash_the_reader(tmp_path: Path, noise: bytes) -> None:
         (gzip.compress(ARPA.encode())[:-9], "expected a whole gzip file"),
         (b"\x1f\x8b rubbish", "expected a whole gzip file"),
         (b"FSNGRAM\n", "expected an n-gram model of version 1, got another kind of file"),
-        (b"FSNGRAM\n" + b"\x02\0\0\0" + bytes(68), "got version 2; make it again"),
-        (b"FSNGRAM\n" + b"\x01\0\0\0" + b"\x09\0\0\0" + bytes(64), "got order 9"),
+        (b"FSNGRAM\n" + b"\x02\0\0\0" + bytes(76), "got version 2; make it again"),
+        (b"FSNGRAM\n" + b"\x01\0\0\0" + b"\x09\0\0\0" + bytes(72), "got order 9"),
     ],
+    ids=["empty", "kenlm", "cut-gzip", "no-gzip", "header", "version", "order"],
 )
 def test_other_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     with pytest.raises(ValueError, match=message):
