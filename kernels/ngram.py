@@ -132,7 +132,7 @@ class NgramModel:
         `interpolate_unigrams=False` gives `<unk>` the whole weight of its order. `skip_special` takes `<s>`, `</s>` and `<unk>`
         in the text for white space. The model does not depend on `threads`.
 
-        It is made in memory: at most 12 bytes for each word and 56 for each distinct n-gram, beside the text. Raises MemoryError
+        It is made in memory: at most 12 bytes for each word and 64 for each distinct n-gram, beside the text. Raises MemoryError
         when that is more than `memory_gib`, ValueError for options or a text that allow no estimate.
         """
         from kernels.native import fewstep_native

@@ -24,8 +24,8 @@ struct SuffixLevel {
 };
 
 // Bytes that estimation takes at most, beside the text and its vocabulary: sorting needs so much of each word, the rest of each
-// distinct n-gram (about 40, and what allocators lose).
-inline constexpr std::uint64_t NGRAM_BYTES_PER_WORD = 12, NGRAM_BYTES_PER_NGRAM = 56;
+// distinct n-gram (about 45, and what allocators lose).
+inline constexpr std::uint64_t NGRAM_BYTES_PER_WORD = 12, NGRAM_BYTES_PER_NGRAM = 64;
 
 // Throws std::length_error when a text of so many words (</s> and <s> among them) and distinct n-grams needs more than `memory`
 // bytes, or more than 32 bits can number.
