@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.beam import Beam, BeamOptions
 from kernels.fast_align import Alignment, AlignmentModel, AlignOptions, fast_align
+from kernels.ngram import NgramModel
 from kernels.symmetrize import symmetrize
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "CandidateOptions",
     "CandidateTables",
     "Candidates",
+    "NgramModel",
     "fast_align",
     "lattice_candidates",
     "symmetrize",

@@ -26,12 +26,25 @@ from pipeline.errors import ConfigError
 from stages.align import AlignConfig
 from stages.corpus import Filters
 from stages.lattice import LatticeConfig
+from stages.ngram import NgramConfig
 from stages.stage import Resources
 from stages.vocabulary import VocabularyConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 StageName = Literal[
-    "corpus", "vocabulary", "encode", "align", "lattice", "train", "distill", "system", "decode", "score", "benchmark", "report"
+    "corpus",
+    "vocabulary",
+    "encode",
+    "align",
+    "lattice",
+    "ngram",
+    "train",
+    "distill",
+    "system",
+    "decode",
+    "score",
+    "benchmark",
+    "report",
 ]
 
 T = TypeVar("T")
@@ -285,6 +298,8 @@ class RunConfig:
     """How words are linked. Absent: nothing is linked, or only for the lattice, by defaults."""
     lattice: Lattice | None = None
     """How candidate tables are counted. Absent: none are."""
+    ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
+    """How an n-gram language model is estimated, or `{from: DIRECTORY}` of a finished one. Absent: none is."""
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
     """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = Distillation()

@@ -11,7 +11,7 @@ from models.stepwise.config import StepwiseSearch
 from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
-from stages import align, benchmark, corpus, decode, distill, encode, lattice, report, score, system, train, vocabulary
+from stages import align, benchmark, corpus, decode, distill, encode, lattice, ngram, report, score, system, train, vocabulary
 from stages.artifacts import Links, Report, System, Text, Timings, Tokens, Trained, Vocabulary
 from stages.errors import DataError
 from stages.stage import Artifact, ExternalFile, Stage
@@ -22,6 +22,7 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     encode.STAGE,
     align.STAGE,
     lattice.STAGE,
+    ngram.STAGE,
     train.STAGE,
     distill.STAGE,
     system.STAGE,
@@ -120,6 +121,7 @@ class _Wiring:
             distilled = self._encode("distilled", self._distilled(text, teacher, words), words)
             data |= {"distilled": (distilled,), "mixed": (raw, distilled)}
         self._count(data, text, trainer)
+        self._ngram(raw, text, validation, trainer)
         return {name: self._system(name, settings, trainer, data, teacher) for name, settings in self.config.systems.items()}
 
     def _distils(self) -> bool:
@@ -142,6 +144,20 @@ class _Wiring:
         links = self.builder.add(align.STAGE, name, align.AlignInputs(bitext), self.config.alignment or align.AlignConfig())
         self.counts[f"align:{name}"] = links
         return links
+
+    def _ngram(self, raw: Tokens, text: Text, validation: Text, trainer: _Trainer) -> None:
+        """Estimate a language model, if the config asks for one."""
+        settings = self.config.ngram
+        if settings is None:
+            return
+        if isinstance(settings, Pinned):
+            self.counts["ngram:pinned"], _ = self.store.pinned([ngram.STAGE], settings.path, "ngram.from")
+            return
+        if settings.unit == "pieces":
+            inputs = ngram.NgramInputs((raw,), trainer.validation, trainer.vocabulary)
+        else:
+            inputs = ngram.NgramInputs((text,), validation)
+        self.counts[f"ngram:{settings.side}"] = self.builder.add(ngram.STAGE, settings.side, inputs, settings)
 
     def _encode(self, name: str, text: Text, words: Vocabulary) -> Tokens:
         return self.builder.add(encode.STAGE, name, encode.EncodeInputs(text, words), encode.EncodeConfig())

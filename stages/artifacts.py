@@ -43,6 +43,12 @@ class Trained(Artifact):
 
 
 @dataclass(frozen=True)
+class Ngram(Artifact):
+    """`model.ngram` (mapped by `kernels.NgramModel.load`), `model.arpa` (the same as text), `ngram.json` (order, counts and
+    discounts by order, unit, side, engine, sentences, the digest of its words)."""
+
+
+@dataclass(frozen=True)
 class System(Artifact):
     """Everything that decoding needs, in one directory (`models.bundle`)."""
 

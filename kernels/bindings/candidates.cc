@@ -5,7 +5,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <stdexcept>
 
 #include "bindings/bindings.h"
@@ -128,19 +127,9 @@ void look_up(const CandidateTables& tables, const Array<std::int64_t, 2>& ids, c
                        span_of(log_probs));
 }
 
-void translate_file_errors(const std::exception_ptr& raised, void*) {
-    try {
-        std::rethrow_exception(raised);
-    } catch (const FileError& error) {
-        errno = error.code().value();
-        PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.path().c_str());
-    }
-}
-
 }  // namespace
 
 void bind_candidates(nb::module_& module) {
-    nb::register_exception_translator(translate_file_errors);
     nb::class_<CountLimits>(module, "CountLimits")
         .def(
             "__init__",

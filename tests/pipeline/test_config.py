@@ -467,8 +467,8 @@ def test_the_resolved_config_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
-    older = {**resolved(load(tmp_path, "")), "lattices": {}}
-    with pytest.raises(ConfigError, match=r"lattices: expected one of the keys "):
+    older = {**resolved(load(tmp_path, "")), "ensembles": {}}
+    with pytest.raises(ConfigError, match=r"ensembles: expected one of the keys "):
         load(tmp_path, yaml.safe_dump(older))
 
 
