@@ -32,7 +32,7 @@ struct Occurrences {
 
 // Numbers the distinct columns of one row after the other.
 class Columns {
- public:
+  public:
     Columns(std::uint32_t target_size, bool keep) : row_of_(target_size, 0), place_of_(target_size), keep_(keep) {}
 
     void start_row() { ++row_, size_ = 0; }
@@ -48,7 +48,7 @@ class Columns {
 
     std::vector<std::uint32_t> found;  // of all rows so far, if they are kept
 
- private:
+  private:
     std::vector<std::uint32_t> row_of_, place_of_;
     std::uint32_t row_ = 0, size_ = 0;
     bool keep_;
