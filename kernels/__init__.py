@@ -8,13 +8,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kernels.beam import Beam, BeamOptions
 from kernels.fast_align import Alignment, AlignmentModel, AlignOptions, fast_align
-from kernels.ngram import NgramModel
 from kernels.symmetrize import symmetrize
 
 if TYPE_CHECKING:
+    from kernels.beam import Beam, BeamOptions
     from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
+    from kernels.ngram import NgramModel
 
 __all__ = [
     "AlignOptions",
@@ -31,8 +31,16 @@ __all__ = [
     "symmetrize",
 ]
 
-_HOMES = dict.fromkeys(("CandidateOptions", "CandidateTables", "Candidates", "lattice_candidates"), "kernels.candidates")
-"""Modules that load numpy, by the public name that they are first asked for."""
+_HOMES = {
+    "Beam": "kernels.beam",
+    "BeamOptions": "kernels.beam",
+    "CandidateOptions": "kernels.candidates",
+    "CandidateTables": "kernels.candidates",
+    "Candidates": "kernels.candidates",
+    "NgramModel": "kernels.ngram",
+    "lattice_candidates": "kernels.candidates",
+}
+"""Modules by the public name that they are first asked for, so that the command lines load no more than they use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -63,16 +63,16 @@ def misfits(order: Order) -> list[str]:
     return [f"{field}: expected {expected}, got {got}" for good, field, expected, got in rules if not good]
 
 
-_FOLD = Order(arrangement="fold", directions=2, target_positions="signed", tail="fill")
+_FOLD = Order(arrangement="fold", directions=2, target_positions="signed")
 _PAIRS = Order(tokens_per_direction=2, target_positions="learned", tail="fill", start="per-slot")
 
 ORDERS: dict[str, Order] = {
     "autoregressive": Order(),
     "right-to-left": Order(arrangement="r2l"),
-    "semi-autoregressive": Order(tokens_per_direction=2, tail="fill"),
+    "semi-autoregressive": Order(tokens_per_direction=2),
     "interleaved": _FOLD,
     "interleaved-sa": replace(_FOLD, tokens_per_direction=2, step_size=0),
-    "multi-directional": Order(arrangement="multi", directions=4, target_positions="step-direction", tail="fill"),
+    "multi-directional": Order(arrangement="multi", directions=4, target_positions="step-direction"),
     "double-token": Order(
         arrangement="fold", directions=2, target_positions="learned", tail="fill", start="per-slot", stop="per-direction"
     ),
