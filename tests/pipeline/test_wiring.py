@@ -101,5 +101,5 @@ def test_pinned_distilled_text_must_be_of_this_training_text(tmp_path: Path) -> 
     plan = planned(tmp_path, distillation=pin)
     assert "distill:train" not in [step.name for step in plan.steps]
     more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}  # type: ignore[dict-item]
-    with pytest.raises(DataError, match=r"distillation\.from: expected translations of this run's training text"):
+    with pytest.raises(DataError, match=r"distillation\.from: expected outputs for this run's training text"):
         planned(tmp_path, distillation=pin, corpus=more, benchmark={"test": "toy"})
