@@ -2,15 +2,24 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+PACKAGES := .venv/.packages
 READY := .venv/.ready
+NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/* kernels/bindings/*)
+ASAN := build/asan
 
-.PHONY: demo test test-slow lint bench docs clean
+.PHONY: demo test test-slow test-asan lint bench docs clean
 .DELETE_ON_ERROR:
 
-$(READY): constraints.txt pyproject.toml
+$(PACKAGES): constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable '.[dev]'
+	$(PIP) scikit-build-core nanobind cmake ninja
+	$(PIP) torch
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[dev]'
+	touch $@
+
+$(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its sources changed
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --no-deps --editable .
 	touch $@
 
 demo: $(READY)          ## raw text to report on the embedded corpus, in minutes
@@ -26,6 +35,14 @@ test: lint              ## everything but the slow tests, in under ten minutes
 
 test-slow: $(READY)     ## real kills, real workers, longer trainings
 	$(BIN)/pytest -m slow --timeout=1500
+
+test-asan: $(READY)     ## the kernels' tests with the address and undefined-behaviour sanitizers
+	$(BIN)/cmake -S kernels -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
+		-DPython_EXECUTABLE=$(abspath $(BIN)/python) -DFEWSTEP_SANITIZE=ON
+	$(BIN)/cmake --build $(ASAN)
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
+		$(BIN)/python -S -m pytest tests/kernels -m "not slow" -p no:cacheprovider
 
 bench: $(READY)         ## compare with peers in one run
 	$(BIN)/python benchmarks/training_speed.py --json build/training_speed.json

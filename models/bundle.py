@@ -29,8 +29,9 @@ SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 def save_model(directory: Path, family: str, network: Any, sizes: Sizes, state: Mapping[str, Tensor]) -> None:
     """Write what a training leaves. `network` is the family's config dataclass, `state` a state dict."""
     directory.mkdir(parents=True, exist_ok=True)
-    write_json(directory / "model.json", describe(family, network, sizes))
-    save_weights(directory / WEIGHTS, state)
+    description = describe(family, network, sizes)
+    write_json(directory / "model.json", description)
+    save_weights(directory / WEIGHTS, state, description["network"])
 
 
 def load_model(directory: Path, device: str = "cpu") -> nn.Module:

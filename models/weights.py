@@ -6,11 +6,11 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -34,19 +34,39 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str) -> 
     """The network that `description` tells of with the weights in `directory`, in evaluation mode. Raises BundleError."""
     try:
         family = models.family_of(description["family"])
-        model = family.build(family.config_type(**description["network"]), Sizes(**description["sizes"]))
+        config = family.config_type(**description["network"])
+        model = family.build(config, Sizes(**description["sizes"]))
     except KeyError as error:
         raise BundleError(f"{directory}: the description of the network lacks {error}; the directory is damaged") from error
     except (TypeError, ValueError) as error:
         raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
     load_weights(directory / WEIGHTS, model)
+    if (trained := trained_as(directory / WEIGHTS)) and (differences := _differences(family.config_type(**trained), config)):
+        where = directory / WEIGHTS
+        raise BundleError(f"{where}: weights of another network than the one described beside them: {'; '.join(differences)}")
     return model.to(device).eval()
 
 
-def save_weights(path: Path, state: Mapping[str, Tensor]) -> None:
-    """Write tensors by name and see them onto the disk. The same tensors give the same bytes. Raises OSError."""
+def _differences(trained: Any, described: Any) -> list[str]:
+    """Fields in which two configs of a family differ: weights may fit a network that means something else by them."""
+    pairs = ((f.name, getattr(trained, f.name), getattr(described, f.name)) for f in fields(trained))
+    return [f"{name}: trained as {was!r}, described as {now!r}" for name, was, now in pairs if was != now]
+
+
+def trained_as(path: Path) -> dict[str, Any]:
+    """The network's config as `save_weights` was told it; empty: it was not told."""
+    with safe_open(path, "pt") as file:
+        return cast(dict[str, Any], json.loads((file.metadata() or {}).get("network", "{}")))
+
+
+def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, Any] | None = None) -> None:
+    """Write tensors by name, and with them the network's config, and see them onto the disk. The same give the same bytes.
+
+    Raises OSError.
+    """
+    told = None if network is None else {"network": json.dumps(network, sort_keys=True)}
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path, told)
     except SafetensorError as error:
         raise _as_os_error(error, path) from error
     flush(path)

@@ -151,8 +151,8 @@ class UsedSystem:
 class Distillation(StepwiseSearch):
     """How the teacher decodes the training source. The keys of a search stand beside `batch_tokens`."""
 
-    strategy: Literal["greedy", "beam"] = "beam"
-    """Best token at each step, or beam search."""
+    strategy: Literal["greedy", "beam", "sample"] = "beam"
+    """Best token in each slot, beam search, or nucleus sampling."""
     batch_tokens: Annotated[int, Ge(1)] = 4000
     """Padded source tokens in a batch."""
 

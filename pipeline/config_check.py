@@ -130,7 +130,7 @@ def _network(path: Path, network: StepwiseConfig, config: RunConfig) -> Iterator
 
 def _search(path: Path, search: StepwiseSearch) -> Iterator[_Rule]:
     most = search.beam_size if search.strategy == "beam" else 1
-    if search.n_best > most:
+    if search.n_best > most and search.strategy != "sample":
         rests_on = ((*path, "beam_size"), (*path, "strategy"))
         yield _broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
 

@@ -61,14 +61,16 @@ def _versions(in_process: bool) -> Iterator[Check]:
 
 def _kernels() -> Check:
     try:
-        return Check("kernels", "ok", f"importable here, from {_imported('kernels')}")
+        return Check("kernels", "ok", f"importable here, {_imported_kernels()}")
     except Exception as error:
         return Check("kernels", "FAIL", f"cannot be imported here: {error}")
 
 
-def _imported(module: str) -> str:
-    """The folder that a module is imported from."""
-    return str(Path(str(import_module(module).__file__)).parent)
+def _imported_kernels() -> str:
+    """Where the kernels are imported from; raises when their compiled extension is missing or another than they need."""
+    native = import_module("kernels.native")
+    extension = native.fewstep_native
+    return f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
 
 
 def _config(path: Path, settings: Any) -> Iterator[Check]:
@@ -133,8 +135,8 @@ def _ray(address: str) -> Iterator[Check]:
         import ray
 
         yield Check("ray", "ok", f"{where}: {len(machines.nodes)} nodes, {sum(n.get('CPU', 0) for n in machines.nodes):g} CPUs")
-        found = ray.get(ray.remote(num_cpus=0, max_retries=0)(_imported).remote("kernels"), timeout=RAY_SECONDS)
-        yield Check("kernels on ray", "ok", f"importable in a Ray task, from {found}")
+        found = ray.get(ray.remote(num_cpus=0, max_retries=0)(_imported_kernels).remote(), timeout=RAY_SECONDS)
+        yield Check("kernels on ray", "ok", f"importable in a Ray task, {found}")
     except Exception as error:
         yield Check("kernels on ray", "FAIL", f"cannot be imported in a Ray task: {error}")
     finally:

@@ -19,7 +19,16 @@ class Vocabulary(Artifact):
 @dataclass(frozen=True)
 class Tokens(Artifact):
     """`shards/00000.arrow ...` (id int64, source list<uint16 | uint32>, target likewise; no BOS, no EOS), `tokens.json`
-    (rows, shards, source_tokens, target_tokens, source_size, target_size)."""
+    (rows, shards, source_tokens, target_tokens, source_size, target_size; where long sources are cut also max_source_tokens and
+    sources_cut)."""
+
+
+@dataclass(frozen=True)
+class Links(Artifact):
+    """Word links, with the rows and shards of the text: `shards/00000.arrow ...` (id int64; forward list<int16>: the source
+    position of each target word, -1 for none; reverse list<int16>: the target position of each source word; link_sources and
+    link_targets list<int16>: positions of the symmetrised links, sorted), `align.json` (rows, shards, unit, engine, what each
+    direction was fitted to), and from the native engine `forward.align`, `reverse.align` (`kernels.AlignmentModel`)."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Lt, MultipleOf
+from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 
 from models.stepwise.orders import ORDERS, Mask, Order, OrderName, SlotPositions, Start, Stop, Tail
 
@@ -78,8 +78,8 @@ class StepwiseConfig:
 class StepwiseSearch:
     """A decoding strategy with its options."""
 
-    strategy: Literal["greedy", "beam"] = "greedy"
-    """Best token at each step, or beam search."""
+    strategy: Literal["greedy", "beam", "sample"] = "greedy"
+    """Best token in each slot, beam search, or nucleus sampling."""
     beam_size: Annotated[int, Ge(1)] = 5
     """Hypotheses kept alive per sentence (beam only)."""
     selection: Literal["exact", "outer", "double-top-k"] = "exact"
@@ -90,7 +90,13 @@ class StepwiseSearch:
     length_penalty_form: Literal["power", "gnmt"] = "power"
     """score / tokens^alpha, or score / ((5 + tokens) / 6)^alpha (Wu et al. 2016); tokens count EOS."""
     n_best: Annotated[int, Ge(1)] = 1
-    """Hypotheses returned per sentence (beam only), at most `beam_size`."""
+    """Hypotheses returned per sentence: at most `beam_size` with beam, any number of samples, one with greedy."""
+    temperature: Annotated[float, Gt(0)] = 1.0
+    """What logits are divided by before sampling (sample only)."""
+    top_p: Annotated[float, Gt(0), Le(1)] = 0.9
+    """Probability of the likeliest tokens that are sampled from (sample only); 1: all."""
+    seed: Annotated[int, Ge(0)] = 1
+    """Seed of sampling; a sentence's samples depend on it and on the sentence alone."""
     max_extra_tokens: Annotated[int, Ge(0)] = 50
     """Longest output in tokens, EOS included: source tokens with EOS plus this many."""
     min_tokens: Annotated[int, Ge(1)] = 1
@@ -103,4 +109,4 @@ class StepwiseSearch:
     @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
-        return "greedy" if self.strategy == "greedy" else f"beam{self.beam_size}"
+        return f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy

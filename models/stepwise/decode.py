@@ -15,6 +15,7 @@ from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.greedy import greedy
 from models.stepwise.model import StepwiseModel
+from models.stepwise.sampling import sample
 from models.stepwise.scores import output_limits
 from models.weights import make_model, read_json
 
@@ -62,7 +63,7 @@ class StepwiseDecoder:
 
     def _search(self, source: Tensor, lengths: Tensor, search: StepwiseSearch) -> list[list[Hypothesis]]:
         limits = output_limits(search, lengths, self.model.config.max_positions)
-        strategy = greedy if search.strategy == "greedy" else beam_search
+        strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
         return strategy(self.model, source, lengths, search, limits)
 
 

@@ -111,7 +111,7 @@ def _exact(slots: _Slots, live: Tensor, order: Order) -> Selected:
 
 def _merge(slots: _Slots, live: Tensor, eos: Tensor) -> Candidates:
     sentences, beams, z, _ = slots.scores.shape
-    rest = _completions(slots.scores[..., 0], eos)
+    rest = _completions(slots.scores.amax(3), eos)
     tokens = torch.full((sentences, beams, z), PAD, device=live.device)
     partial = Candidates(live, torch.arange(beams, device=live.device).expand(sentences, beams), tokens)
     ended = torch.zeros_like(live, dtype=torch.bool)

@@ -3,6 +3,7 @@ import logging
 import random
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -85,6 +86,19 @@ def test_a_trained_network_comes_back_bit_for_bit(tmp_path):
     save_model(tmp_path / "again", "stepwise", CONFIG, Sizes(37, 37, True), network().state_dict())
     for name in ("model.json", "model.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "True" / name).read_bytes()
+
+
+def test_weights_of_another_order_are_refused_though_they_fit(tmp_path):
+    for order in ("autoregressive", "interleaved"):
+        config = replace(CONFIG, order=order)
+        torch.manual_seed(0)
+        save_model(tmp_path / order, "stepwise", config, Sizes(37, 37, True), build(config, Sizes(37, 37, True)).state_dict())
+    weights = tmp_path / "autoregressive" / "model.safetensors"
+    (tmp_path / "interleaved" / "model.safetensors").replace(weights)
+    with pytest.raises(BundleError, match=r"model.safetensors: .*order: trained as 'interleaved', described as 'autoregressive'"):
+        load_model(tmp_path / "autoregressive")
+    save_file(load_file(weights), weights)
+    assert load_model(tmp_path / "autoregressive").order.step_size == 1, "weights that do not tell are taken as described"
 
 
 def test_a_system_translates_as_its_network_and_vocabulary_do(directory):

@@ -101,7 +101,7 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
         ("systems: {a: {search: []}}", "c.yaml:1: systems.a.search: expected at least 1 entry, got a list"),
         (
             "systems: {a: {search: gredy}}",
-            "c.yaml:1: systems.a.search: expected 'greedy' or 'beam', got 'gredy'; did you mean 'greedy'?",
+            "c.yaml:1: systems.a.search: expected 'greedy', 'beam' or 'sample', got 'gredy'; did you mean 'greedy'?",
         ),
         ("systems: {a: {use: teacher}}", "c.yaml:1: systems.a.use: expected a teacher in the config, got none"),
         (
@@ -345,7 +345,9 @@ def test_searches_have_short_forms(tmp_path: Path) -> None:
         assert list(load(tmp_path, f"systems: {{a: {{search: {text}}}}}").systems["a"].search) == expected
         if len(expected) == 1:
             assert parse_search(text, "--search") == expected[0]
-    with pytest.raises(ConfigError, match=r"^--search bem: expected 'greedy' or 'beam', got 'bem'; did you mean 'beam'\?$"):
+    with pytest.raises(
+        ConfigError, match=r"^--search bem: expected 'greedy', 'beam' or 'sample', got 'bem'; did you mean 'beam'\?$"
+    ):
         parse_search("bem", "--search bem")
 
 

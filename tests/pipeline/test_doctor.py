@@ -1,8 +1,10 @@
 """The examination finds what is broken, names the remedy and keeps secrets."""
 
 import os
+import sys
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -19,7 +21,13 @@ def checks(config: Path | None = None, store: Path | None = None, *, verify: boo
 def test_a_sound_machine_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--in-process", "--store", str(tmp_path / "new/store")]) == 0
     out = capsys.readouterr().out
-    for line in (f"ok    torch: {metadata.version('torch')}", "ok    kernels: importable here", "ok    disk: ", "ok    gpu: "):
+    for line in (
+        f"ok    torch: {metadata.version('torch')}",
+        "ok    kernels: importable here, from ",
+        "; extension of ABI ",
+        "ok    disk: ",
+        "ok    gpu: ",
+    ):
         assert line in out
     assert "ray token" not in out
     assert not (tmp_path / "new").exists()
@@ -33,15 +41,15 @@ def test_what_is_missing_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatc
             raise metadata.PackageNotFoundError(name)
         return installed(name)
 
-    def broken(module: str) -> str:
-        raise ImportError("no such extension")
-
     monkeypatch.setattr(metadata, "version", version)
-    monkeypatch.setattr(doctor, "_imported", broken)
+    monkeypatch.setitem(sys.modules, "fewstep_native", None)
+    monkeypatch.delitem(sys.modules, "kernels.native", raising=False)
     found = checks()
     assert found["sacrebleu"] == ("sacrebleu", "FAIL", "not installed: pip install -c constraints.txt sacrebleu")
     assert found["ray"].verdict == "warn"  # not needed in one process
-    assert found["kernels"] == ("kernels", "FAIL", "cannot be imported here: no such extension")
+    assert found["kernels"].verdict == "FAIL"
+    assert found["kernels"].text.startswith("cannot be imported here: kernels: expected the compiled extension fewstep_native, got")
+    assert "build it with `make`" in found["kernels"].text
     assert main(["doctor", "--in-process"]) == 1
 
 
@@ -107,6 +115,16 @@ def test_the_token_is_found_but_never_shown(tmp_path: Path, monkeypatch: pytest.
 def test_ray_imports_the_kernels() -> None:
     found = {check.name: check for check in doctor._ray("")}
     assert found["ray"].verdict == "ok"
-    assert (
-        found["kernels on ray"].text == f"importable in a Ray task, from {Path(doctor.__file__).resolve().parents[1] / 'kernels'}"
-    )
+    kernels = Path(doctor.__file__).resolve().parents[1] / "kernels"
+    assert found["kernels on ray"].text.startswith(f"importable in a Ray task, from {kernels}; extension of ABI ")
+
+
+def test_an_older_extension_is_told_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    older = ModuleType("fewstep_native")
+    older.ABI = 0  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fewstep_native", older)
+    monkeypatch.delitem(sys.modules, "kernels.native", raising=False)
+    found = doctor._kernels()
+    assert found.verdict == "FAIL"
+    assert "got ABI 0" in found.text
+    assert "build it with `make`" in found.text

@@ -5,10 +5,11 @@ import torch
 
 from models.batch import Batch, collate
 from models.family import EOS, Sizes
+from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import Order
+from models.stepwise.orders import ORDERS, Order
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8]]
@@ -106,15 +107,16 @@ def test_equals_an_independently_written_autoregressive_transformer(norm, joint)
         )
 
 
-@pytest.mark.parametrize("step", [1, 2, 3])
-@pytest.mark.parametrize("arrangement", ["l2r", "r2l"])
-def test_loss_of_a_batch_is_the_sum_of_its_sentences(step, arrangement):
-    model = network(Order(arrangement=arrangement, tokens_per_direction=step))
+@pytest.mark.parametrize("order", [*ORDERS.values(), Order(tokens_per_direction=3)], ids=str)
+def test_loss_of_a_batch_is_the_sum_of_its_sentences(order):
+    model = network(order)
     together = loss(model, collate(range(4), SOURCES, TARGETS), 0, 0.1)
     alone = [loss(model, collate([0], [source], [target]), 0, 0.1) for source, target in zip(SOURCES, TARGETS, strict=True)]
     torch.testing.assert_close(together.total, sum(part.total for part in alone), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(together.statistics["nll"], sum(part.statistics["nll"] for part in alone), rtol=1e-5, atol=1e-5)
-    assert together.count == sum(part.count for part in alone) == sum(len(target) + 1 for target in TARGETS)
+    size = order.step_size
+    labels = [-(-(len(target) + 1) // size) * size if order.tail == "fill" else len(target) + 1 for target in TARGETS]
+    assert together.count == sum(part.count for part in alone) == sum(labels)
 
 
 def test_more_padding_changes_nothing():
@@ -131,6 +133,25 @@ def test_log_probability_scores_each_sentence():
     for score, source, target in zip(scores, SOURCES, TARGETS, strict=True):
         nll = loss(model, collate([0], [source], [target]), 0, 0.0).statistics["nll"]
         torch.testing.assert_close(score, -nll, rtol=1e-5, atol=1e-5)
+
+
+def by_hand(model, source, target):
+    """Log-probability of writing `target` and ending it, slot by slot from teacher-forced predictions."""
+    batch = collate([0], [source], [target])
+    predictions = model(batch.source, batch.source_lengths, batch.target, batch.target_lengths)
+    log_probs = torch.log_softmax(model.logits(predictions.states), 1)
+    flat = arrange(model.order, batch.target, batch.target_lengths)[0].tolist()
+    count = len(flat) if model.order.stop == "per-direction" else len(target) + 1
+    return sum(log_probs[slot, flat[slot]].item() for slot in range(count))
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_log_probability_charges_what_ends_the_output_and_nothing_after_it(name):
+    model = network(ORDERS[name])
+    targets = [*TARGETS, [], [9, 9, 9, 9]]
+    scores = log_probability(model, collate(range(6), [*SOURCES, [7], [8]], targets))
+    for score, source, target in zip(scores, [*SOURCES, [7], [8]], targets, strict=True):
+        assert score.item() == pytest.approx(by_hand(model, source, target), abs=1e-4)
 
 
 def test_autocast_keeps_float32_sums_close():

@@ -73,7 +73,7 @@ def test_another_schema_is_ignored(tmp_path):
 def test_a_full_disk_leaves_the_earlier_one_whole(tmp_path, monkeypatch):
     save(tmp_path, make(1), "a")
 
-    def full(tensors, path):
+    def full(tensors, path, metadata=None):
         raise checkpoint.SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(weights, "save_file", full)

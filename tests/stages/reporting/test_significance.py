@@ -46,13 +46,21 @@ def test_a_clear_difference_is_significant_and_chance_is_not() -> None:
 
 def test_a_system_does_not_differ_from_itself() -> None:
     statistics = sentence_statistics(BLEU(), sentences(10), [[text] for text in sentences(10)])
-    assert paired_bootstrap(partial(bleu_of, BLEU()), statistics, statistics.copy()) == {"delta": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
+    assert paired_bootstrap(partial(bleu_of, BLEU()), statistics, statistics.copy()) == {
+        "delta": 0.0,
+        "low": 0.0,
+        "high": 0.0,
+        "p": 1.0,
+    }
 
 
 def test_swapping_the_sides_turns_the_difference_around() -> None:
     metric, texts = BLEU(), sentences(40)
     first, second = (sentence_statistics(metric, spoiled(texts, 0.2, seed), [[text] for text in texts]) for seed in (5, 6))
-    there, back = paired_bootstrap(partial(bleu_of, metric), first, second), paired_bootstrap(partial(bleu_of, metric), second, first)
+    there, back = (
+        paired_bootstrap(partial(bleu_of, metric), first, second),
+        paired_bootstrap(partial(bleu_of, metric), second, first),
+    )
     assert np.allclose(
         [back["delta"], back["low"], back["high"], back["p"]], [-there["delta"], -there["high"], -there["low"], there["p"]]
     )

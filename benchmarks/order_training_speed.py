@@ -1,0 +1,89 @@
+"""Target tokens a second of training under an order of generation, against autoregressive training of the same network.
+
+Both sides train on the same batches in the plainest loop and take turns in one process; the ratio is the median of the rounds.
+
+    python benchmarks/order_training_speed.py interleaved interleaved-sa --precision bf16 --threads 1 --json orders.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from training_speed import FAMILY, bare, timed, write_tokens
+
+from models.batch import Position, Stream, shares
+from models.family import Sizes
+from models.stepwise.config import SIZES, StepwiseConfig
+from models.stepwise.orders import ORDERS
+from models.training.config import TrainingConfig
+from stages.stage import Resources, Work
+from stages.token_files import TokenFiles
+from stages.workers import LocalWorkers
+
+
+def measure(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
+    """Seconds of each order in each round, and the ratios of its speed to the autoregressive one; the first round warms up."""
+    write_tokens(work, 30000, arguments.vocabulary)
+    sizes = Sizes(arguments.vocabulary, arguments.vocabulary, True)
+    files = TokenFiles([work.directory], sizes)
+    rows = [len(files.lengths(shard)[0]) for shard in range(len(files.paths))]
+    stream = Stream(rows, files.pool, lambda source, target: np.ones(len(source), dtype=bool), arguments.batch_tokens, 1)
+    total = (arguments.rounds + 1) * arguments.updates
+    recipe = replace(TrainingConfig(), updates=total, precision=arguments.precision, batch_tokens=arguments.batch_tokens)
+    batches = [share.slices[0] for share in islice(shares(stream, Position()), total)]
+    names = ["autoregressive", *arguments.orders]
+    sides = {}
+    for name in names:
+        torch.manual_seed(1)
+        network = StepwiseConfig(order=name, size=arguments.size, dropout=arguments.dropout, **SIZES[arguments.size])
+        sides[name] = bare(FAMILY.build(network, sizes).train(), batches, recipe, torch.device("cpu"))
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(arguments.rounds + 1):
+        for name in names if turn % 2 else names[::-1]:
+            spent = timed(sides[name], arguments.updates, torch.device("cpu"))
+            if turn:
+                seconds[name].append(spent)
+    ratios = {name: [ar / own for ar, own in zip(seconds["autoregressive"], seconds[name], strict=True)] for name in names}
+    return {"seconds": seconds, "ratios": ratios, "median": {name: statistics.median(ratios[name]) for name in names}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("orders", nargs="+", choices=sorted(ORDERS))
+    parser.add_argument("--size", choices=sorted(SIZES), default="tiny")
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--batch-tokens", type=int, default=4096)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--dropout", type=float, default=0.3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=20, help="of each side in each round")
+    parser.add_argument("--json", type=Path, help="where to write the result")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        resources = Resources(workers=1, cpus=arguments.threads)
+        work = Work(directory=path, attempt="benchmark", workers=LocalWorkers(), resources=resources, shard_cache=path)
+        result = measure(arguments, work)
+    for name, ratio in result["median"].items():
+        rounds = result["ratios"][name]
+        print(f"{name:30s} {ratio:6.3f} of the autoregressive speed (rounds {min(rounds):.3f} to {max(rounds):.3f})")
+    if arguments.json:
+        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
+        versions = {"torch": torch.__version__, "python": platform.python_version()}
+        arguments.json.write_text(json.dumps({**result, "conditions": conditions, "versions": versions}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Where the time of beam search goes: the network, what reads the whole vocabulary, and the search's own bookkeeping.
+
+    python benchmarks/search_profile.py SYSTEM_DIRECTORY SOURCE_TEXT [--sentences 1000] [--batch-size 32] [--beam-size 5]
+
+Bookkeeping is all that is neither the network nor a log-softmax, ban or top-k over the vocabulary: ranking joint continuations,
+finishing hypotheses, reordering keys and values, tracing back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from models.bundle import load_system
+from models.stepwise import beam, selection
+from models.stepwise.config import StepwiseSearch
+from models.stepwise.incremental import Incremental
+
+NETWORK, VOCABULARY = "network", "vocabulary"
+PARTS = (
+    (Incremental, "__init__", NETWORK),
+    (Incremental, "step", NETWORK),
+    (beam, "ban", VOCABULARY),
+    (torch.Tensor, "logsumexp", VOCABULARY),
+    (selection._Slots, "of", VOCABULARY),
+    (selection, "_single", VOCABULARY),
+)
+
+
+@contextmanager
+def clocked(seconds: dict[str, float]) -> Iterator[None]:
+    """Add up what each of `PARTS` takes (none calls another)."""
+    originals = [(owner, name, getattr(owner, name)) for owner, name, _ in PARTS]
+
+    def clock(function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        def run(*args: Any, **options: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                seconds[part] += time.perf_counter() - started
+
+        return run
+
+    for (owner, name, function), (_, _, part) in zip(originals, PARTS, strict=True):
+        setattr(owner, name, clock(function, part))
+    try:
+        yield
+    finally:
+        for owner, name, function in originals:
+            setattr(owner, name, function)
+
+
+def profile(system: Any, sources: list[list[int]], search: StepwiseSearch, batch_size: int) -> dict[str, float]:
+    """Shares of the wall time of decoding all `sources`, sorted by length and cut into batches."""
+    ordered = sorted((source for source in sources if source), key=len)
+    seconds: dict[str, float] = defaultdict(float)
+    started = time.perf_counter()
+    with clocked(seconds):
+        for start in range(0, len(ordered), batch_size):
+            system.decoder.decode(system.decoder.prepare(ordered[start : start + batch_size]), search)
+    total = time.perf_counter() - started
+    shares = {part: seconds[part] / total for part in (NETWORK, VOCABULARY)}
+    return {**shares, "bookkeeping": 1 - sum(shares.values()), "seconds": total}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", type=Path)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--beam-size", type=int, default=5)
+    parser.add_argument("--selection", default="exact")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    system = load_system(arguments.system)
+    lines = arguments.source.read_text(encoding="utf-8").splitlines()[: arguments.sentences]
+    search = StepwiseSearch(strategy="beam", beam_size=arguments.beam_size, selection=arguments.selection)
+    rounds = [profile(system, system.encode(lines), search, arguments.batch_size) for _ in range(arguments.rounds)]
+    medians = {part: statistics.median(one[part] for one in rounds) for part in rounds[0]}
+    batches = f"batches of {arguments.batch_size}, beam {arguments.beam_size}, {arguments.threads} thread(s)"
+    print(f"{system.name}: {len(lines)} sentences, {batches}")
+    for part, value in medians.items():
+        print(f"{part:12s} {value:8.2f}" + (" s" if part == "seconds" else " of the time"))
+    if arguments.json:
+        conditions = {name: str(value) for name, value in vars(arguments).items() if name != "json"}
+        versions = {"torch": torch.__version__, "python": platform.python_version()}
+        result = {"medians": medians, "rounds": rounds, "conditions": conditions, "versions": versions}
+        arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

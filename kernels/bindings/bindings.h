@@ -1,0 +1,13 @@
+// What each file of bindings offers to the module: a function that adds its kernels.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace fewstep {
+
+void bind_bitext(nanobind::module_& module);
+void bind_fast_align(nanobind::module_& module);
+void bind_align_shards(nanobind::module_& module);
+void bind_symmetrise(nanobind::module_& module);
+
+}  // namespace fewstep

@@ -1,0 +1,52 @@
+// Sums that do not depend on the order of their terms, and so neither on threads nor on shards: fixed point, 62 binary places.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace fewstep {
+
+constexpr double FIXED_ONE = 0x1p62;
+
+// A sum of few terms of any sign; each is less than 2^64 in size.
+struct ExactSum {
+    __int128 units = 0;
+
+    void add(double term) { units += static_cast<__int128>(term * FIXED_ONE); }
+    void add(const ExactSum& other) { units += other.units; }
+    double value() const { return static_cast<double>(units) / FIXED_ONE; }
+};
+
+// Many sums of terms from [0, 1]: value = (high * 2^64 + low) / 2^62, below 2^34. What is smaller than 2^-62 adds nothing.
+struct ExactCounts {
+    std::vector<std::uint64_t> low;
+    std::vector<std::uint32_t> high;
+
+    explicit ExactCounts(std::size_t size = 0) : low(size), high(size) {}
+
+    void add(std::size_t cell, double term) {
+        const auto units = static_cast<std::uint64_t>(static_cast<std::int64_t>(term * FIXED_ONE));
+        low[cell] += units;
+        high[cell] += low[cell] < units;
+    }
+
+    // As add, while other threads add too. Integers add up to the same in any order.
+    void add_shared(std::size_t cell, double term) {
+        const auto units = static_cast<std::uint64_t>(static_cast<std::int64_t>(term * FIXED_ONE));
+        if (units == 0) return;
+        const std::uint64_t before = std::atomic_ref<std::uint64_t>(low[cell]).fetch_add(units, std::memory_order_relaxed);
+        if (before + units < before) std::atomic_ref<std::uint32_t>(high[cell]).fetch_add(1, std::memory_order_relaxed);
+    }
+};
+
+using ExactUnits = unsigned __int128;
+
+inline ExactUnits exact_units(std::uint64_t low, std::uint32_t high) { return (static_cast<ExactUnits>(high) << 64) | low; }
+
+inline double exact_value(ExactUnits units) {
+    const bool small = units >> 64 == 0;  // the same value, sooner
+    return (small ? static_cast<double>(static_cast<std::uint64_t>(units)) : static_cast<double>(units)) / FIXED_ONE;
+}
+
+}  // namespace fewstep

@@ -1,0 +1,43 @@
+// Loops over independent items on an explicit number of threads.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fewstep {
+
+// Calls body(item, thread) for every item of [0, count), with thread in [0, threads). Which thread takes an item is left to
+// chance: a result must depend on the item alone. The first exception ends the loop and is thrown to the caller.
+template <typename Body>
+void parallel_for(std::int64_t count, int threads, const Body& body) {
+    const int helpers = static_cast<int>(threads < count ? threads : count) - 1;
+    if (helpers < 1) {
+        for (std::int64_t item = 0; item < count; ++item) body(item, 0);
+        return;
+    }
+    std::atomic<std::int64_t> next{0};
+    std::exception_ptr failure;
+    std::mutex failing;
+    const auto take = [&](int thread) {
+        try {
+            for (std::int64_t item; (item = next.fetch_add(1)) < count;) body(item, thread);
+        } catch (...) {
+            next.store(count);
+            const std::lock_guard<std::mutex> guard(failing);
+            if (!failure) failure = std::current_exception();
+        }
+    };
+    {
+        std::vector<std::jthread> pool;  // joins when it is left, also by an exception
+        pool.reserve(static_cast<std::size_t>(helpers));
+        for (int thread = 1; thread <= helpers; ++thread) pool.emplace_back(take, thread);
+        take(0);
+    }
+    if (failure) std::rethrow_exception(failure);
+}
+
+}  // namespace fewstep

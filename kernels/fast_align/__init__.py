@@ -1,0 +1,54 @@
+"""Word alignment by fast_align (Dyer, Chahuneau and Smith 2013). On the command line: `python -m kernels.fast_align`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kernels.fast_align.em import Pass, last_pass, passes
+from kernels.fast_align.model import AlignmentModel, Links, bitext
+from kernels.fast_align.options import AlignOptions
+
+__all__ = ["AlignOptions", "Alignment", "AlignmentModel", "Pass", "fast_align"]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What `fast_align` finds."""
+
+    links: list[Links]
+    """By pair: (source position, target position), from 0. Each explained word has one link or none."""
+    model: AlignmentModel
+    passes: list[Pass]
+    """What each iteration told; the last only looked for links."""
+    empty: int
+    """Pairs with an empty side: no links, and no part in the fit."""
+    too_long: int
+    """Pairs with a side longer than `max_length`: likewise."""
+    near_ties: int
+    """Words whose two best links are within 1e-9 (logarithm) of each other, so that rounding could choose the other one."""
+
+
+def fast_align(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], *, options: AlignOptions | None = None) -> Alignment:
+    """Fit word alignment on pairs of word lists, and align them.
+
+    Links are those of upstream fast_align with one thread, for any number of threads. Raises TypeError for sides that are no
+    lists of words.
+    """
+    from kernels.native import fewstep_native
+
+    options = options or AlignOptions()
+    text = bitext(pairs)
+    aligner = fewstep_native.Aligner(
+        text, options.reverse, options.native(), options.tension, keep_columns=True, threads=options.threads
+    )
+    told = list(passes(aligner, options))
+    found = aligner.align(margins=False, threads=options.threads)
+    return Alignment(
+        links=[found.pairs(pair) for pair in range(text.pairs)],
+        model=AlignmentModel(aligner.model()),
+        passes=[*told, last_pass(found, aligner.target_words)],
+        empty=aligner.empty,
+        too_long=aligner.long,
+        near_ties=found.near_ties,
+    )

@@ -1,0 +1,7 @@
+"""`python -m kernels.fast_align`."""
+
+import sys
+
+from kernels.fast_align.command_line import main
+
+sys.exit(main())
