@@ -22,19 +22,12 @@ from typing import Any
 import torch
 
 from models.bundle import load_system
-from models.stepwise import beam, selection
+from models.stepwise import beam
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.incremental import Incremental
 
 NETWORK, VOCABULARY = "network", "vocabulary"
-PARTS = (
-    (Incremental, "__init__", NETWORK),
-    (Incremental, "step", NETWORK),
-    (beam, "ban", VOCABULARY),
-    (torch.Tensor, "logsumexp", VOCABULARY),
-    (selection._Slots, "of", VOCABULARY),
-    (selection, "_single", VOCABULARY),
-)
+PARTS = ((Incremental, "__init__", NETWORK), (Incremental, "step", NETWORK), (beam, "best_words", VOCABULARY))
 
 
 @contextmanager

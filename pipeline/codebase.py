@@ -1,4 +1,5 @@
-"""A digest of a stage's code: its module and everything of ours that it imports, without comments, docstrings and layout."""
+"""A digest of a stage's code: its module and everything of ours that it imports, without comments, docstrings and layout;
+behind kernels.native stand the sources of the extension."""
 
 from __future__ import annotations
 
@@ -31,8 +32,16 @@ def _collect(module: str, trees: dict[str, str]) -> None:
     if module == "models":
         imported |= {f"models.{family}.family" for family in FAMILIES}
     trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
+    if module == "kernels.native":
+        trees["csrc"] = _native_digest()
     for name in imported:
         _collect(name, trees)
+
+
+def _native_digest() -> str:
+    """Of the sources of the compiled extension; a wheel has none."""
+    sources = sorted(path for folder in ("csrc", "bindings") for path in (ROOT / "kernels" / folder).glob("*.*"))
+    return hashlib.sha256(b"\n".join(path.name.encode() + b" " + path.read_bytes() for path in sources)).hexdigest()
 
 
 def _file(module: str) -> Path | None:

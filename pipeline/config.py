@@ -23,14 +23,31 @@ from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
 from pipeline.config_tree import Node
 from pipeline.errors import ConfigError
+from stages.align import AlignConfig
 from stages.corpus import Filters
+from stages.lattice import LatticeConfig
+from stages.ngram import NgramConfig
 from stages.score import MetricName
 from stages.stage import Resources
 from stages.tasks import TaskName
 from stages.vocabulary import VocabularyConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-StageName = Literal["corpus", "vocabulary", "encode", "train", "distill", "system", "decode", "score", "benchmark", "report"]
+StageName = Literal[
+    "corpus",
+    "vocabulary",
+    "encode",
+    "align",
+    "lattice",
+    "ngram",
+    "train",
+    "distill",
+    "system",
+    "decode",
+    "score",
+    "benchmark",
+    "report",
+]
 
 T = TypeVar("T")
 
@@ -97,6 +114,18 @@ class Corpus:
     `training.max_tokens`, decoding cuts what is longer than `max_positions`."""
     shard_rows: Annotated[int, Ge(1)] = 4096
     """Pairs in a shard, the unit in which text is encoded and decoded."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lattice(LatticeConfig):
+    """Candidate tables, counted from word links between pieces."""
+
+    data: Literal["raw", "distilled"] = "raw"
+    """Which translations of the training text are linked and counted: the human ones, or the teacher's."""
+
+    @property
+    def counting(self) -> LatticeConfig:
+        return _part(self, LatticeConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +297,12 @@ class RunConfig:
     """The text in pairs."""
     vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
     """How the subword vocabulary is trained, or `{from: DIRECTORY}` of a finished one."""
+    alignment: AlignConfig | None = None
+    """How words are linked. Absent: nothing is linked, or only for the lattice, by defaults."""
+    lattice: Lattice | None = None
+    """How candidate tables are counted. Absent: none are."""
+    ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
+    """How an n-gram language model is estimated, or `{from: DIRECTORY}` of a finished one. Absent: none is."""
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
     """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = Distillation()

@@ -35,7 +35,7 @@ class _Rule:
 
 def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
     """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
-    rules = [*_corpus(config), *_teacher(config), *_systems(config), *_names(config), *_minima(config)]
+    rules = [*_corpus(config), *_counts(config), *_teacher(config), *_systems(config), *_names(config), *_minima(config)]
     return [
         rule.complaint for rule in rules if not any(_touch(p, q) for p in (rule.complaint.path, *rule.rests_on) for q in pruned)
     ]
@@ -78,6 +78,18 @@ def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[_Rule]:
         yield _broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))
     if text.references and (path[1] != "test" or not text.source):
         yield _broken((*path, "references"), "further references only beside source and target of a test set", "some here")
+
+
+def _counts(config: RunConfig) -> Iterator[_Rule]:
+    from pipeline.config import Pinned
+
+    if config.lattice is None:
+        return
+    if config.alignment is not None and config.alignment.unit != "pieces":
+        yield _broken(("alignment", "unit"), "pieces for the lattice", config.alignment.unit, ("lattice",))
+    if config.lattice.data == "distilled" and config.teacher is None and not isinstance(config.distillation, Pinned):
+        expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
+        yield _broken(("lattice", "data"), expected, "distilled", ("teacher",), ("distillation",))
 
 
 def _teacher(config: RunConfig) -> Iterator[_Rule]:

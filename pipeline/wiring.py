@@ -11,15 +11,18 @@ from models.stepwise.config import StepwiseSearch
 from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
-from stages import benchmark, corpus, decode, distill, encode, report, score, system, train, vocabulary
-from stages.artifacts import Report, System, Text, Timings, Tokens, Trained, Vocabulary
+from stages import align, benchmark, corpus, decode, distill, encode, lattice, ngram, report, score, system, train, vocabulary
+from stages.artifacts import Links, Report, System, Text, Timings, Tokens, Trained, Vocabulary
 from stages.errors import DataError
-from stages.stage import ExternalFile, Stage
+from stages.stage import Artifact, ExternalFile, Stage
 
 STAGES: tuple[Stage[Any, Any, Any], ...] = (
     corpus.STAGE,
     vocabulary.STAGE,
     encode.STAGE,
+    align.STAGE,
+    lattice.STAGE,
+    ngram.STAGE,
     train.STAGE,
     distill.STAGE,
     system.STAGE,
@@ -48,6 +51,8 @@ class _Wiring:
     trainings: dict[str, Trained] = field(default_factory=dict)
     cut: dict[str, Tokens] = field(default_factory=dict)
     """Texts whose cut sources the report counts."""
+    counts: dict[str, Artifact] = field(default_factory=dict)
+    """By step: what was counted rather than trained."""
 
     def page(self) -> Report:
         validation = self._text("validation", self.config.corpus.validation)
@@ -62,6 +67,7 @@ class _Wiring:
             evaluated=tuple(self._evaluated(systems)),
             timings=self._timings(systems),
             cut=self.cut,
+            counts=self.counts,
         )
         page = report.ReportConfig(
             title=self.config.name,
@@ -122,10 +128,47 @@ class _Wiring:
         trainer = _Trainer(self, validation, self._encode("validation", validation, words), words)
         teacher = self._teacher(trainer, raw)
         data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
-        if any(isinstance(s, StepwiseSystem) and s.data != "raw" for s in self.config.systems.values()):
+        if self._distils():
             distilled = self._encode("distilled", self._distilled(text, teacher, words), words)
             data |= {"distilled": (distilled,), "mixed": (raw, distilled)}
+        self._count(data, text, trainer)
+        self._ngram(raw, text, validation, trainer)
         return {name: self._system(name, settings, trainer, data, teacher) for name, settings in self.config.systems.items()}
+
+    def _distils(self) -> bool:
+        """Does anything learn from the teacher's translations?"""
+        learners = any(isinstance(system, StepwiseSystem) and system.data != "raw" for system in self.config.systems.values())
+        return learners or (self.config.lattice is not None and self.config.lattice.data == "distilled")
+
+    def _count(self, data: dict[str, tuple[Tokens, ...]], text: Text, trainer: _Trainer) -> None:
+        """Link words, and count candidate tables, as far as the config asks for them."""
+        alignment, settings = self.config.alignment, self.config.lattice
+        if settings is None:
+            if alignment is not None:
+                self._align("raw", text if alignment.unit == "words" else data["raw"][0])
+            return
+        (tokens,) = data[settings.data]
+        inputs = lattice.LatticeInputs(tokens, self._align(settings.data, tokens), trainer.validation, trainer.vocabulary)
+        self.counts[f"lattice:{settings.data}"] = self.builder.add(lattice.STAGE, settings.data, inputs, settings.counting)
+
+    def _align(self, name: str, bitext: Text | Tokens) -> Links:
+        links = self.builder.add(align.STAGE, name, align.AlignInputs(bitext), self.config.alignment or align.AlignConfig())
+        self.counts[f"align:{name}"] = links
+        return links
+
+    def _ngram(self, raw: Tokens, text: Text, validation: Text, trainer: _Trainer) -> None:
+        """Estimate a language model, if the config asks for one."""
+        settings = self.config.ngram
+        if settings is None:
+            return
+        if isinstance(settings, Pinned):
+            self.counts["ngram:pinned"], _ = self.store.pinned([ngram.STAGE], settings.path, "ngram.from")
+            return
+        if settings.unit == "pieces":
+            inputs = ngram.NgramInputs((raw,), trainer.validation, trainer.vocabulary)
+        else:
+            inputs = ngram.NgramInputs((text,), validation)
+        self.counts[f"ngram:{settings.side}"] = self.builder.add(ngram.STAGE, settings.side, inputs, settings)
 
     def _encode(self, name: str, text: Text, words: Vocabulary) -> Tokens:
         config = encode.EncodeConfig(max_source_tokens=self.config.corpus.max_source_tokens)

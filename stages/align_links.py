@@ -19,9 +19,15 @@ if TYPE_CHECKING:
 
 def write_links(job: Job, work: Work) -> None:
     """Symmetrise what the engine left, shard by shard."""
-    for done, _ in enumerate(work.workers.map(make_writer, job, range(len(job.shards))), 1):
-        work.progress(done, len(job.shards), "shards of links")
+    missing = [shard for shard in range(len(job.shards)) if not _is_written(job, shard)]
+    for done, _ in enumerate(work.workers.map(make_writer, job, missing), 1):
+        work.progress(len(job.shards) - len(missing) + done, len(job.shards), "shards of links")
     drop_shards_from(work.directory, len(job.shards))
+
+
+def _is_written(job: Job, shard: int) -> bool:
+    path = shard_path(job.work.directory, shard)
+    return path.exists() and rows_of(path) == rows_of(job.shards[shard])
 
 
 def make_writer(job: Job) -> Callable[[int], None]:
@@ -31,9 +37,6 @@ def make_writer(job: Job) -> Callable[[int], None]:
 def _write_shard(job: Job, shard: int) -> None:
     import pyarrow as pa
 
-    path, text = shard_path(job.work.directory, shard), job.shards[shard]
-    if path.exists() and rows_of(path) == rows_of(text):
-        return
     (target_starts, forward), (source_starts, reverse) = (
         (load(job.links(direction, shard, "starts")), load(job.links(direction, shard, "sources"))) for direction in DIRECTIONS
     )
@@ -41,13 +44,13 @@ def _write_shard(job: Job, shard: int) -> None:
         target_starts, forward, source_starts, reverse, job.config.symmetrization, threads=job.work.resources.threads
     )
     columns = {
-        "id": read_shard(text)["id"],
+        "id": read_shard(job.shards[shard])["id"],
         "forward": _lists(target_starts, forward),
         "reverse": _lists(source_starts, reverse),
         "link_sources": _lists(starts, sources),
         "link_targets": _lists(starts, targets),
     }
-    write_shard(path, pa.table(columns), job.work)
+    write_shard(shard_path(job.work.directory, shard), pa.table(columns), job.work)
 
 
 def _lists(starts: Any, values: Any) -> pa.Array:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fewstep_native import I64, AlignedLinks
 
 IN_MEMORY_BYTES = 1 << 26
-"""Text shards of at most this size together are aligned in memory, each direction by one worker (some ten bytes of memory for a
+"""Text shards of at most this size together are aligned in memory, each direction by one worker (ten to forty bytes of memory for a
 byte of text). A kill then costs the passes of the directions that are not finished: seconds."""
 
 
@@ -38,9 +38,10 @@ def align_natively(job: Job, work: Work) -> dict[str, Any]:
 
 
 def _align_in_memory(job: Job, work: Work) -> dict[str, Any]:
-    for done, _ in enumerate(work.workers.map(make_whole, job, DIRECTIONS), 1):
-        work.progress(done, len(DIRECTIONS), "directions")
-        if work.stop_requested() and done < len(DIRECTIONS):
+    missing = [direction for direction in DIRECTIONS if not job.state(direction, "fitted.json").exists()]
+    for done, _ in enumerate(work.workers.map(make_whole, job, missing), 1):
+        work.progress(len(DIRECTIONS) - len(missing) + done, len(DIRECTIONS), "directions")
+        if work.stop_requested() and done < len(missing):
             raise TransientError("asked to stop: the links of one direction are kept")
     fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
     for number in range(job.config.iterations):
@@ -56,9 +57,6 @@ def _align_whole(job: Job, direction: Direction) -> None:
     """Fit and align all shards in one direction."""
     from kernels.native import fewstep_native
 
-    finished = job.state(direction, "fitted.json")
-    if finished.exists():
-        return
     options = job.options(direction)
     text = whole_text(job, range(len(job.shards)))
     aligner = fewstep_native.Aligner(
@@ -83,7 +81,7 @@ def _align_whole(job: Job, direction: Direction) -> None:
             "near_ties": found.near_ties,
         },
     )
-    job.save_json(finished, record)
+    job.save_json(job.state(direction, "fitted.json"), record)
 
 
 def _save_by_shard(job: Job, direction: Direction, starts: I64, found: AlignedLinks) -> None:

@@ -45,7 +45,8 @@ def align_upstream(job: Job, work: Work) -> dict[str, Any]:
 
     Raises DataError for text that holds one of the program's own signs, StageError when the program is missing or fails.
     """
-    for _ in work.workers.map(make_runner, job, [find_executable(job.config.executable)]):
+    finished = all(job.state(direction, "fitted.json").exists() for direction in DIRECTIONS)
+    for _ in work.workers.map(make_runner, job, [] if finished else [find_executable(job.config.executable)]):
         work.progress(1, 1, "runs of both directions")
     fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
     for number in range(job.config.iterations):
@@ -68,8 +69,6 @@ def make_runner(job: Job) -> Callable[[str], None]:
 
 
 def _run(job: Job, executable: str) -> None:
-    if all(job.state(direction, "fitted.json").exists() for direction in DIRECTIONS):
-        return
     lines = job.state("upstream.txt")
     lines.parent.mkdir(parents=True, exist_ok=True)
     counts = _write_text(job, lines)

@@ -32,9 +32,21 @@ class Links(Artifact):
 
 
 @dataclass(frozen=True)
+class Tables(Artifact):
+    """`tables.bin` (candidate tables with their length line, mapped by `kernels.CandidateTables`), `lattice.json` (the line's slope
+    and intercept; pairs and links that were counted, left out, dropped and cut; rows, entries)."""
+
+
+@dataclass(frozen=True)
 class Trained(Artifact):
     """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes), `kept/<update>.safetensors`
     (the best and the last weights), `training.json` (updates, validations, what was averaged)."""
+
+
+@dataclass(frozen=True)
+class Ngram(Artifact):
+    """`model.ngram` (mapped by `kernels.NgramModel.load`), `model.arpa` (the same as text), `ngram.json` (order, counts and
+    discounts by order, unit, side, engine, sentences, the digest of its words)."""
 
 
 @dataclass(frozen=True)

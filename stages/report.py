@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from stages.artifacts import Hypotheses, Report, Scores, Text, Timings, Tokens, Trained
 from stages.errors import StageError
-from stages.stage import Stage, Work
+from stages.stage import Artifact, Stage, Work
 from stages.tasks import TaskName
 
 
@@ -32,6 +32,8 @@ class ReportInputs:
     """By test set."""
     cut: dict[str, Tokens] = field(default_factory=dict)
     """Where long sources are cut: the tokens of the training text (`train`) and of each test set."""
+    counts: dict[str, Artifact] = field(default_factory=dict)
+    """By step: links, tables, language models."""
 
 
 @dataclass(frozen=True, kw_only=True)

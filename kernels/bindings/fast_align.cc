@@ -102,6 +102,19 @@ double probability_of(const AlignModel& model, nb::object source, const std::str
     return model.probability(row, model.words().find(target));
 }
 
+// Columns and probabilities of a row; none for a row that the model does not have.
+nb::tuple row_of(const AlignModel& model, std::uint64_t row) {
+    std::vector<std::uint32_t> columns;
+    std::vector<double> t;
+    if (row < static_cast<std::uint64_t>(model.rows())) {
+        const auto first = model.row_starts()[row], count = model.row_starts()[row + 1] - first;
+        const auto cells = model.columns().subspan(first, count);
+        const auto values = model.t().subspan(first, count);
+        columns.assign(cells.begin(), cells.end()), t.assign(values.begin(), values.end());
+    }
+    return nb::make_tuple(own(std::move(columns)), own(std::move(t)));
+}
+
 AlignOptions make_options(bool diagonal, bool variational_bayes, bool null_word, bool compatible, double p0, double alpha, std::int64_t max_length) {
     return {diagonal, variational_bayes, null_word, compatible, p0, alpha, max_length};
 }
@@ -163,6 +176,7 @@ void bind_model(nb::module_& module) {
         .def("align", force, "bitext"_a, "threads"_a)
         .def("probability", probability_of, "source"_a.none(), "target"_a)
         .def("cell", &AlignModel::probability, "row"_a, "column"_a)
+        .def("row", row_of, "row"_a)
         .def_prop_ro("options", [](const AlignModel& self) { return self.header().options; })
         .def_prop_ro("reverse", [](const AlignModel& self) { return self.header().reverse; })
         .def_prop_ro("tension", [](const AlignModel& self) { return self.header().tension; })

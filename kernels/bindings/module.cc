@@ -1,14 +1,35 @@
+#include <cerrno>
+
 #include "bindings/bindings.h"
+#include "csrc/files.h"
 
 namespace nb = nanobind;
 
 // Raised when a signature changes; kernels/native.py asks for the same number.
-constexpr int ABI = 1;
+constexpr int ABI = 2;
+
+namespace {
+
+// A file that could not be opened, read or written is an OSError, as Python raises it.
+void translate_file_errors(const std::exception_ptr& raised, void*) {
+    try {
+        std::rethrow_exception(raised);
+    } catch (const fewstep::FileError& error) {
+        errno = error.code().value();
+        PyErr_SetFromErrnoWithFilename(PyExc_OSError, error.path().c_str());
+    }
+}
+
+}  // namespace
 
 NB_MODULE(fewstep_native, module) {
     module.attr("ABI") = ABI;
+    nb::register_exception_translator(translate_file_errors);
+    fewstep::bind_beam(module);
     fewstep::bind_bitext(module);
     fewstep::bind_fast_align(module);
     fewstep::bind_align_shards(module);
     fewstep::bind_symmetrise(module);
+    fewstep::bind_candidates(module);
+    fewstep::bind_ngram(module);
 }

@@ -202,11 +202,11 @@ std::shared_ptr<const AlignModel> AlignModel::read_text(const char* path, const 
     std::string line;
     for (std::int64_t number = 1; std::getline(file, line); ++number) {
         std::istringstream fields(line);
-        std::string source, target, value;
+        std::string source, target, value, more;
         char* end = nullptr;
         double log_t = 0;
         if (fields >> source >> target >> value) log_t = std::strtod(value.c_str(), &end);
-        if (!end || *end || value.empty() || !(log_t <= 1))
+        if (!end || *end || value.empty() || !(log_t <= 1) || fields >> more)
             fail(path, "line " + std::to_string(number) + ": expected `source target ln-probability`, got `" + line.substr(0, 80) + "`");
         const std::uint64_t row = source == NULL_WORD ? 0 : std::uint64_t{words.add(source)} + 1;
         rows[row][words.add(target)] = std::exp(log_t);

@@ -1,4 +1,4 @@
-// Sums that do not depend on the order of their terms, and so neither on threads nor on shards: fixed point, 62 binary places.
+// Sums that do not depend on the order of their terms, and so neither on threads nor on shards: numbers of fixed point.
 #pragma once
 
 #include <atomic>
@@ -7,16 +7,15 @@
 
 namespace fewstep {
 
-constexpr double FIXED_ONE = 0x1p62;
-
-// A sum of few terms of any sign; each is less than 2^64 in size.
+// A sum of terms of any sign, in units of 2^-84; below 2^43 in size.
 struct ExactSum {
     __int128 units = 0;
 
-    void add(double term) { units += static_cast<__int128>(term * FIXED_ONE); }
+    void add(double term) { units += static_cast<__int128>(term * 0x1p84); }
     void add(const ExactSum& other) { units += other.units; }
-    double value() const { return static_cast<double>(units) / FIXED_ONE; }
 };
+
+constexpr double FIXED_ONE = 0x1p62;
 
 // Many sums of terms from [0, 1]: value = (high * 2^64 + low) / 2^62, below 2^34. What is smaller than 2^-62 adds nothing.
 struct ExactCounts {

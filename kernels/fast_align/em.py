@@ -12,7 +12,7 @@ from kernels.fast_align.options import AlignOptions
 if TYPE_CHECKING:
     from fewstep_native import AlignedLinks, Aligner, Halves
 
-FIXED_ONE = 2**62
+UNITS = 2**84
 """What stands for 1 in an exact sum."""
 
 TENSION_STEPS = 8
@@ -84,10 +84,10 @@ def last_pass(links: AlignedLinks, target_words: int) -> Pass:
 def summarise(sums: Sums, target_words: int) -> Pass:
     words = max(target_words, 1)
     return Pass(
-        sums.log_likelihood / FIXED_ONE,
+        sums.log_likelihood / UNITS,
         target_words,
-        sums.null_posterior / FIXED_ONE / words,
-        sums.feature / FIXED_ONE / words,
+        sums.null_posterior / UNITS / words,
+        sums.feature / UNITS / words,
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import fewstep_native
+    from fewstep_native import F64, U32
 
 Links = list[tuple[int, int]]
 """(source position, target position), from 0, by the position of the explained side."""
@@ -43,6 +44,13 @@ class AlignmentModel:
     def probability(self, explaining: str | None, explained: str) -> float:
         """t(explained | explaining), the null word for None; 1e-9 for what the fit never saw together."""
         return self.native.probability(explaining, explained)
+
+    def row(self, explaining: int) -> tuple[U32, F64]:
+        """Of a model of numbered words (pieces): the words that the fit saw with word `explaining`, and t of each.
+
+        The null word is -1. A word that the fit never saw has none.
+        """
+        return self.native.row(explaining + 1)
 
     def align(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], *, threads: int = 1) -> list[Links]:
         """Best links of other pairs. A pair with an empty side gets none."""

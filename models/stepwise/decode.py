@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,18 +54,27 @@ class StepwiseDecoder:
             )
         if len(prepared.ids) == 0:
             return []
-        training, device = self.model.training, self.model.target_embedding.weight.device
-        self.model.eval()
-        try:
-            with torch.inference_mode(), torch.autocast(device.type, enabled=False):
-                return self._search(prepared.ids.to(device), prepared.lengths.to(device), search)
-        finally:
-            self.model.train(training)
+        device = self.model.target_embedding.weight.device
+        with torch.inference_mode(), torch.autocast(device.type, enabled=False), _evaluating(self.model):
+            return self._search(prepared.ids.to(device), prepared.lengths.to(device), search)
 
     def _search(self, source: Tensor, lengths: Tensor, search: StepwiseSearch) -> list[list[Hypothesis]]:
         limits = output_limits(search, lengths, self.model.config.max_positions)
         strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
         return strategy(self.model, source, lengths, search, limits)
+
+
+@contextmanager
+def _evaluating(model: StepwiseModel) -> Iterator[None]:
+    """Evaluation mode, and then the mode from before. (Changing it takes a while: every module is visited.)"""
+    if not model.training:
+        yield
+        return
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train()
 
 
 def decode_batch(model: StepwiseModel, sources: Sequence[Sequence[int]], search: StepwiseSearch) -> list[list[Hypothesis]]:

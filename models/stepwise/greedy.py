@@ -16,19 +16,19 @@ from models.stepwise.outputs import Outputs, charged, hypotheses, stops
 from models.stepwise.scores import ban, penalty
 
 Choose = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""`choose(logits [R,z,V], slot, rows [R])` -> tokens, their logits and how far these are from being others', all [R,z]; `slot`
-is the first of the step, `rows` are places in the batch."""
+"""`choose(log_probs [R,z,V], slot, rows [R])` -> tokens, their log-probabilities and how far they are from being others, all [R,z];
+`slot` is the first of the step, `rows` are places in the batch."""
 
 
 def greedy(
     model: StepwiseModel, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
 ) -> list[list[Hypothesis]]:
     """The likeliest token in each slot: one hypothesis for each source [B,S]; `limits` [B] are in tokens with EOS."""
-    return write(Incremental(model, source, source_lengths, 1), model.order, limits, search, _likeliest)
+    return write(Incremental(model, source, source_lengths), model.order, limits, search, _likeliest)
 
 
-def _likeliest(logits: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    best, ids = logits.topk(2)
+def _likeliest(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    best, ids = log_probs.topk(2)
     return ids[..., 0], best[..., 0], best[..., 0] - best[..., 1]
 
 
@@ -37,16 +37,14 @@ def write(state: Incremental, order: Order, limits: Tensor, search: StepwiseSear
     z = order.step_size
     alive = torch.arange(len(limits), device=limits.device)
     tokens = torch.full((len(limits), -(-int(limits.max()) // z) * z), PAD, device=limits.device)
-    log_probs = torch.zeros(len(limits), device=limits.device)
-    margin = torch.full_like(log_probs, torch.inf)
+    scores = torch.zeros(len(limits), device=limits.device)
+    margin = torch.full_like(scores, torch.inf)
     steps = torch.zeros_like(limits)
     previous = None
     for slot in range(0, tokens.size(1), z):
-        logits = state.step(previous)
-        normaliser = logits.logsumexp(2)
-        ids, chosen, gaps = choose(ban(logits, search, slot), slot, alive)
+        ids, chosen, gaps = choose(ban(state.step(previous).log_softmax(2), search, slot), slot, alive)
         counts = charged(order, ids, limits[alive] - slot)
-        log_probs[alive] += (chosen - normaliser).masked_fill(~counts, 0.0).sum(1)
+        scores[alive] += chosen.masked_fill(~counts, 0.0).sum(1)
         margin[alive] = torch.minimum(margin[alive], gaps.masked_fill(~counts, torch.inf).amin(1))
         tokens[alive, slot : slot + z] = ids
         steps[alive] += 1
@@ -59,4 +57,4 @@ def write(state: Incremental, order: Order, limits: Tensor, search: StepwiseSear
             alive, previous = alive[kept], previous[kept]
             state.select(kept, kept)
     outputs = Outputs.cut(order, tokens, torch.minimum(steps * z, limits))
-    return [[found] for found in hypotheses(outputs, log_probs / penalty(search, outputs.lengths), steps, margin)]
+    return [[found] for found in hypotheses(outputs, scores / penalty(search, outputs.lengths), steps, margin)]

@@ -8,7 +8,7 @@ from torch import Tensor
 from models.stepwise.arrangement import step_mask
 from models.stepwise.model import StepwiseModel
 
-GROWTH = 8
+GROWTH = 16
 """Slots by which the room for keys and values grows."""
 
 
@@ -29,18 +29,21 @@ class _LayerCache:
 
 
 class Incremental:
-    """Decoding of a batch: `beams` rows for each sentence, side by side; rows of a sentence share what is read of its source."""
+    """Decoding of a batch: at first one row for each sentence, then as many as `select` takes, side by side; rows of a sentence
+    share what is read of its source."""
 
-    def __init__(self, model: StepwiseModel, source: Tensor, source_lengths: Tensor, beams: int) -> None:
+    def __init__(self, model: StepwiseModel, source: Tensor, source_lengths: Tensor) -> None:
         """Sources [B,S] with EOS."""
         self.model = model
         self.memories = model.encode(source, source_lengths)
         self.slots = 0
         config = model.config
-        shape = (source.size(0) * beams, config.decoder_layers, 2, config.heads, 0, config.width // config.heads)
+        shape = (source.size(0), config.decoder_layers, 2, config.heads, 0, config.width // config.heads)
         self.cache = torch.empty(shape, device=source.device)
         self._spare = self.cache
         """Where `select` moves the rows that remain: taking turns with `cache` saves fresh memory at every step."""
+        self.codes = self.cache
+        """[slots,D] codes of the slots that there is room for"""
         self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
 
     def step(self, tokens: Tensor | None) -> Tensor:
@@ -51,14 +54,18 @@ class Incremental:
         order, size = self.model.order, self.model.order.step_size
         end = self.slots + size
         self._reserve(end)
-        x = self.model.embed_slots(tokens, self.slots, size, self.cache.size(0))
+        if tokens is None:
+            tokens = torch.empty((self.cache.size(0), 0), dtype=torch.int64, device=self.cache.device)
+        x = self.model.embed_slots(tokens, self.codes[self.slots : end])
         mask = None if order.mask == "block" else step_mask(order, end, x.device)[self.slots :]
         states = self.model.decoder(x, self.memories, mask, caches=self.layers)
         self.slots = end
         return self.model.logits(states)
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Go on with these rows, in this order; `sentences`, where given, are those that remain."""
+        """Go on with these rows, in this order, equally many for each sentence; `sentences`, where given, are those that remain."""
+        if len(rows) > len(self._spare):
+            self._spare = self.cache.new_empty((len(rows), *self.cache.shape[1:]))
         torch.index_select(self.cache, 0, rows, out=self._spare[: len(rows)])
         self.cache, self._spare = self._spare[: len(rows)], self.cache
         if sentences is not None:
@@ -67,6 +74,7 @@ class Incremental:
     def _reserve(self, slots: int) -> None:
         old = self.cache
         if slots > old.size(4):
-            self.cache = old.new_empty((*old.shape[:4], slots + GROWTH, old.size(5)))
+            self.cache = old.new_empty((*old.shape[:4], min(slots + GROWTH, self.model.max_slots), old.size(5)))
             self.cache[:, :, :, :, : self.slots] = old[:, :, :, :, : self.slots]
             self._spare = torch.empty_like(self.cache)
+            self.codes = self.model.slot_codes(self.cache.size(4))

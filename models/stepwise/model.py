@@ -73,26 +73,24 @@ class StepwiseModel(nn.Module):
         embedded = embed(source, self.source_embedding or self.target_embedding) + positions
         return self.decoder.memories(self.encoder(self.dropout(embedded), mask), mask)
 
-    def embed_slots(self, carried: Tensor | None, start: int, count: int, rows: int) -> Tensor:
-        """Decoder inputs [rows,count,D] of the slots from `start` on.
+    def slot_codes(self, count: int) -> Tensor:
+        """[count,D]: what the first `count` slots of the decoder are told apart by, position codes and start vectors."""
+        codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
+        return codes if self.start is None else codes + F.pad(self.start(), (0, 0, 0, count - self.order.step_size))
 
-        `carried` [rows,k] are the flat tokens that the last k of them carry (a step before the ones they predict); those of the
-        first step carry start vectors, or zeros.
+    def embed_slots(self, carried: Tensor, codes: Tensor) -> Tensor:
+        """Decoder inputs [R,T,D] of T slots with `codes` [T,D].
+
+        `carried` [R,k] are the flat tokens that the last k of them carry (a step before the ones they predict); slots of the
+        first step carry none.
         """
-        device = self.target_embedding.weight.device
-        positions: Tensor = self.target_positions(torch.arange(start, start + count, device=device))
-        if start == 0 and self.start is not None:
-            positions = positions + F.pad(self.start(), (0, 0, 0, count - self.order.step_size))
-        if carried is None or carried.size(1) == 0:
-            return positions.expand(rows, -1, -1)
         embedded = embed(carried, self.target_embedding)
-        return F.pad(embedded, (0, 0, count - carried.size(1), 0)) + positions
+        return F.pad(embedded, (0, 0, codes.size(0) - carried.size(1), 0)) + codes
 
     def hidden(self, flat: Tensor, memories: list[Memory]) -> Tensor:
         """Decoder states [B,T,D] of all slots of flat targets [B,T] (T a multiple of the step size), teacher-forced."""
-        rows, slots = flat.shape
-        step = self.order.step_size
-        inputs = self.dropout(self.embed_slots(flat[:, :-step], 0, slots, rows))
+        slots, step = flat.size(1), self.order.step_size
+        inputs = self.dropout(self.embed_slots(flat[:, :-step], self.slot_codes(slots)))
         causal = step == 1 or self.order.mask == "causal"
         mask = None if causal else step_mask(self.order, slots, flat.device)
         states: Tensor = self.decoder(inputs, memories, mask, causal=causal)

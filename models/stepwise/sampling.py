@@ -25,10 +25,10 @@ def sample(
     ids, lengths, longest = (values.repeat_interleave(count, 0) for values in (source, source_lengths, limits))
     numbers = _numbers(source, source_lengths, search, int(limits.max()) + model.order.step_size).to(source.device)
 
-    def choose(logits: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return draw(logits, numbers[rows, slot : slot + logits.size(1)], search)
+    def choose(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return draw(log_probs, numbers[rows, slot : slot + log_probs.size(1)], search)
 
-    found = write(Incremental(model, ids, lengths, 1), model.order, longest, search, choose)
+    found = write(Incremental(model, ids, lengths), model.order, longest, search, choose)
     groups = [[one for (one,) in found[start : start + count]] for start in range(0, len(found), count)]
     return [sorted(group, key=lambda one: -one.score) for group in groups]
 
@@ -41,15 +41,16 @@ def _numbers(source: Tensor, lengths: Tensor, search: StepwiseSearch, slots: int
     return torch.from_numpy(np.concatenate(drawn)).float()
 
 
-def draw(logits: Tensor, numbers: Tensor, search: StepwiseSearch) -> tuple[Tensor, Tensor, Tensor]:
-    """Tokens of logits [R,z,V] by `numbers` [R,z] in [0, 1), their logits, and how far each number is from another token's."""
-    ranked, ids = logits.sort(dim=-1, descending=True, stable=True)
+def draw(log_probs: Tensor, numbers: Tensor, search: StepwiseSearch) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens by log-probabilities [R,z,V] and `numbers` [R,z] in [0, 1), their log-probabilities, and how far each number is from
+    another token's."""
+    ranked, ids = log_probs.sort(dim=-1, descending=True, stable=True)
     probabilities = (ranked / search.temperature).softmax(-1)
     until = probabilities.cumsum(-1)
     kept = probabilities.masked_fill(until - probabilities >= search.top_p, 0.0)
     ends = kept.cumsum(-1)
     threshold = (numbers * ends[..., -1])[..., None]
-    place = (ends <= threshold).sum(-1, keepdim=True).clamp(max=logits.size(-1) - 1)
+    place = (ends <= threshold).sum(-1, keepdim=True).clamp(max=log_probs.size(-1) - 1)
     # Rounding must not reach a token of probability zero.
     place = torch.minimum(place, (kept > 0).sum(-1, keepdim=True) - 1)
     end = ends.gather(-1, place)

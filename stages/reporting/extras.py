@@ -51,7 +51,7 @@ class Extras:
 
 def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     """Draw the figures and read what the inputs left in their records."""
-    recorded = [*inputs.trainings.values(), *inputs.timings.values()]
+    recorded = [*inputs.counts.values(), *inputs.trainings.values(), *inputs.timings.values()]
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
         curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, findings.task),
@@ -108,6 +108,7 @@ def _optional(path: Path) -> dict[str, Any]:
 def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     artifacts: dict[str, Artifact] = {"corpus:train": inputs.corpus}
     artifacts |= {f"corpus:{name}": text for name, text in inputs.tests.items()}
+    artifacts |= inputs.counts
     artifacts |= {f"train:{name}": trained for name, trained in inputs.trainings.items()}
     for item in inputs.evaluated:
         artifacts |= {f"{verb}:{item.system}/{item.search}:{item.test}": artifact for verb, artifact in _parts(item)}

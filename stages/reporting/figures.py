@@ -135,6 +135,37 @@ def _line(axes: Axes, series: Series, **style: Any) -> None:
         axes.plot(*zip(*series, strict=True), **style)
 
 
+def recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    """Recall (a share of 1) against K, by powers of two, a line for each name."""
+    with _style():
+        return _recall_curves(curves)
+
+
+def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(9.6, 3.5), layout=ConstrainedLayoutEngine())
+    axes = figure.subplots()
+    for (name, curve), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+        _line(
+            axes,
+            [(count, 100 * share) for count, share in curve],
+            color=colour,
+            linewidth=1.8,
+            marker="o",
+            markersize=3,
+            label=name,
+        )
+    ticks = sorted({count for curve in curves.values() for count, _ in curve})
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, labels=[str(count) for count in ticks])
+    axes.set(title="Recall of target tokens, %", xlabel="K, candidates of a slot")
+    axes.set_ylim(0, 100)
+    axes.legend(fontsize=9)
+    return _svg(figure)
+
+
 def _style() -> AbstractContextManager[None]:
     import matplotlib
 

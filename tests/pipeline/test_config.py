@@ -113,9 +113,9 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
         ("vocabulary: {use: x}", "c.yaml:1: vocabulary.use: expected one of the keys character_coverage, "),
         ("systems:\n  a: {from: x}", "c.yaml:2: systems.a.from: expected one of the keys attention_dropout, "),
         ("systems: {a: {<other>: 1}}", "c.yaml:1: systems.a.<other>: expected one of the keys attention_dropout, "),
-        ("<x: 1", "c.yaml:1: <x: expected one of the keys base, benchmark, "),
-        ("<other>: 1", "c.yaml:1: <other>: expected one of the keys base, benchmark, "),
-        ("'[key]': 1", "c.yaml:1: [key]: expected one of the keys base, benchmark, "),
+        ("<x: 1", "c.yaml:1: <x: expected one of the keys alignment, base, benchmark, "),
+        ("<other>: 1", "c.yaml:1: <other>: expected one of the keys alignment, base, benchmark, "),
+        ("'[key]': 1", "c.yaml:1: [key]: expected one of the keys alignment, base, benchmark, "),
         ("systems: {'<x': {}}", "c.yaml:1: systems.<x: expected letters, digits, _ and - only, got '<x'"),
         (
             "name: a\n<<: {task: x}",
@@ -529,8 +529,8 @@ def test_the_resolved_config_leaves_nothing_open(tmp_path: Path) -> None:
 
 
 def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
-    older = {**resolved(load(tmp_path, "")), "lattices": {}}
-    with pytest.raises(ConfigError, match=r"lattices: expected one of the keys "):
+    older = {**resolved(load(tmp_path, "")), "ensembles": {}}
+    with pytest.raises(ConfigError, match=r"ensembles: expected one of the keys "):
         load(tmp_path, yaml.safe_dump(older))
 
 

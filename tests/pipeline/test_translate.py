@@ -173,7 +173,7 @@ def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
         translate.translate_files(tmp_path, source, output, search=text, device="cpu", batch=9)
         assert output.read_text() == "A\nB\n"
         assert shouter.searches[-1] == expected
-    with pytest.raises(ConfigError, match=r"--search bean5: expected 'greedy' or 'beam', got 'bean5'"):
+    with pytest.raises(ConfigError, match=r"--search bean5: expected 'greedy', 'beam' or 'sample', got 'bean5'"):
         translate.translate_files(tmp_path, source, output, search="bean5", device="cpu", batch=9)
     with pytest.raises(DataError, match=r"none: expected a file that can be opened, got: No such file or directory"):
         translate.translate_files(tmp_path, tmp_path / "none", output, search=None, device="cpu", batch=9)

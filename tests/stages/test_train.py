@@ -295,11 +295,11 @@ def test_divergence_is_explained(inputs, tmp_path):
 def test_a_full_disk_leaves_the_checkpoint_before_it(inputs, straight, tmp_path, monkeypatch):
     saved, save_file = [], weights.save_file
 
-    def filling(tensors, path):
+    def filling(tensors, path, metadata):
         saved.append(path)
         if len(saved) > 5:
             raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
-        save_file(tensors, path)
+        save_file(tensors, path, metadata)
 
     monkeypatch.setattr(weights, "save_file", filling)
     with pytest.raises(StageError, match=r"checkpoints/3: could not be written: No space left on device \(.* MiB free\)"):

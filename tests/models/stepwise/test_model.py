@@ -36,12 +36,12 @@ def seen(model, slots):
     embedded = []
     original = model.embed_slots
 
-    def embed_slots(carried, start, count, rows):
+    def embed_slots(carried, codes):
         # One row of carried tokens; the gradient is taken with respect to their embeddings.
         tokens = model.target_embedding.weight[carried].detach().requires_grad_()
         embedded.append(tokens)
-        first = torch.zeros(1, model.order.step_size, 16) if model.start is None else model.start()[None]
-        return torch.cat((first, tokens * model.config.width**0.5), 1) + model.target_positions(torch.arange(count))
+        first = torch.zeros(1, model.order.step_size, 16)
+        return torch.cat((first, tokens * model.config.width**0.5), 1) + codes
 
     model.embed_slots = embed_slots
     states = model.hidden(flat, memories)
@@ -83,9 +83,11 @@ def test_step_by_step_equals_all_at_once_also_after_reordering(name, changes):
     expected = model.logits(model.hidden(flat, model.encode(batch.source, batch.source_lengths)))
     sentences = torch.arange(len(flat))
     with torch.no_grad():
-        state = Incremental(model, batch.source, batch.source_lengths, 2)
-        # Of the two rows of a sentence one carries its target, the other noise; they change places, and sentences leave.
-        target_row, logits = 0, state.step(None)
+        state = Incremental(model, batch.source, batch.source_lengths)
+        # Of the two rows of a sentence, one at first, one carries its target, the other noise; they change places, and sentences
+        # leave.
+        target_row, logits = 0, state.step(None).repeat_interleave(2, 0)
+        state.select(sentences.repeat_interleave(2))
         for index, start in enumerate(range(0, flat.size(1), step)):
             got = logits.view(len(sentences), 2, step, -1)[:, target_row]
             torch.testing.assert_close(got, expected[sentences, start : start + step])

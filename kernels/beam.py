@@ -1,0 +1,109 @@
+"""Beam search in steps of several tokens: all bookkeeping of a batch of sentences whose network runs elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from fewstep_native import F32, I64
+
+__all__ = ["Advance", "Beam", "BeamOptions", "Outcome"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BeamOptions:
+    """How a step is ranked and written, and what ends an output."""
+
+    beam_size: int
+    """Hypotheses kept alive per sentence (K)."""
+    step_size: int = 1
+    """Tokens of a step (z)."""
+    per_direction: bool = False
+    """EOS in either of two slots ends the output, both slots count, and the token beside EOS is kept; else the first EOS ends it
+    and what stands after it costs nothing."""
+    selection: Literal["exact", "outer", "double-top-k"] = "exact"
+    """How joint continuations are ranked (`kernels/csrc/step_selection.h`): exactly, or as Zhang et al. 2020 or Imamura & Sumita
+    2020 do."""
+    n_best: int = 1
+    """Hypotheses returned per sentence, at most `beam_size`."""
+    length_penalty: float = 1.0
+    """alpha: a hypothesis scores log p / tokens^alpha; tokens count one EOS."""
+    gnmt: bool = False
+    """log p / ((5 + tokens) / 6)^alpha instead (Wu et al. 2016)."""
+    eos: int = 2
+    pad: int = 0
+    """Stands in steps where nothing is written."""
+
+    @property
+    def words(self) -> int:
+        """Words of each slot that are needed for the ranking (W)."""
+        if self.step_size == 1 or self.selection == "exact":
+            return self.beam_size + (2 if self.per_direction else 1)
+        return 3 * self.beam_size if self.selection == "double-top-k" else self.beam_size
+
+    @property
+    def eos_apart(self) -> bool:
+        """EOS is told apart from the words; else it is one of them."""
+        return (self.step_size == 1 or self.selection == "exact") and not self.per_direction
+
+
+class Advance(NamedTuple):
+    """What to feed to the network next."""
+
+    going: I64
+    """[G] sentences that go on, as places among those of this step"""
+    rows: I64
+    """[G*K] the row that each live hypothesis continues, among the sentences x H of this step"""
+    tokens: I64
+    """[G*K,z] what it appended"""
+
+
+class Outcome(NamedTuple):
+    """What was found for a sentence."""
+
+    hypotheses: list[tuple[float, list[int]]]
+    """(score, tokens in writing order without EOS) of the n best, best first, distinct"""
+    steps: int
+    """Steps until the sentence was done."""
+    margin: float
+    """Smallest gap, in nats, between what was kept and what was dropped."""
+
+
+class Beam:
+    """A search under way. A step ranks the continuations of a sentence's K live hypotheses. Those among the first K that end are
+    finished, the first K others live on. A sentence is done when K are finished, or when no live hypothesis can still come before
+    the worst of its n best finished ones, or at its longest length, where what is among the first K counts as finished."""
+
+    def __init__(self, limits: Sequence[int], options: BeamOptions) -> None:
+        """`limits`: the longest output of each sentence in tokens with EOS, at least 1. Raises ValueError."""
+        from kernels.native import fewstep_native
+
+        self._options = options
+        self._native = fewstep_native.make_beam(
+            list(limits),
+            beams=options.beam_size,
+            step_size=options.step_size,
+            per_direction=options.per_direction,
+            selection="exact" if options.step_size == 1 else options.selection,
+            eos=options.eos,
+            pad=options.pad,
+            n_best=options.n_best,
+            alpha=options.length_penalty,
+            gnmt=options.gnmt,
+        )
+
+    def advance(self, scores: F32, ids: I64, eos: F32) -> Advance:
+        """One step of the sentences that are searched still: for each slot of their H hypotheses (1 in the first step, then K) the
+        best `options.words` words.
+
+        `scores` [n,H,z,W] float32 are log-probabilities, best first (minus infinity: none), `ids` [n,H,z,W] int64 the words,
+        `eos` [n,H,z] float32 the log-probabilities of EOS (read if `options.eos_apart`). Raises ValueError for other shapes.
+        """
+        going, rows, tokens = self._native.advance(scores, ids, eos)
+        return Advance(going, rows, tokens.reshape(-1, self._options.step_size))
+
+    def outcomes(self) -> list[Outcome]:
+        """What was found for each sentence, once none goes on."""
+        return [Outcome(*outcome) for outcome in self._native.outcomes()]

@@ -1,0 +1,75 @@
+#include "csrc/beam.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fewstep {
+
+namespace {
+
+using Words = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using Ids = nb::ndarray<const std::int64_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
+using Ends = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+Selection selection_of(const std::string& name) {
+    if (name == "exact") return Selection::EXACT;
+    if (name == "outer") return Selection::OUTER;
+    if (name == "double-top-k") return Selection::DOUBLE_TOP_K;
+    throw std::invalid_argument("selection: expected exact, outer or double-top-k, got " + name);
+}
+
+struct BoundBeam {
+    BeamOptions options;
+    Beam beam;
+
+    nb::tuple advance(const Words& scores, const Ids& ids, const Ends& eos) {
+        const std::size_t sentences = beam.searched(), hypotheses = static_cast<std::size_t>(beam.hypotheses());
+        const auto slots = static_cast<std::size_t>(options.rules.step_size);
+        require(scores.shape(0) == sentences && scores.shape(1) == hypotheses && scores.shape(2) == slots,
+                "scores: expected [sentences,H,z,W] with " + std::to_string(sentences) + " sentences, H " + std::to_string(hypotheses) +
+                    " and z " + std::to_string(slots));
+        require(eos.shape(0) == sentences && eos.shape(1) == hypotheses && eos.shape(2) == slots, "eos: expected [sentences,H,z]");
+        for (std::size_t i = 0; i < 4; ++i) require(scores.shape(i) == ids.shape(i), "ids: expected the shape of scores");
+        Advance next;
+        {
+            const nb::gil_scoped_release release;
+            next = beam.advance({scores.data(), ids.data(), eos.data(), static_cast<int>(hypotheses), static_cast<int>(scores.shape(3))});
+        }
+        return nb::make_tuple(own(std::move(next.going)), own(std::move(next.rows)), own(std::move(next.tokens)));
+    }
+
+    nb::list outcomes() const {
+        nb::list all;
+        for (const Outcome& outcome : beam.outcomes()) {
+            nb::list hypotheses;
+            for (const Finished& one : outcome.hypotheses) hypotheses.append(nb::make_tuple(one.score, one.tokens));
+            all.append(nb::make_tuple(hypotheses, outcome.steps, outcome.margin));
+        }
+        return all;
+    }
+};
+
+BoundBeam make(std::vector<std::int64_t> limits, int beams, int step_size, bool per_direction, const std::string& selection,
+               std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt) {
+    require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
+    require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
+    for (const std::int64_t limit : limits) require(limit >= 1, "limits: expected at least 1, got " + std::to_string(limit));
+    const BeamOptions options{{beams, step_size, per_direction, selection_of(selection), eos, pad}, n_best, alpha, gnmt};
+    return {options, Beam(options, limits)};
+}
+
+}  // namespace
+
+void bind_beam(nb::module_& module) {
+    nb::class_<BoundBeam>(module, "Beam").def("advance", &BoundBeam::advance, "scores"_a, "ids"_a, "eos"_a).def("outcomes", &BoundBeam::outcomes);
+    module.def("make_beam", make, "limits"_a, nb::kw_only(), "beams"_a, "step_size"_a, "per_direction"_a, "selection"_a, "eos"_a, "pad"_a,
+               "n_best"_a, "alpha"_a, "gnmt"_a);
+}
+
+}  // namespace fewstep

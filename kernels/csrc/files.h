@@ -1,0 +1,53 @@
+// Files that are mapped whole, and files that are written whole.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <system_error>
+
+namespace fewstep {
+
+// A file could not be opened, read or written: what the system said of which path.
+class FileError : public std::system_error {
+  public:
+    FileError(int error, const std::string& path) : std::system_error(error, std::generic_category(), path), path_(path) {}
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+};
+
+// A file as read-only memory. Throws FileError.
+class MappedFile {
+  public:
+    explicit MappedFile(const std::string& path);
+    MappedFile(MappedFile&& other) noexcept;
+    MappedFile& operator=(MappedFile&&) = delete;
+    ~MappedFile();
+
+    std::span<const std::byte> bytes() const { return {data_, size_}; }
+    const std::string& path() const { return path_; }
+
+  private:
+    std::string path_;
+    const std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+// Bytes of a file to be written.
+using Block = std::span<const std::byte>;
+
+template <typename T>
+Block block(std::span<const T> values) {
+    return std::as_bytes(values);
+}
+
+// Writes the blocks one after the other. Throws FileError when the file cannot be written whole.
+void write_file(const std::string& path, std::span<const Block> blocks);
+
+// A short checksum against accidental damage (FNV-1a over words of 8 bytes), continued from that of what went before.
+std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t before = 0);
+
+}  // namespace fewstep

@@ -1,0 +1,63 @@
+// The line of target lengths over source lengths, and the lengths that it predicts.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace fewstep {
+
+// target_length ~ slope * source_length + intercept, lengths in pieces without EOS.
+struct LengthLine {
+    double slope = 1.0;
+    double intercept = 0.0;
+
+    // Predicted target length with EOS: round(slope * S + intercept + 1), halves to even.
+    std::int64_t length(std::int64_t source_length) const {
+        return static_cast<std::int64_t>(std::nearbyint(slope * static_cast<double>(source_length) + intercept + 1.0));
+    }
+
+    // Fewest and most words (EOS not counted) of targets whose length with EOS is in [max(2, L - window), max(that, L + window)];
+    // none for an empty source.
+    struct Window {
+        std::int64_t least, most;
+    };
+    Window words(std::int64_t source_length, std::int64_t window) const {
+        if (source_length < 1) return {0, 0};
+        const std::int64_t predicted = length(source_length);
+        const std::int64_t least = std::max<std::int64_t>(2, predicted - window);
+        return {least - 1, std::max(least, predicted + window) - 1};
+    }
+};
+
+// Sums over sentence pairs. They are integers, so that the line does not depend on how the pairs were shared out.
+struct LengthSums {
+    std::uint64_t pairs = 0, source = 0, target = 0, source_squared = 0, source_target = 0;
+
+    void add(std::uint64_t source_length, std::uint64_t target_length) {
+        ++pairs;
+        source += source_length, target += target_length;
+        source_squared += source_length * source_length, source_target += source_length * target_length;
+    }
+
+    void add(const LengthSums& other) {
+        pairs += other.pairs, source += other.source, target += other.target;
+        source_squared += other.source_squared, source_target += other.source_target;
+    }
+
+    // The line that minimises the sum over pairs of (slope * S + intercept - T)^2. Where all sources are of one length: the line
+    // through the origin; where there are no pairs: equal lengths.
+    LengthLine line() const {
+        const Wide n = pairs, x = source, y = target, xx = source_squared, xy = source_target;
+        const Wide determinant = n * xx - x * x;
+        if (pairs == 0 || source == 0) return {};
+        if (determinant == 0) return {static_cast<double>(y) / static_cast<double>(x), 0.0};
+        const double divisor = static_cast<double>(determinant);
+        return {static_cast<double>(n * xy - x * y) / divisor, static_cast<double>(y * xx - x * xy) / divisor};
+    }
+
+  private:
+    __extension__ using Wide = __int128;
+};
+
+}  // namespace fewstep

@@ -1,0 +1,104 @@
+"""Beam search of one sentence over lists: every continuation of a step is written out."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kernels.beam import BeamOptions
+
+Slots = Sequence[Mapping[int, float]]
+"""Log-probability of each token, EOS among them, in each slot of a step."""
+
+
+class Continuation(NamedTuple):
+    score: float
+    parent: int
+    tokens: tuple[int, ...]
+    ends: bool
+
+
+def continuations(options: BeamOptions, tables: Sequence[Slots], live: Sequence[float], room: int) -> list[Continuation]:
+    """score(hypothesis) + sum of its slots' log-probabilities, for all tokens of all slots, best first.
+
+    Where the first EOS ends the output, the slots after it are `pad` and cost nothing; so do slots beyond `room`.
+    """
+    found = {}
+    for parent, slots in enumerate(tables):
+        for tokens in itertools.product(*slots[:room]):
+            charged = _charged(options, tokens)
+            score = live[parent] + sum(slots[place][token] for place, token in enumerate(charged))
+            written = (*charged, *[options.pad] * (options.step_size - len(charged)))
+            found[parent, written] = Continuation(score, parent, written, options.eos in charged)
+    possible = [one for one in found.values() if one.score > -math.inf]
+    return sorted(possible, key=lambda one: -one.score)
+
+
+def _charged(options: BeamOptions, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """Tokens up to the first EOS, or all where a step may end in either direction."""
+    first = tokens.index(options.eos) + 1 if options.eos in tokens and not options.per_direction else len(tokens)
+    return tokens[:first]
+
+
+class Hypothesis(NamedTuple):
+    score: float
+    tokens: tuple[int, ...]
+    """Flat, with EOS and pads."""
+
+
+def text(options: BeamOptions, tokens: Sequence[int]) -> list[int]:
+    """What a finished hypothesis wrote."""
+    return [token for token in tokens if token not in (options.eos, options.pad)]
+
+
+class Search:
+    """The search of `kernels.Beam` for one sentence, ranking exactly."""
+
+    def __init__(self, options: BeamOptions, limit: int) -> None:
+        self.options, self.limit = options, limit
+        self.live = [Hypothesis(0.0, ())]
+        self.finished: list[Hypothesis] = []
+        self.count, self.steps = 0, 0
+        self.done = False
+
+    def advance(self, tables: Sequence[Slots]) -> None:
+        """One step, from the tables of each live hypothesis."""
+        options = self.options
+        room = self.limit - self.steps * options.step_size
+        found = continuations(options, tables, [one.score for one in self.live], room)
+        self.steps += 1
+        forced = room <= options.step_size
+        for one in found[: options.beam_size]:
+            if one.ends or forced:
+                self._finish(one)
+        living = [one for one in found if not one.ends][: options.beam_size]
+        self.live = [Hypothesis(one.score, (*self.live[one.parent].tokens, *one.tokens)) for one in living]
+        self.done = forced or self.count >= options.beam_size or not self.live or self._settled()
+
+    def _penalty(self, tokens: int) -> float:
+        options = self.options
+        return float(((5 + tokens) / 6 if options.gnmt else tokens) ** options.length_penalty)
+
+    def _finish(self, one: Continuation) -> None:
+        tokens = (*self.live[one.parent].tokens, *one.tokens)
+        length = len(text(self.options, tokens)) + one.ends
+        self.finished.append(Hypothesis(one.score / self._penalty(length), tokens))
+        self.finished.sort(key=lambda hypothesis: -hypothesis.score)
+        self.count += 1
+
+    def _settled(self) -> bool:
+        """Can no live hypothesis come before the worst of the n best?"""
+        if len(self.finished) < self.options.n_best:
+            return False
+        shortest = self._penalty(self.steps * self.options.step_size + 1)
+        bound = self.live[0].score / max(shortest, self._penalty(self.limit))
+        return self.finished[self.options.n_best - 1].score >= bound
+
+    def outcome(self) -> list[tuple[float, list[int]]]:
+        """The n best, distinct."""
+        found: dict[tuple[int, ...], float] = {}
+        for one in self.finished[: self.options.n_best]:
+            found.setdefault(tuple(text(self.options, one.tokens)), one.score)
+        return [(score, list(tokens)) for tokens, score in found.items()]

@@ -1,0 +1,125 @@
+"""Slow twin of `kernels.candidates`: the counts in dictionaries, every sum written out.
+
+P(y | x, offset) = #(x, offset, y) / #(x, offset)          the `top` most frequent y that are no reserved pieces
+P(a | S, t)      = #(S, t, a) / #(S, t)
+L(S)             = round(slope * S + intercept + 1)        halves to even; the line minimises sum (slope S + intercept - T)^2
+P(y | x, t)      = sum over s of P(y | x_s, s - t) P(s | S, t)
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+Pair = tuple[Sequence[int], Sequence[int], Sequence[int]]
+"""Source pieces, target pieces, and for each of these the source position that it is linked to, or -1."""
+
+NEAREST = 3
+
+
+@dataclass
+class ReferenceTables:
+    """All counts of a corpus."""
+
+    max_offset: int = 127
+    max_length: int = 256
+    top: int = 40
+    reserved: int = 7
+    tension: float = 4.0
+    lexical: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    """#(x, offset, y) by (x, offset) and y."""
+    positions: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
+    """#(S, t, a) by (S, t) and a."""
+    lengths: list[tuple[int, int]] = field(default_factory=list)
+    """(S, T) of every pair counted."""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, pairs: Iterable[Pair]) -> None:
+        for source, target, links in pairs:
+            if not source or not target:
+                self.counts["empty"] += 1
+            elif max(len(source), len(target)) > self.max_length:
+                self.counts["too_long"] += 1
+            else:
+                self.counts["pairs"] += 1
+                self.lengths.append((len(source), len(target)))
+                self._add_links(source, target, links)
+
+    def _add_links(self, source: Sequence[int], target: Sequence[int], links: Sequence[int]) -> None:
+        for t, (y, a) in enumerate(zip(target, links, strict=True)):
+            if a < 0:
+                self.counts["unlinked"] += 1
+            elif abs(a - t) > self.max_offset:
+                self.counts["dropped"] += 1
+            else:
+                self.counts["linked"] += 1
+                self.lexical[source[a], a - t][y] += 1
+                self.positions[len(source), t][a] += 1
+
+    def row(self, x: int, offset: int) -> tuple[list[tuple[int, int]], int]:
+        """The kept entries (y, count), best first, and the total of the whole row."""
+        counts = self.lexical.get((x, offset), Counter())
+        ranked = sorted((-count, y) for y, count in counts.items() if y >= self.reserved)
+        return [(y, -count) for count, y in ranked[: self.top]], counts.total()
+
+    def line(self) -> tuple[float, float]:
+        """Slope and intercept, by the normal equations in integers."""
+        n, x, y = len(self.lengths), sum(s for s, _ in self.lengths), sum(t for _, t in self.lengths)
+        xx, xy = sum(s * s for s, _ in self.lengths), sum(s * t for s, t in self.lengths)
+        if n == 0:
+            return 1.0, 0.0
+        if (determinant := n * xx - x * x) == 0:
+            return y / x, 0.0
+        return float(n * xy - x * y) / float(determinant), float(y * xx - x * xy) / float(determinant)
+
+    def length(self, source_length: int) -> int:
+        slope, intercept = self.line()
+        return round(slope * source_length + intercept + 1)
+
+    def words(self, source_length: int, window: int) -> tuple[int, int]:
+        if source_length == 0:
+            return 0, 0
+        predicted = self.length(source_length)
+        least = max(2, predicted - window)
+        return least - 1, max(least, predicted + window) - 1
+
+    def prior(self, source_length: int, slot: int) -> dict[int, float]:
+        """P(s | S, t) for the positions s < S that have any."""
+        for distance in range(NEAREST + 1):
+            for length in (source_length - distance, source_length + distance):
+                cell = self.positions.get((length, slot), Counter())
+                if any(a < source_length for a in cell):
+                    return {a: cell[a] / cell.total() for a in sorted(cell) if a < source_length}
+        return self.diagonal(source_length, slot)
+
+    def diagonal(self, source_length: int, slot: int) -> dict[int, float]:
+        """exp(-tension |(s + 1) / S - (t + 1) / W|), W the predicted words, over the positions within reach, adding up to 1."""
+        words = max(1, self.length(source_length) - 1)
+        reach = [s for s in range(source_length) if abs(s - slot) <= self.max_offset]
+        distances = {s: abs((s + 1) / source_length - (slot + 1) / words) for s in reach}
+        nearest = min(distances.values(), default=0.0)
+        weights = {s: math.exp(-self.tension * (distance - nearest)) for s, distance in distances.items()}
+        total = 0.0
+        for weight in weights.values():  # one after the other: sum() may round otherwise
+            total += weight
+        return {s: weight / total for s, weight in weights.items()}
+
+    def marginal(self, source: Sequence[int], slot: int, least_prior: float = 0.0) -> dict[int, float]:
+        """P(y | x, t) of every y that has any."""
+        sums: dict[int, float] = {}
+        for s, weight in self.prior(len(source), slot).items():
+            if weight < least_prior:
+                continue
+            entries, total = self.row(source[s], s - slot)
+            for y, count in entries:
+                if (added := count / total * weight) > 0:
+                    sums[y] = sums.get(y, 0.0) + added
+        return sums
+
+    def candidates(self, source: Sequence[int], slot: int, count: int, least_prior: float = 0.0) -> list[tuple[int, float]]:
+        """The best (piece, natural logarithm of its probability), at most `count`."""
+        sums = self.marginal(source, slot, least_prior)
+        best = sorted(sums, key=lambda y: (-sums[y], y))[:count]
+        return [(y, min(0.0, math.log(sums[y]))) for y in best]

@@ -1,0 +1,66 @@
+"""What candidate tables need of an alignment: its forward links, its tension and its P(y | x)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernels import AlignmentModel
+from kernels.candidates import Ints, Sentences
+from stages.artifacts import Links
+from stages.errors import ArtifactError, DataError
+from stages.shards import read_shard
+
+if TYPE_CHECKING:
+    from kernels.candidates import Floats
+
+
+@dataclass(frozen=True)
+class Aligner:
+    """What explained target pieces by source pieces."""
+
+    tension: float
+    model: AlignmentModel | None
+    """Kept by the native engine alone."""
+
+    def row(self, piece: int) -> tuple[Ints, Floats]:
+        """Target pieces and P(y | x); none for a piece that was never seen."""
+        if self.model is None:
+            return np.zeros(0, np.int64), np.zeros(0)
+        targets, probabilities = self.model.row(piece)
+        return np.asarray(targets, np.int64), probabilities
+
+
+def forward_links(path: Path) -> Sentences:
+    """The links of a shard: for each target piece of each pair its source position, or -1."""
+    return sentences(read_shard(path)["forward"])
+
+
+def aligner_of(links: Links) -> Aligner:
+    """The aligner of the forward links. Raises DataError for links between words, ArtifactError for files that are not whole."""
+    path = links.path / "align.json"
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        unit, tension = described["unit"], float(described["forward"]["tension"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtifactError(f"{path}: expected JSON with unit and forward.tension, got: {error!r}; align the text again") from error
+    if unit != "pieces":
+        raise DataError(f"lattice: expected links between pieces, got links between {unit}; set alignment.unit to pieces")
+    model = links.path / "forward.align"
+    try:
+        return Aligner(tension, AlignmentModel.load(model) if model.exists() else None)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ArtifactError(f"{model}: expected a fitted aligner, got: {error}; align the text again") from error
+
+
+def sentences(column: Any) -> Sentences:
+    """A list column of a shard; the values are those of the mapped file."""
+    rows = column.combine_chunks()
+    starts = rows.offsets.to_numpy().astype(np.int64)
+    if len(starts) == 0:
+        return Sentences(np.zeros(0, np.int32), np.zeros(1, np.int64))
+    return Sentences(rows.values.to_numpy()[starts[0] : starts[-1]], starts - starts[0])

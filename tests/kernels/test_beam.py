@@ -1,0 +1,148 @@
+import itertools
+import math
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import Beam, BeamOptions
+from kernels.reference.beam import Search
+
+EOS, WORDS = 2, [3, 4, 5]
+
+
+def table_of(seed, prefix, step_size, eager):
+    """Log-probabilities of the slots after a flat prefix: any function of it will do. `eager`: how much EOS is liked."""
+    draw = random.Random(f"{seed} {prefix}")
+    slots = []
+    for _ in range(step_size):
+        weights = {token: math.exp(draw.gauss(eager if token == EOS else 0.0, 1.5)) for token in (EOS, *WORDS)}
+        slots.append({token: float(np.float32(math.log(w / sum(weights.values())))) for token, w in weights.items()})
+    return slots
+
+
+def words_of(options, tables):
+    """Tables [H][z] as the kernel takes them."""
+    width = min(options.words, len(WORDS) + (not options.eos_apart))
+    scores = np.full((len(tables), options.step_size, width), -np.inf, np.float32)
+    ids = np.zeros((len(tables), options.step_size, width), np.int64)
+    eos = np.zeros((len(tables), options.step_size), np.float32)
+    for (row, slots), slot in itertools.product(enumerate(tables), range(options.step_size)):
+        table = slots[slot]
+        eos[row, slot] = table[EOS]
+        ranked = sorted((token for token in table if token != EOS or not options.eos_apart), key=lambda token: -table[token])
+        for place, token in enumerate(ranked[:width]):
+            scores[row, slot, place], ids[row, slot, place] = table[token], token
+    return scores, ids, eos
+
+
+def searched(options, limits, seeds, eager):
+    """The kernel's outcomes, all sentences side by side, and how many rows it asked for at each step."""
+    beam = Beam(limits, options)
+    prefixes, alive = [[()] for _ in limits], list(range(len(limits)))
+    while alive:
+        words = [words_of(options, [table_of(seeds[s], p, options.step_size, eager) for p in prefixes[s]]) for s in alive]
+        going, rows, tokens = beam.advance(*(np.stack(parts) for parts in zip(*words, strict=True)))
+        before = [prefix for s in alive for prefix in prefixes[s]]
+        alive = [alive[place] for place in going.tolist()]
+        written = [(*before[row], *new) for row, new in zip(rows.tolist(), map(tuple, tokens.tolist()), strict=True)]
+        for place, sentence in enumerate(alive):
+            prefixes[sentence] = written[place * options.beam_size : (place + 1) * options.beam_size]
+    return beam.outcomes()
+
+
+@st.composite
+def problems(draw):
+    step_size = draw(st.integers(1, 4))
+    beam_size = draw(st.integers(1, 4))
+    options = BeamOptions(
+        beam_size=beam_size,
+        step_size=step_size,
+        per_direction=step_size == 2 and draw(st.booleans()),
+        n_best=draw(st.integers(1, beam_size)),
+        length_penalty=draw(st.sampled_from([0.0, 0.6, 1.0, 2.0])),
+        gnmt=draw(st.booleans()),
+    )
+    limits = draw(st.lists(st.integers(1, 9 if step_size < 4 else 6), min_size=1, max_size=4))
+    return options, limits, draw(st.integers(0, 10**6)), draw(st.sampled_from([-2.0, 0.0, 1.0, 3.0]))
+
+
+@settings(deadline=None, max_examples=120)
+@given(problems())
+def test_finds_what_the_twin_finds_that_writes_out_every_continuation(problem):
+    options, limits, seed, eager = problem
+    seeds = [seed + index for index in range(len(limits))]
+    for outcome, limit, own in zip(searched(options, limits, seeds, eager), limits, seeds, strict=True):
+        twin = Search(options, limit)
+        while not twin.done:
+            twin.advance([table_of(own, one.tokens, options.step_size, eager) for one in twin.live])
+        expected = twin.outcome()
+        assert [tokens for _, tokens in outcome.hypotheses] == [tokens for _, tokens in expected]
+        assert [score for score, _ in outcome.hypotheses] == pytest.approx([score for score, _ in expected], abs=1e-5)
+        assert outcome.steps == twin.steps
+        assert outcome.margin >= 0
+
+
+def first_step(options, table, limit):
+    """Outcomes, and what lives on, after one step from one hypothesis."""
+    beam = Beam([limit], options)
+    _, _, tokens = beam.advance(*(part[None] for part in words_of(options, [table])))
+    return beam.outcomes()[0], tokens.tolist()
+
+
+@pytest.mark.parametrize(("step_size", "per_direction"), [(2, False), (3, False), (4, False), (2, True)])
+def test_as_many_live_on_as_there_should_be_though_every_slot_likes_to_end(step_size, per_direction):
+    options = BeamOptions(beam_size=3, step_size=step_size, per_direction=per_direction, length_penalty=0.0, n_best=3)
+    _, living = first_step(options, [{3: -0.1, EOS: -3.0, 4: -9.0, 5: -9.5}] * step_size, 99)
+    expected = [[3] * step_size, *([3] * (step_size - 1 - slot) + [4] + [3] * slot for slot in range(step_size))]
+    assert living[0] == expected[0]
+    assert len({tuple(row) for row in living}) == 3
+    assert all(row in expected for row in living)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.floats(-1, 3))
+def test_outer_takes_the_top_of_the_table_of_pairs(seed, beams, eager):
+    table = table_of(seed, (), 2, eager)
+    options = BeamOptions(beam_size=beams, step_size=2, selection="outer", n_best=beams, length_penalty=0.0)
+    best = [sorted(slot, key=lambda token, slot=slot: -slot[token])[:beams] for slot in table]
+    pairs = sorted(((table[0][a] + table[1][b], [a, b]) for a in best[0] for b in best[1]), reverse=True)
+    outcome, _ = first_step(options, table, 2)
+    assert [score for score, _ in outcome.hypotheses][:1] == pytest.approx([pairs[0][0]], abs=1e-5)
+    _, living = first_step(options, table, 99)
+    expected = [pair for _, pair in pairs[: 2 * beams + 1] if EOS not in pair][:beams]
+    assert not living or living[: len(expected)] == expected
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.floats(-1, 3))
+def test_double_top_k_takes_left_words_first_and_then_pairs(seed, beams, eager):
+    table = table_of(seed, (), 2, eager)
+    options = BeamOptions(beam_size=beams, step_size=2, per_direction=True, selection="double-top-k", length_penalty=0.0)
+    left = sorted(table[0], key=lambda token: -table[0][token])[: 2 * beams]
+    pairs = sorted(((table[0][a] + table[1][b], [a, b]) for a in left for b in table[1]), reverse=True)[: 3 * beams]
+    outcome, _ = first_step(options, table, 2)
+    assert outcome.hypotheses[0][0] == pytest.approx(pairs[0][0], abs=1e-5)
+    if beams == 1:
+        assert outcome.hypotheses[0][0] == pytest.approx(sum(max(slot.values()) for slot in table), abs=1e-5)
+    _, living = first_step(options, table, 99)
+    expected = [pair for _, pair in pairs if EOS not in pair][:beams]
+    assert not living or living[: len(expected)] == expected
+
+
+def test_shapes_and_options_are_checked():
+    with pytest.raises(ValueError, match=r"n_best: expected 1 to beam_size \(2\), got 3"):
+        Beam([5], BeamOptions(beam_size=2, n_best=3))
+    with pytest.raises(ValueError, match="limits: expected at least 1, got 0"):
+        Beam([5, 0], BeamOptions(beam_size=2))
+    beam = Beam([5, 5], BeamOptions(beam_size=2))
+    scores, ids, eos = (np.stack([part] * 3) for part in words_of(BeamOptions(beam_size=2), [table_of(1, (), 1, 0.0)]))
+    with pytest.raises(ValueError, match=r"scores: expected \[sentences,H,z,W\] with 2 sentences, H 1 and z 1"):
+        beam.advance(scores, ids, eos)
+
+
+def test_importing_the_kernels_loads_nothing_heavy():
+    code = "import sys, kernels; print([m for m in ('torch', 'numpy', 'fewstep_native') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

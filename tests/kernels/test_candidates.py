@@ -1,0 +1,598 @@
+"""Candidate tables against hand-made corpora and the slow twin: counts, the cut, the prior, the length line, the file."""
+
+import hashlib
+import math
+import os
+import pickle
+import random
+import struct
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kernels
+from kernels import CandidateOptions, CandidateTables
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates, read_counts
+from kernels.reference.candidates import Pair, ReferenceTables
+
+A, B = 10, 11
+U, V, W = 20, 21, 22
+SMALL = [([A, B], [U, V], [0, 1]), ([A, B], [V, U], [1, 0]), ([A, B], [U, W], [0, 1])]
+"""`A B -> u v (0-0 1-1)`, `A B -> v u (1-0 0-1)`, `A B -> u w (0-0 1-1)`."""
+
+COUNTING = CountOptions(source_size=32, target_size=32)
+CUTTING = TableOptions()
+
+
+def build(
+    shards: Sequence[Sequence[Pair]],
+    directory: Path,
+    counting: CountOptions = COUNTING,
+    options: TableOptions = CUTTING,
+) -> CandidateTables:
+    directory.mkdir(parents=True, exist_ok=True)
+    runs = []
+    for index, pairs in enumerate(shards):
+        columns = [list(column) for column in zip(*pairs, strict=True)] or [[], [], []]
+        source, target, links = (Sentences.of(column) for column in columns)
+        runs.append(directory / f"{index}.run")
+        count_candidates(source, target, links.values, runs[-1], options=counting)
+    merge_candidates(runs, directory / "tables.bin", options=options)
+    return CandidateTables.load(directory / "tables.bin")
+
+
+def column(tables: CandidateTables, source: Sequence[int], slot: int, count: int = 8) -> dict[int, float]:
+    """The candidates of one slot, in their order, with their probabilities."""
+    options = CandidateOptions(candidates=count)
+    found = kernels.lattice_candidates(tables, [list(source)], [len(source)], num_slots=[slot + 1], options=options)
+    pairs = zip(found.token_ids[0, slot].tolist(), found.log_probs[0, slot].tolist(), strict=True)
+    return {y: math.exp(value) for y, value in pairs if y >= 0}
+
+
+def close(found: dict[int, float], expected: dict[int, float]) -> bool:
+    """Equal ids in equal order, with equal values but for rounding."""
+    return list(found) == list(expected) and list(found.values()) == pytest.approx(list(expected.values()), rel=1e-12)
+
+
+def test_tables_of_a_small_corpus(tmp_path: Path) -> None:
+    tables = build([SMALL], tmp_path)
+    assert tables.row(A, 0) == ([(U, 2)], 2)
+    assert tables.row(B, 0) == ([(V, 1), (W, 1)], 2)
+    assert tables.row(B, 1) == ([(V, 1)], 1)
+    assert tables.row(A, -1) == ([(U, 1)], 1)
+    assert tables.row(A, 1) == ([], 0)
+    assert (tables.prior(2, 0), tables.prior(2, 1), tables.prior(2, 2)) == ({0: 2, 1: 1}, {0: 1, 1: 2}, {})
+    assert close(column(tables, [A, B], 0), {U: 2 / 3, V: 1 / 3})
+    assert close(column(tables, [A, B], 1), {U: 1 / 3, V: 1 / 3, W: 1 / 3})
+    assert close(column(tables, [A, A], 0), {U: 2 / 3})
+    summary = tables.summary
+    assert (summary.pairs, summary.linked, summary.unlinked, summary.dropped, summary.kept) == (3, 6, 0, 0, 6)
+    assert (summary.entries, summary.max_source, summary.cells) == (5, 2, 2)
+
+
+def test_ties_are_in_the_order_of_ids_also_where_the_cut_falls(tmp_path: Path) -> None:
+    tables = build([SMALL], tmp_path)
+    assert list(column(tables, [A, B], 1, 2)) == [U, V]
+    pairs = [([A], [y], [0]) for y in (29, 25, 27, 26, 28)]
+    assert [y for y, _ in build([pairs], tmp_path / "cut", options=TableOptions(top=3)).row(A, 0)[0]] == [25, 26, 27]
+
+
+def test_rows_are_probabilities_before_the_cut_and_less_after_it(tmp_path: Path) -> None:
+    generator = random.Random(1)
+    pairs = random_pairs(generator, 300, pieces=12)
+    whole = build([pairs], tmp_path / "whole", options=TableOptions(top=1000, reserved=0))
+    cut = build([pairs], tmp_path / "cut", options=TableOptions(top=2))
+    less = 0
+    for x in range(32):
+        for offset in range(-9, 10):
+            (entries, total), (kept, same) = whole.row(x, offset), cut.row(x, offset)
+            assert total == same
+            assert sum(Fraction(count, total or 1) for _, count in entries) == (1 if total else 0)
+            assert len(kept) <= 2
+            less += sum(count for _, count in kept) < total
+    assert less > 20
+    for length in range(10):
+        for slot in range(10):
+            cell = whole.prior(length, slot)
+            assert sum(Fraction(count, sum(cell.values())) for count in cell.values()) == (1 if cell else 0)
+
+
+def random_pairs(generator: random.Random, count: int, pieces: int = 32, longest: int = 8) -> list[Pair]:
+    pairs: list[Pair] = []
+    for _ in range(count):
+        source = [generator.randrange(pieces) for _ in range(generator.randrange(longest + 1))]
+        target = [generator.randrange(pieces) for _ in range(generator.randrange(longest + 1))]
+        links = [generator.randrange(-1, len(source)) for _ in target]
+        pairs.append((source, target, links))
+    return pairs
+
+
+@pytest.mark.parametrize("shards", [1, 3, 17])
+def test_any_sharding_gives_the_same_bytes(tmp_path: Path, shards: int) -> None:
+    pairs = random_pairs(random.Random(2), 200)
+    expected = build([pairs], tmp_path / "one").path.read_bytes()
+    random.Random(shards).shuffle(pairs)
+    dealt = [pairs[index::shards] for index in range(shards)]
+    assert build(dealt, tmp_path / "many").path.read_bytes() == expected
+    assert build([*dealt, []], tmp_path / "empty").path.read_bytes() == expected
+
+
+def test_the_cut_comes_after_the_merge(tmp_path: Path) -> None:
+    """The piece that is third in each of three shards is first of all."""
+    shards = [[([A], [y], [0])] * 3 + [([A], [y + 1], [0])] * 3 + [([A], [U], [0])] * 2 for y in (24, 26, 28)]
+    tables = build(shards, tmp_path, options=TableOptions(top=2))
+    assert tables.row(A, 0) == ([(U, 6), (24, 3)], 24)
+
+
+def test_the_piece_that_is_41st_everywhere_is_first(tmp_path: Path) -> None:
+    counting = CountOptions(source_size=32, target_size=200)
+    shards = [[([A], [y], [0])] * 2 + [([A], [199], [0])] for y in range(100, 140)]
+    tables = build([[pair for pairs in shards[i::3] for pair in pairs] for i in range(3)], tmp_path, counting)
+    assert tables.row(A, 0)[0][0] == (199, 40)
+    shards = [[([A], [base + y], [0]) for y in range(40) for _ in range(2)] + [([A], [199], [0])] for base in (20, 60, 100)]
+    entries, total = build(shards, tmp_path / "three", counting).row(A, 0)
+    assert entries == [(199, 3), *((20 + y, 2) for y in range(39))]
+    assert total == 243
+
+
+def test_links_that_are_too_far_are_dropped_from_both_tables(tmp_path: Path) -> None:
+    pairs = [([A] * 9, [U, V], [3, 8])]
+    tables = build([pairs], tmp_path, CountOptions(source_size=32, target_size=32, max_offset=3))
+    assert tables.row(A, 3) == ([(U, 1)], 1)
+    assert tables.row(A, 7) == ([], 0)
+    assert tables.prior(9, 1) == {}
+    assert (tables.summary.linked, tables.summary.dropped) == (1, 1)
+
+
+def test_pairs_that_are_not_counted_are_told(tmp_path: Path) -> None:
+    pairs = [([], [U], [-1]), ([A], [], []), ([], [], []), ([A] * 5, [U], [4]), ([A], [U] * 5, [0] * 5), ([A] * 4, [U, V], [-1, 2])]
+    tables = build([pairs], tmp_path, CountOptions(source_size=32, target_size=32, max_length=4))
+    summary = tables.summary
+    assert (summary.pairs, summary.empty, summary.too_long) == (1, 3, 2)
+    assert (summary.linked, summary.unlinked, summary.source_pieces, summary.target_pieces) == (1, 1, 4, 2)
+    assert tables.row(A, 1) == ([(V, 1)], 1)
+    assert read_counts(tmp_path / "0.run").too_long == 2
+
+
+def test_lines_of_40000_pieces_are_left_out(tmp_path: Path) -> None:
+    long = [A] * 40_000
+    tables = build([[(long, [U], [39_999]), ([A], [U] * 40_000, [0] * 40_000), ([A], [U], [0])]], tmp_path)
+    assert (tables.summary.pairs, tables.summary.too_long, tables.summary.max_source, tables.summary.cells) == (1, 2, 1, 1)
+    wide = CountOptions(source_size=32, target_size=32, max_offset=32767, max_length=65535)
+    tables = build([[(long, [U] * 40_000, list(range(39_999, -1, -1)))]], tmp_path / "wide", wide)
+    assert (tables.summary.linked, tables.summary.dropped) == (2 * 16384, 40_000 - 2 * 16384)
+    assert tables.prior(40_000, 10_000) == {29_999: 1}
+    assert tables.summary.file_bytes < 1 << 21
+
+
+def test_no_pairs_at_all_give_a_table_without_candidates(tmp_path: Path) -> None:
+    tables = build([[]], tmp_path)
+    assert (tables.summary.entries, tables.summary.pairs, tables.length(4)) == (0, 0, 5)
+    assert column(tables, [A, B], 0) == {}
+
+
+def test_reserved_pieces_are_counted_and_never_offered(tmp_path: Path) -> None:
+    pairs = [([A], [3], [0])] * 3 + [([A], [U], [0])]
+    tables = build([pairs], tmp_path, options=TableOptions(top=1))
+    assert tables.row(A, 0) == ([(U, 1)], 4)
+    assert column(tables, [A], 0) == {U: pytest.approx(0.25)}
+    assert list(column(build([pairs], tmp_path / "all", options=TableOptions(reserved=0)), [A], 0)) == [3, U]
+
+
+def test_a_source_may_hold_reserved_pieces(tmp_path: Path) -> None:
+    assert column(build([[([3], [U], [0])]], tmp_path), [3], 0) == {U: pytest.approx(1.0)}
+
+
+def table_with_line(directory: Path, lengths: Sequence[tuple[int, int]]) -> CandidateTables:
+    return build([[([A] * source, [U] * target, [0] * target) for source, target in lengths]], directory)
+
+
+def test_predicted_lengths_round_halves_to_even(tmp_path: Path) -> None:
+    tables = table_with_line(tmp_path, [(1, 1), (3, 2), (5, 3), (7, 4)])
+    assert (tables.summary.slope, tables.summary.intercept) == (0.5, 0.5)
+    assert [tables.length(source) for source in (10, 8, 6, 7)] == [6, 6, 4, 5]
+    assert tables.words(10, 0) == (5, 5)
+    assert tables.words(10, 3) == (2, 8)
+
+
+def test_short_sources_have_at_least_one_word_and_empty_ones_none(tmp_path: Path) -> None:
+    tables = table_with_line(tmp_path, [(1, 1), (3, 2), (5, 3), (7, 4)])
+    assert tables.words(1, 3) == (1, 4)
+    found = kernels.lattice_candidates(tables, np.zeros((2, 3), np.int64) + A, [0, 1])
+    assert found.num_slots.tolist() == [0, 4]
+    assert (found.token_ids[0] == -1).all()
+    nothing = kernels.lattice_candidates(tables, np.zeros((1, 0), np.int64), [0])
+    assert nothing.token_ids.shape == (1, 0, 64)
+    assert kernels.lattice_candidates(tables, np.zeros((0, 4), np.int64), []).token_ids.shape == (0, 0, 64)
+    falling = table_with_line(tmp_path / "falling", [(1, 4), (2, 3), (3, 2), (4, 1)])
+    assert falling.length(20) == -14
+    assert (falling.words(20, 0), falling.words(20, 3), falling.words(4, 3)) == ((1, 1), (1, 1), (1, 4))
+
+
+def test_sources_of_one_length_have_a_line_through_the_origin(tmp_path: Path) -> None:
+    tables = table_with_line(tmp_path, [(4, 5), (4, 7)])
+    assert (tables.summary.slope, tables.summary.intercept) == (1.5, 0.0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=30))
+@settings(max_examples=40, deadline=None)
+def test_the_line_is_the_least_squares_line(tmp_path_factory: pytest.TempPathFactory, lengths: list[tuple[int, int]]) -> None:
+    tables = table_with_line(tmp_path_factory.mktemp("line"), lengths)
+    reference = ReferenceTables(lengths=lengths)
+    assert (tables.summary.slope, tables.summary.intercept) == reference.line()
+    if len({source for source, _ in lengths}) > 1:
+        fitted = np.polyfit(*np.array(lengths, float).T, 1)
+        assert [tables.summary.slope, tables.summary.intercept] == pytest.approx(fitted.tolist(), abs=1e-9)
+
+
+def test_unseen_cells_fall_back_to_near_lengths_then_to_the_diagonal(tmp_path: Path) -> None:
+    """Sources of 5 and of 9 pieces, each linking its only slot to one position."""
+    x = list(range(1, 10))
+    pairs = [(x[:5], [U], [2]), (x, [V], [8])]
+    tables = build([pairs], tmp_path)
+    reference = reference_of(pairs)
+    for length in range(1, 15):
+        assert column(tables, (x * 2)[:length], 0) == pytest.approx(
+            {y: math.exp(value) for y, value in reference.candidates((x * 2)[:length], 0, 8)}
+        )
+    assert reference.prior(7, 0) == {2: 1.0}  # 5 and 9 are equally near
+    assert reference.prior(3, 0) == {2: 1.0}
+    assert reference.prior(2, 0).keys() == {0, 1}  # 5 has its link at a position that 2 pieces do not have
+    assert reference.prior(6, 0) == {2: 1.0}
+    assert reference.prior(8, 0) == {2: 1.0}  # 9 is nearer, but links to its ninth piece
+    assert len(reference.prior(13, 0)) == 13
+
+
+def test_the_diagonal_prior_follows_the_diagonal(tmp_path: Path) -> None:
+    """With every row of the table alike, only the prior decides."""
+    x = list(range(8))
+    pairs = [(x, [20 + a] * 4, [a] * 4) for a in x]
+    near = build([pairs], tmp_path, options=TableOptions(tension=4.0))
+    far = build([pairs], tmp_path / "steep", options=TableOptions(tension=400.0))
+    source = x + x[::-1]
+    for slot in (0, 3, 7, 40):
+        expected = reference_of(pairs, tension=4.0)
+        assert column(near, source, slot, 32) == pytest.approx(
+            {y: math.exp(value) for y, value in expected.candidates(source, slot, 32)}
+        )
+    for slot in range(4):  # of 8 words for 16 pieces
+        assert next(iter(column(far, source, slot))) == 20 + source[2 * slot + 1]
+
+
+def reference_of(pairs: Sequence[Pair], **options: float) -> ReferenceTables:
+    reference = ReferenceTables(**options)  # type: ignore[arg-type]
+    reference.add(pairs)
+    return reference
+
+
+@st.composite
+def corpora(draw: st.DrawFn) -> list[Pair]:
+    pieces = st.integers(0, draw(st.integers(1, 15)))
+    pairs: list[Pair] = []
+    for _ in range(draw(st.integers(0, 12))):
+        source, target = draw(st.lists(pieces, max_size=7)), draw(st.lists(pieces, max_size=7))
+        pairs.append((source, target, [draw(st.integers(-1, len(source) - 1)) for _ in target]))
+    return pairs
+
+
+@given(
+    corpora(),
+    st.lists(st.lists(st.integers(0, 15), max_size=9), min_size=1, max_size=4),
+    st.fixed_dictionaries(
+        {
+            "max_offset": st.integers(0, 6),
+            "max_length": st.integers(1, 7),
+            "top": st.integers(1, 5),
+            "reserved": st.integers(0, 5),
+            "tension": st.sampled_from([0.0, 4.0, 14.0, 900.0]),
+        }
+    ),
+    st.integers(1, 6),
+    st.sampled_from([0.0, 1e-4, 0.3]),
+)
+@settings(max_examples=150, deadline=None)
+def test_look_ups_equal_the_slow_twin(
+    tmp_path_factory: pytest.TempPathFactory,
+    pairs: list[Pair],
+    sources: list[list[int]],
+    limits: dict[str, int],
+    count: int,
+    least_prior: float,
+) -> None:
+    counting = CountOptions(source_size=16, target_size=16, max_offset=limits["max_offset"], max_length=limits["max_length"])
+    options = TableOptions(top=limits["top"], reserved=limits["reserved"], tension=limits["tension"])
+    tables = build([pairs[:5], pairs[5:]], tmp_path_factory.mktemp("tables"), counting, options)
+    reference = reference_of(pairs, **limits)
+    for x in range(16):
+        for offset in range(-8, 9):
+            assert tables.row(x, offset) == reference.row(x, offset)
+    width = max(map(len, sources))
+    ids = np.array([source + [-7] * (width - len(source)) for source in sources])
+    how = CandidateOptions(candidates=count, length_window=2, least_prior=least_prior, threads=3)
+    found = kernels.lattice_candidates(tables, ids, [len(source) for source in sources], options=how)
+    for b, source in enumerate(sources):
+        assert found.num_slots[b] == reference.words(len(source), 2)[1]
+        for slot in range(found.token_ids.shape[1]):
+            expected = reference.candidates(source, slot, count, least_prior) if slot < found.num_slots[b] else []
+            expected += [(-1, -math.inf)] * (count - len(expected))
+            assert found.token_ids[b, slot].tolist() == [y for y, _ in expected]
+            assert found.log_probs[b, slot].tolist() == pytest.approx([value for _, value in expected], rel=1e-12, abs=1e-15)
+
+
+def test_candidates_are_real_distinct_best_first_and_padded(tmp_path: Path) -> None:
+    tables = build([random_pairs(random.Random(3), 400)], tmp_path)
+    generator = random.Random(4)
+    ids = np.array([[generator.randrange(32) for _ in range(12)] for _ in range(20)])
+    found = kernels.lattice_candidates(tables, ids, [12] * 20, options=CandidateOptions(candidates=20))
+    assert found.token_ids.shape == found.log_probs.shape == (20, int(found.num_slots.max()), 20)
+    padded = 0
+    for tokens, values in zip(found.token_ids.reshape(-1, 20), found.log_probs.reshape(-1, 20), strict=True):
+        real = tokens[tokens >= 0]
+        assert len(set(real.tolist())) == len(real)
+        assert (real >= 7).all()
+        assert (tokens[len(real) :] == -1).all()
+        assert (values[len(real) :] == -np.inf).all()
+        keys = list(zip((-values[: len(real)]).tolist(), real.tolist(), strict=True))
+        assert keys == sorted(keys)
+        assert (values <= 0).all()
+        padded += len(real) < 20
+    assert padded
+
+
+def test_lattices_do_not_depend_on_threads_nor_on_company(tmp_path: Path) -> None:
+    tables = build([random_pairs(random.Random(5), 400)], tmp_path)
+    generator = random.Random(6)
+    lengths = [generator.randrange(9) for _ in range(30)]
+    ids = np.array([[generator.randrange(32) for _ in range(9)] for _ in lengths])
+    found = [kernels.lattice_candidates(tables, ids, lengths, options=CandidateOptions(candidates=9, threads=n)) for n in (1, 2, 8)]
+    for other in found[1:]:
+        assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
+    for b, length in enumerate(lengths):
+        alone = kernels.lattice_candidates(tables, ids[b : b + 1, :length], [length], options=CandidateOptions(candidates=9))
+        slots = int(alone.num_slots[0])
+        assert slots == found[0].num_slots[b]
+        assert np.array_equal(alone.token_ids[0], found[0].token_ids[b, :slots])
+        assert np.array_equal(alone.log_probs[0], found[0].log_probs[b, :slots])
+
+
+def test_larger_lattices_begin_with_the_smaller_ones_and_end_with_all_that_is_known(tmp_path: Path) -> None:
+    """So recall cannot fall with K; without a limit it is the share of tokens that the tables know at their slot."""
+    pairs = [pair for pair in random_pairs(random.Random(7), 300) if pair[0] and pair[1]]
+    tables, reference = build([pairs[:200]], tmp_path), reference_of(pairs[:200])
+    held = pairs[200:]
+    ids = np.array([list(source) + [0] * (8 - len(source)) for source, _, _ in held])
+    lengths, slots = [len(source) for source, _, _ in held], [len(target) for _, target, _ in held]
+
+    def recall(count: int) -> tuple[int, np.ndarray]:
+        found = kernels.lattice_candidates(tables, ids, lengths, num_slots=slots, options=CandidateOptions(candidates=count))
+        hits = sum(int((found.token_ids[b, t] == y).any()) for b, (_, target, _) in enumerate(held) for t, y in enumerate(target))
+        return hits, found.token_ids
+
+    rising = [recall(count) for count in (1, 2, 4, 8, 16, 32)]
+    for (fewer, small), (more, large) in pairwise(rising):
+        assert fewer <= more
+        assert np.array_equal(small, large[:, :, : small.shape[2]])
+    covered = sum(y in reference.marginal(source, t) for source, target, _ in held for t, y in enumerate(target))
+    assert rising[0][0] < rising[-1][0] == covered
+
+
+def test_a_sentence_far_longer_than_any_seen_gets_a_lattice(tmp_path: Path) -> None:
+    tables = build([random_pairs(random.Random(8), 400)], tmp_path)
+    found = kernels.lattice_candidates(
+        tables, [[9] * 3000], [3000], num_slots=[3000], options=CandidateOptions(candidates=4, threads=2)
+    )
+    assert (found.token_ids[0, :, 0] >= 7).all()
+    assert not np.isnan(found.log_probs).any()
+
+
+def real_pairs() -> list[Pair]:
+    """5,000 pairs of Multi30k, words numbered from 7, with the forward links of fast_align."""
+    root = Path(__file__).resolve().parents[2]
+    folders = (
+        [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [root / "data", root.parent / "shared" / "data"]
+    )
+    golden = next((folder / "golden" for folder in folders if (folder / "golden/fast_align.pairs.txt").is_file()), None)
+    if golden is None:
+        pytest.skip("no linked text: set FEWSTEP_DATA to a folder that holds golden/")
+    numbers: dict[str, int] = {}
+    pairs: list[Pair] = []
+    texts = zip(*((golden / f"fast_align.{name}").read_text().splitlines() for name in ("pairs.txt", "forward.links")), strict=True)
+    for text, linked in texts:
+        source, target = ([numbers.setdefault(word, 7 + len(numbers)) for word in side.split()] for side in text.split(" ||| "))
+        links = [-1] * len(target)
+        for link in linked.split():
+            position, slot = map(int, link.split("-"))
+            links[slot] = position
+        pairs.append((source, target, links))
+    return pairs
+
+
+def test_real_text(tmp_path: Path) -> None:
+    pairs = real_pairs()
+    counting = CountOptions(source_size=20_000, target_size=20_000)
+    tables = build([pairs[:4500]], tmp_path / "one", counting)
+    assert build([pairs[i:4500:17] for i in range(17)], tmp_path / "17", counting).path.read_bytes() == tables.path.read_bytes()
+    reference = reference_of(pairs[:4500])
+    assert (tables.summary.slope, tables.summary.intercept) == reference.line()
+    hits = dict.fromkeys((1, 8, 64), 0)
+    for source, target, _ in pairs[4500:4600]:
+        found = kernels.lattice_candidates(tables, [source], [len(source)], num_slots=[len(target)])
+        for slot, y in enumerate(target):
+            expected = reference.candidates(source, slot, 64)
+            assert [id_ for id_ in found.token_ids[0, slot].tolist() if id_ >= 0] == [id_ for id_, _ in expected]
+            assert found.log_probs[0, slot, : len(expected)].tolist() == pytest.approx([value for _, value in expected], rel=1e-12)
+            for count in hits:
+                hits[count] += y in found.token_ids[0, slot, :count]
+    words = sum(len(target) for _, target, _ in pairs[4500:4600])
+    assert hits[1] > 0.25 * words
+    assert hits[64] > 0.65 * words
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> CandidateTables:
+    options = TableOptions(vocabulary=bytes(range(32)))
+    return build([random_pairs(random.Random(9), 60)], tmp_path_factory.mktemp("tables"), options=options)
+
+
+def test_tables_can_be_sent_to_other_processes(tables: CandidateTables) -> None:
+    again = pickle.loads(pickle.dumps(tables))
+    assert (again.path, again.summary) == (tables.path, tables.summary)
+
+
+def test_tables_of_another_vocabulary_are_refused(tables: CandidateTables) -> None:
+    assert CandidateTables.load(tables.path, vocabulary=bytes(range(32))).summary == tables.summary
+    with pytest.raises(
+        ValueError, match=r"expected candidate tables of the vocabulary ffff.*got those of 00010203.*build the tables"
+    ):
+        CandidateTables.load(tables.path, vocabulary=b"\xff" * 32)
+
+
+def test_files_that_are_no_tables_are_refused(tables: CandidateTables, tmp_path: Path) -> None:
+    data = tables.path.read_bytes()
+    path = tmp_path / "damaged.bin"
+    with pytest.raises(FileNotFoundError, match=r"damaged\.bin"):
+        CandidateTables.load(path)
+    with pytest.raises(IsADirectoryError):
+        CandidateTables.load(tmp_path)
+    newer = data[:8] + struct.pack("<I", 2) + data[12:]
+    wrong = {"": b"", "cut header": data[:100], "cut": data[:-1], "longer": data + b"\0", "text": b"text" * 200, "newer": newer}
+    for content in wrong.values():
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"damaged\.bin: expected candidate tables, got"):
+            CandidateTables.load(path)
+
+
+def test_every_altered_byte_of_the_header_is_noticed(tables: CandidateTables, tmp_path: Path) -> None:
+    data = tables.path.read_bytes()
+    path = tmp_path / "altered.bin"
+    for place in range(288):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 0x41]) + data[place + 1 :])
+        with pytest.raises(ValueError, match="expected candidate tables, got"):
+            CandidateTables.load(path)
+
+
+def test_altered_bytes_elsewhere_are_noticed_or_do_no_harm(tables: CandidateTables, tmp_path: Path) -> None:
+    """A look-up over damage says so or answers; it never answers with impossible ids, nor with NaN. `verify` finds all of it."""
+    data = bytearray(tables.path.read_bytes())
+    tables.verify()
+    generator = random.Random(10)
+    ids = np.array([[generator.randrange(32) for _ in range(8)] for _ in range(8)])
+    path = tmp_path / "altered.bin"
+    refused = 0
+    for _ in range(300):
+        place = generator.randrange(288, len(data))
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << generator.randrange(8)
+        path.write_bytes(flipped)
+        altered = CandidateTables.load(path)
+        with pytest.raises(ValueError, match=r"altered\.bin: the candidate tables were altered"):
+            altered.verify()
+        try:
+            found = kernels.lattice_candidates(altered, ids, [8] * 8)
+        except ValueError as error:
+            assert "damaged" in str(error)  # noqa: PT017
+            refused += 1
+        else:
+            assert ((found.token_ids == -1) | ((found.token_ids >= 7) & (found.token_ids < 32))).all()
+            assert not np.isnan(found.log_probs).any()
+    assert refused > 10
+
+
+def test_counts_that_are_not_whole_are_refused(tmp_path: Path) -> None:
+    build([SMALL], tmp_path)
+    data = (tmp_path / "0.run").read_bytes()
+    path = tmp_path / "wrong.run"
+    for content in (b"", data[:40], data[:-1], data + b"\0", data[:200] + b"\1" + data[201:], tables_bytes(tmp_path)):
+        path.write_bytes(content)
+        for read in (lambda: read_counts(path), lambda: merge_candidates([path], tmp_path / "out.bin")):
+            with pytest.raises(ValueError, match=r"wrong\.run: expected the counts of a shard, got .*; count it again"):
+                read()
+    assert not (tmp_path / "out.bin").exists()
+
+
+def tables_bytes(directory: Path) -> bytes:
+    return (directory / "tables.bin").read_bytes()
+
+
+def test_counts_of_other_limits_do_not_mix(tmp_path: Path) -> None:
+    build([SMALL], tmp_path / "a")
+    build([SMALL], tmp_path / "b", CountOptions(source_size=32, target_size=32, max_offset=9))
+    with pytest.raises(ValueError, match=r"b/0\.run: expected counts with the limits of .*a/0\.run"):
+        merge_candidates([tmp_path / "a/0.run", tmp_path / "b/0.run"], tmp_path / "out.bin")
+    with pytest.raises(ValueError, match="at least one shard"):
+        merge_candidates([], tmp_path / "out.bin")
+    with pytest.raises(OSError, match=r"none/out\.bin"):
+        merge_candidates([tmp_path / "a/0.run"], tmp_path / "none/out.bin")
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        (([32], [U], [0]), "pair 1: source piece 32 is outside the vocabulary of 32"),
+        (([A], [-1], [0]), "pair 1: target piece -1 is outside"),
+        (([A], [U], [1]), "pair 1: a link leads to position 1 of 1 source pieces"),
+        (([A], [U], [-2]), "a link leads to position -2"),
+        (([], [U], [0]), "a link leads to position 0 of 0"),
+    ],
+)
+def test_pairs_that_cannot_be_are_refused(tmp_path: Path, pair: Pair, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build([[SMALL[0], pair]], tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_arrays_that_do_not_fit_are_refused(tables: CandidateTables, tmp_path: Path) -> None:
+    one, two = Sentences.of([[A]]), Sentences.of([[A], [B]])
+    wrong = [(one, two, [0, 0]), (one, one, [0, 0]), (one, one, [1.5]), (one, one, [1 << 40])]
+    wrong += [(one, Sentences(one.values, np.array(starts)), [0]) for starts in ([0], [1, 1], [0, 2], [0, 1, 0, 1])]
+    for source, target, links in wrong:
+        with pytest.raises(ValueError, match=r"expected|links"):
+            count_candidates(source, target, links, tmp_path / "run", options=COUNTING)
+    for options in ({"max_offset": 1 << 15}, {"max_length": 0}, {"source_size": 0}, {"target_size": (1 << 24) + 1}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
+            count_candidates(one, one, [0], tmp_path / "run", options=CountOptions(**{**vars(COUNTING), **options}))
+    for ids, lengths, slots, message in [
+        ([[32]], [1], [1], "sentence 0: source piece 32 is outside the tables' vocabulary of 32"),
+        ([[A]], [2], [1], "sentence 0: expected a length of 0 to 1, got 2"),
+        ([[A]], [-1], [1], "expected a length of 0 to 1, got -1"),
+        ([[A]], [1], [-1], "num_slots"),
+        ([[A]], [1, 1], [1], "source_lengths"),
+        ([A], [1], [1], "source_ids"),
+        ([[A]], [1], [1, 1], "num_slots"),
+        ([[0.5]], [1], [1], "expected integers"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kernels.lattice_candidates(tables, ids, lengths, num_slots=slots)
+    for options in (CandidateOptions(candidates=0), CandidateOptions(threads=0)):
+        with pytest.raises(ValueError, match="expected"):
+            kernels.lattice_candidates(tables, [[A]], [1], options=options)
+    with pytest.raises(ValueError, match="digest of 32 bytes"):
+        merge_candidates([tables.path.with_name("0.run")], tmp_path / "t", options=TableOptions(vocabulary=b"short"))
+    for tension in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="tension"):
+            merge_candidates([tables.path.with_name("0.run")], tmp_path / "t", options=TableOptions(tension=tension))
+
+
+def test_ids_beyond_16_bits_are_kept_in_32(tmp_path: Path) -> None:
+    for size, y in ((65536, 65535), (65537, 65536), (1 << 24, (1 << 24) - 1)):
+        counting = CountOptions(source_size=1 << 10, target_size=size)
+        tables = build([[([1023], [y], [0])] * 2 + [([0], [7], [0])]], tmp_path / str(size), counting)
+        assert tables.row(1023, 0) == ([(y, 2)], 2)
+        assert column(tables, [1023, 0], 0) == {y: pytest.approx(1.0)}
+
+
+def test_the_header_holds_the_digest_of_what_follows(tables: CandidateTables) -> None:
+    data = tables.path.read_bytes()
+    assert data[248:280] == hashlib.sha256(data[288:]).digest()
+
+
+def test_the_digest_of_the_links_tells_other_links(tmp_path: Path) -> None:
+    first, second = (build([[*SMALL, ([A, B], [U, V], links)]], tmp_path / str(links[0])) for links in ([0, 1], [1, 0]))
+    assert first.summary.links != second.summary.links
+    assert first.summary.links != bytes(32)
