@@ -162,7 +162,13 @@ class _Wiring:
         if settings is None:
             return
         if isinstance(settings, Pinned):
-            self.counts["ngram:pinned"], _ = self.store.pinned([ngram.STAGE], settings.path, "ngram.from")
+            self.counts["ngram:pinned"], manifest = self.store.pinned([ngram.STAGE], settings.path, "ngram.from")
+            found = manifest.inputs.get("vocabulary")
+            if found and found != trainer.vocabulary.fingerprint:
+                raise DataError(
+                    f"ngram.from: expected a model over this run's vocabulary {trainer.vocabulary.fingerprint[:8]}, got one over "
+                    f"{found[:8]}: {settings.path}; pin that vocabulary too (vocabulary.from), or estimate anew"
+                )
             return
         if settings.unit == "pieces":
             inputs = ngram.NgramInputs((raw,), trainer.validation, trainer.vocabulary)

@@ -26,19 +26,18 @@ from kernels.fast_align.shards import (
     maximise,
     merge_cells,
     model_of,
-    numbered_text,
     places_in,
     shard_aligner,
     take,
 )
 from stages.align_records import fit_record, pass_record, report_pass
-from stages.align_text import DIRECTIONS, Direction, Job, lines_of, load, load_json, numbers_of
+from stages.align_text import DIRECTIONS, Direction, Job, load, load_json
+from stages.align_words import all_words, make_collector, make_merger, text_of, word_file, words_of
 from stages.errors import TransientError
-from stages.shards import read_shard, write_shard
 from stages.stage import Work
 
 if TYPE_CHECKING:
-    from fewstep_native import Aligner, Bitext
+    from fewstep_native import Aligner
 
 Item = tuple[Direction, int]
 """A direction, and a shard or iteration."""
@@ -49,9 +48,9 @@ def align_sharded(job: Job, work: Work) -> dict[str, Any]:
     shards = range(len(job.shards))
     items = [(direction, shard) for direction in DIRECTIONS for shard in shards]
     if job.sizes is None:
-        _each(work, make_word_collector, job, [s for s in shards if not _word_file(job, s).exists()], "shards of words")
-        if not _all_words(job).exists():
-            _each(work, make_word_merger, job, [0], "words merged")
+        _each(work, make_collector, job, [s for s in shards if not word_file(job, s).exists()], "shards of words")
+        if not all_words(job).exists():
+            _each(work, make_merger, job, [0], "words merged")
     _each(work, make_indexer, job, [item for item in items if not _summary_file(job, *item).exists()], "shards indexed")
     _each(work, make_cell_merger, job, [d for d in DIRECTIONS if not job.state(d, "whole.json").exists()], "directions merged")
     for number in range(job.config.iterations - 1):
@@ -85,18 +84,6 @@ def _each(work: Work, make: Callable[[Job], Callable[[Any], None]], job: Job, it
             raise TransientError(f"asked to stop: {done} of {len(items)} {unit}")
 
 
-def _word_file(job: Job, shard: int) -> Path:
-    return job.state("words", f"{shard:05d}.arrow")
-
-
-def _all_words(job: Job) -> Path:
-    return job.state("words.arrow")
-
-
-def _numbers_file(job: Job, shard: int) -> Path:
-    return job.state("words", f"{shard:05d}.numbers.npy")
-
-
 def _summary_file(job: Job, direction: Direction, shard: int) -> Path:
     return job.state(direction, "cells", f"{shard:05d}.json")
 
@@ -116,54 +103,6 @@ def _done(job: Job, direction: Direction, number: int) -> Path:
 def _beside(path: Path, array: str) -> Path:
     """The file of an array that belongs to a JSON file."""
     return path.with_name(f"{path.stem}.{array}.npy")
-
-
-def make_word_collector(job: Job) -> Callable[[int], None]:
-    return partial(_collect_words, job)
-
-
-def _collect_words(job: Job, shard: int) -> None:
-    """The words of a shard in order of first appearance, and its sentences in numbers of these."""
-    import pyarrow as pa
-
-    from kernels.native import fewstep_native
-
-    table, text = read_shard(job.shards[shard]), fewstep_native.Bitext()
-    text.add_lines(*lines_of(table, "source"), *lines_of(table, "target"))
-    for target, side in enumerate(("source", "target")):
-        starts, numbers = text.ids(bool(target))
-        job.save(job.state("words", f"{shard:05d}.{side}.starts.npy"), starts)
-        job.save(job.state("words", f"{shard:05d}.{side}.npy"), numbers)
-    words = pa.array([text.word(number) for number in range(text.words)], pa.binary())
-    write_shard(_word_file(job, shard), pa.table({"word": words}), job.work)
-
-
-def make_word_merger(job: Job) -> Callable[[int], None]:
-    return partial(_merge_words, job)
-
-
-def _merge_words(job: Job, _: int) -> None:
-    """The words of all shards in order of first appearance, and for each shard the numbers of its own in it."""
-    import pyarrow as pa
-
-    known: dict[bytes, int] = {}
-    for shard in range(len(job.shards)):
-        words = read_shard(_word_file(job, shard))["word"].to_pylist()
-        job.save(_numbers_file(job, shard), np.array([known.setdefault(word, len(known)) for word in words], np.uint32))
-    write_shard(_all_words(job), pa.table({"word": pa.array(list(known), pa.binary())}), job.work)
-
-
-def _text_of(job: Job, shard: int) -> Bitext:
-    """A shard in numbers of the whole."""
-    if job.sizes:
-        table = read_shard(job.shards[shard])
-        return numbered_text(numbers_of(table, "source"), numbers_of(table, "target"), *job.sizes)
-    numbers, size = load(_numbers_file(job, shard)), read_shard(_all_words(job)).num_rows
-    sides = [
-        (load(job.state("words", f"{shard:05d}.{side}.starts.npy")), numbers[load(job.state("words", f"{shard:05d}.{side}.npy"))])
-        for side in ("source", "target")
-    ]
-    return numbered_text(sides[0], sides[1], size, size)
 
 
 def _cells_of(job: Job, direction: Direction, shard: int) -> Cells:
@@ -191,7 +130,7 @@ def _index(job: Job, item: Item) -> None:
     """The cells of a shard, and its sizes."""
     direction, shard = item
     options = job.options(direction)
-    text = _text_of(job, shard)
+    text = text_of(job, shard)
     aligner = shard_aligner(text, options, options.tension)
     summary, cells = _summary_file(job, direction, shard), cells_of(aligner)
     job.save(_beside(summary, "starts"), cells.starts)
@@ -226,7 +165,7 @@ def _merge_cells(job: Job, direction: Direction) -> None:
 def _aligner_before(job: Job, direction: Direction, shard: int, number: int) -> Aligner:
     """A shard with the probabilities and the tension that iteration `number` starts from."""
     tension = job.config.tension if number == 0 else load_json(_done(job, direction, number - 1))["tension"]
-    aligner = shard_aligner(_text_of(job, shard), job.options(direction), tension)
+    aligner = shard_aligner(text_of(job, shard), job.options(direction), tension)
     if number:
         t = load(_probabilities_file(job, direction, number - 1))
         take(aligner, load(job.state(direction, "whole.starts.npy")), load(_places_file(job, direction, shard)), t)
@@ -313,7 +252,7 @@ def _conclude(job: Job, direction: Direction) -> None:
     t = load(_probabilities_file(job, direction, len(done) - 1)) if done else np.full(len(cells.columns), UNSEEN)
     tension = done[-1]["tension"] if done else options.tension
     ratio = length_ratio([tuple(size) for size in whole["sizes"]])
-    model_of(cells, t, options, tension, ratio, _words(job)).save(job.work.directory / f"{direction}.align")
+    model_of(cells, t, options, tension, ratio, words_of(job)).save(job.work.directory / f"{direction}.align")
     linked = [load_json(_linked_file(job, direction, shard)) for shard in range(len(job.shards))]
     last = summarise(Sums(sum(shard["log_likelihood"] for shard in linked)), whole["counts"]["target_words"])
     counts = {**whole["counts"], "cells": len(cells.columns), "near_ties": sum(shard["near_ties"] for shard in linked)}
@@ -324,14 +263,3 @@ def _conclude(job: Job, direction: Direction) -> None:
         counts=counts,
     )
     job.save_json(job.state(direction, "fitted.json"), record)
-
-
-def _words(job: Job) -> Bitext:
-    """A text whose words are those of all shards, in order; of no words where they are numbers."""
-    from kernels.native import fewstep_native
-
-    text = fewstep_native.Bitext()
-    if job.sizes is None:
-        line = np.frombuffer(b" ".join(read_shard(_all_words(job))["word"].to_pylist()), np.uint8)
-        text.add_lines(np.array([0, len(line)]), line, np.zeros(2, np.int64), np.zeros(0, np.uint8))
-    return text

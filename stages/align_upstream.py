@@ -69,7 +69,7 @@ def make_runner(job: Job) -> Callable[[str], None]:
 
 
 def _run(job: Job, executable: str) -> None:
-    lines = job.state("upstream.txt")
+    lines = _own(job, "pairs.txt")
     lines.parent.mkdir(parents=True, exist_ok=True)
     counts = _write_text(job, lines)
     _run_both(job, executable, lines)
@@ -136,12 +136,17 @@ def command(executable: str, direction: Direction, job: Job, lines: Path) -> lis
     return [executable, "-i", str(lines), *flags, *(text for flag, value in values.items() for text in (flag, str(value)))]
 
 
+def _own(job: Job, name: str) -> Path:
+    """A file of this attempt: a program that outlived an earlier one may still write to that one's."""
+    return job.state("upstream", job.work.attempt, name)
+
+
 def _log(job: Job, direction: Direction) -> Path:
-    return job.work.records("logs", f"fast_align.{direction}.txt")
+    return job.work.records("logs", f"fast_align.{direction}.{job.work.attempt}.txt")
 
 
 def _output(job: Job, direction: Direction) -> Path:
-    return job.state(f"upstream.{direction}.txt")
+    return _own(job, f"{direction}.txt")
 
 
 def _run_both(job: Job, executable: str, lines: Path) -> None:

@@ -45,10 +45,11 @@ struct PyAligner {
     PyAligner(nanobind::object bitext, bool reverse, const AlignOptions& options, double tension, bool keep_columns, int threads)
         : text(std::move(bitext), reverse), aligner(make(text, options, tension, keep_columns, threads)) {}
 
- private:
+  private:
     static Aligner make(const Directed& text, const AlignOptions& options, double tension, bool keep_columns, int threads) {
         const nanobind::gil_scoped_release release;
-        return Aligner(text.source(), text.target(), text.source_size(), text.target_size(), options, tension, keep_columns, threads);
+        return Aligner(text.source(), text.target(), text.source_size(), text.target_size(), options, tension, keep_columns,
+                       threads);
     }
 };
 

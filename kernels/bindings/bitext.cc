@@ -50,9 +50,11 @@ void add_lines(PyBitext& self, const Starts& source_starts, const Vector<std::ui
     check_starts(source_starts, source.size());
     check_starts(target_starts, target.size());
     const auto line = [](const Starts& starts, const Vector<std::uint8_t>& letters, std::size_t i) {
-        return std::string_view(reinterpret_cast<const char*>(letters.data()) + starts(i), static_cast<std::size_t>(starts(i + 1) - starts(i)));
+        return std::string_view(reinterpret_cast<const char*>(letters.data()) + starts(i),
+                                static_cast<std::size_t>(starts(i + 1) - starts(i)));
     };
-    for (std::size_t i = 0; i + 1 < source_starts.size(); ++i) text.add_pair(line(source_starts, source, i), line(target_starts, target, i));
+    for (std::size_t i = 0; i + 1 < source_starts.size(); ++i)
+        text.add_pair(line(source_starts, source, i), line(target_starts, target, i));
     text.measure();
 }
 
@@ -83,7 +85,8 @@ nb::tuple ids(const PyBitext& self, bool target) {
 void bind_bitext(nb::module_& module) {
     nb::class_<PyBitext>(module, "Bitext")
         .def(nb::init<>())
-        .def_static("read", [](const std::string& path) { return PyBitext{read_bitext(path.c_str())}; }, "path"_a, Release())
+        .def_static(
+            "read", [](const std::string& path) { return PyBitext{read_bitext(path.c_str())}; }, "path"_a, Release())
         .def("add_words", add_words, "source"_a, "target"_a)
         .def("add_lines", add_lines, "source_starts"_a, "source"_a, "target_starts"_a, "target"_a, Release())
         .def("add_ids", add_ids, "source_starts"_a, "source"_a, "target_starts"_a, "target"_a, "source_size"_a, "target_size"_a,

@@ -61,7 +61,8 @@ nb::bytes format(const PyLinks& self, std::int64_t first, std::int64_t last, boo
         append_line(lines, self, pair, words);
         char score[40];
         if (scores)
-            lines.append(score, static_cast<std::size_t>(std::snprintf(score, sizeof score, " ||| %g", self.found.scores[static_cast<std::size_t>(pair)])));
+            lines.append(score, static_cast<std::size_t>(std::snprintf(score, sizeof score, " ||| %g",
+                                                                       self.found.scores[static_cast<std::size_t>(pair)])));
         lines += '\n';
     }
     return nb::bytes(lines.data(), lines.size());
@@ -115,7 +116,8 @@ nb::tuple row_of(const AlignModel& model, std::uint64_t row) {
     return nb::make_tuple(own(std::move(columns)), own(std::move(t)));
 }
 
-AlignOptions make_options(bool diagonal, bool variational_bayes, bool null_word, bool compatible, double p0, double alpha, std::int64_t max_length) {
+AlignOptions make_options(bool diagonal, bool variational_bayes, bool null_word, bool compatible, double p0, double alpha,
+                          std::int64_t max_length) {
     return {diagonal, variational_bayes, null_word, compatible, p0, alpha, max_length};
 }
 
@@ -138,14 +140,16 @@ void bind_aligner(nb::module_& module) {
         .def("format", format, "first"_a, "last"_a, nb::kw_only(), "words"_a = false, "scores"_a = false)
         .def("sources", [](const PyLinks& self) { return own(self.found.sources); })
         .def("margins", [](const PyLinks& self) { return own(self.found.margins); })
-        .def("score", [](const PyLinks& self, std::size_t pair) { return self.found.scores.at(pair); }, "pair"_a)
+        .def(
+            "score", [](const PyLinks& self, std::size_t pair) { return self.found.scores.at(pair); }, "pair"_a)
         .def_prop_ro("near_ties", [](const PyLinks& self) { return self.found.sums.near_ties; })
         .def_prop_ro("log_likelihood", [](const PyLinks& self) { return halves(self.found.sums.log_likelihood); });
     nb::class_<PyAligner>(module, "Aligner")
-        .def(nb::init<nb::object, bool, const AlignOptions&, double, bool, int>(), "bitext"_a, "reverse"_a, "options"_a, "tension"_a,
-             nb::kw_only(), "keep_columns"_a, "threads"_a)
-        .def_prop_rw("tension", [](const PyAligner& self) { return self.aligner.tension; },
-                     [](PyAligner& self, double tension) { self.aligner.tension = tension; })
+        .def(nb::init<nb::object, bool, const AlignOptions&, double, bool, int>(), "bitext"_a, "reverse"_a, "options"_a,
+             "tension"_a, nb::kw_only(), "keep_columns"_a, "threads"_a)
+        .def_prop_rw(
+            "tension", [](const PyAligner& self) { return self.aligner.tension; },
+            [](PyAligner& self, double tension) { self.aligner.tension = tension; })
         .def_prop_ro("target_words", [](const PyAligner& self) { return self.aligner.text().target_words(); })
         .def_prop_ro("empty", [](const PyAligner& self) { return self.aligner.text().usable().empty; })
         .def_prop_ro("long", [](const PyAligner& self) { return self.aligner.text().usable().long_; })
@@ -157,22 +161,27 @@ void bind_aligner(nb::module_& module) {
                  return sizes;
              })
         .def("expect", expect, "threads"_a)
-        .def("maximise", [](PyAligner& self, int threads) { self.aligner.maximise(threads); }, "threads"_a, Release())
+        .def(
+            "maximise", [](PyAligner& self, int threads) { self.aligner.maximise(threads); }, "threads"_a, Release())
         .def("align", align, nb::kw_only(), "margins"_a, "threads"_a)
         .def("model", model_of, Release());
 }
 
 void bind_model(nb::module_& module) {
     nb::class_<AlignModel>(module, "AlignModel")
-        .def_static("load", [](const std::string& path) { return AlignModel::load(path.c_str()); }, "path"_a, Release())
-        .def_static("read_text",
-                    [](const std::string& path, const AlignOptions& options, bool reverse, double tension, double length_ratio) {
-                        return AlignModel::read_text(path.c_str(), {options, reverse, tension, length_ratio});
-                    },
-                    "path"_a, "options"_a, "reverse"_a, "tension"_a, "length_ratio"_a, Release())
-        .def("save", [](const AlignModel& self, const std::string& path) { self.save(path.c_str()); }, "path"_a, Release())
-        .def("write_text", [](const AlignModel& self, const std::string& path, double beam) { self.write_text(path.c_str(), beam); },
-             "path"_a, "beam"_a, Release())
+        .def_static(
+            "load", [](const std::string& path) { return AlignModel::load(path.c_str()); }, "path"_a, Release())
+        .def_static(
+            "read_text",
+            [](const std::string& path, const AlignOptions& options, bool reverse, double tension, double length_ratio) {
+                return AlignModel::read_text(path.c_str(), {options, reverse, tension, length_ratio});
+            },
+            "path"_a, "options"_a, "reverse"_a, "tension"_a, "length_ratio"_a, Release())
+        .def(
+            "save", [](const AlignModel& self, const std::string& path) { self.save(path.c_str()); }, "path"_a, Release())
+        .def(
+            "write_text", [](const AlignModel& self, const std::string& path, double beam) { self.write_text(path.c_str(), beam); },
+            "path"_a, "beam"_a, Release())
         .def("align", force, "bitext"_a, "threads"_a)
         .def("probability", probability_of, "source"_a.none(), "target"_a)
         .def("cell", &AlignModel::probability, "row"_a, "column"_a)

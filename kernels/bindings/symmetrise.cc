@@ -25,7 +25,6 @@ Symmetrisation method_of(const std::string& name) {
                                 "; choose one of intersect, union, grow-diag, grow-diag-final, grow-diag-final-and");
 }
 
-
 using Starts = Vector<std::int64_t>;
 using Positions = Vector<std::int32_t>;
 
@@ -36,8 +35,8 @@ void check(const Starts& starts, std::size_t size) {
 }
 
 // `forward`: the source position of each target word; `reverse`: the target position of each source word; -1 is none.
-nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, const Starts& source_starts, const Positions& reverse,
-                         const std::string& method, int threads) {
+nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, const Starts& source_starts,
+                         const Positions& reverse, const std::string& method, int threads) {
     const Symmetrisation chosen = method_of(method);
     require(target_starts.size() == source_starts.size(), "symmetrize: directions of unequal numbers of pairs");
     check(target_starts, forward.size());
@@ -73,12 +72,14 @@ nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, 
 }  // namespace
 
 void bind_symmetrise(nb::module_& module) {
-    module.def("symmetrise",
-               [](std::vector<Link> forward, std::vector<Link> reverse, const std::string& method) {
-                   return symmetrise(std::move(forward), std::move(reverse), method_of(method));
-               },
-               "forward"_a, "reverse"_a, "method"_a);
-    module.def("symmetrise_all", symmetrise_all, "target_starts"_a, "forward"_a, "source_starts"_a, "reverse"_a, "method"_a, "threads"_a);
+    module.def(
+        "symmetrise",
+        [](std::vector<Link> forward, std::vector<Link> reverse, const std::string& method) {
+            return symmetrise(std::move(forward), std::move(reverse), method_of(method));
+        },
+        "forward"_a, "reverse"_a, "method"_a);
+    module.def("symmetrise_all", symmetrise_all, "target_starts"_a, "forward"_a, "source_starts"_a, "reverse"_a, "method"_a,
+               "threads"_a);
 }
 
 }  // namespace fewstep

@@ -66,7 +66,7 @@ struct Mapping {
 std::shared_ptr<Mapping> map_file(const char* path) {
     const int descriptor = open(path, O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) fail(path, std::string("cannot be read: ") + std::strerror(errno));
-    struct stat status {};
+    struct stat status{};
     auto mapping = std::make_shared<Mapping>();
     if (fstat(descriptor, &status) == 0 && status.st_size >= static_cast<off_t>(sizeof(FileHeader))) {
         mapping->size = static_cast<std::size_t>(status.st_size);
@@ -143,13 +143,15 @@ std::shared_ptr<const AlignModel> AlignModel::load(const char* path) {
     const char* at = static_cast<const char*>(mapping->at);
     FileHeader header;
     std::memcpy(&header, at, sizeof header);
-    if (std::memcmp(header.magic, MAGIC, sizeof MAGIC) != 0) fail(path, "expected an alignment model of format FSALIGN1, got another file");
+    if (std::memcmp(header.magic, MAGIC, sizeof MAGIC) != 0)
+        fail(path, "expected an alignment model of format FSALIGN1, got another file");
     const std::uint64_t most = mapping->size;
     if (header.rows >= most || header.cells > most || header.words > most || header.letters > most || file_size(header) != most)
         fail(path, "expected a whole alignment model, got " + std::to_string(most) + " bytes; write it again");
     std::shared_ptr<AlignModel> model(new AlignModel);
-    model->header_.options = {header.diagonal != 0,   header.variational_bayes != 0, header.null_word != 0, header.compatible != 0,
-                              header.p0, header.alpha, header.max_length};
+    model->header_.options = {
+        header.diagonal != 0, header.variational_bayes != 0, header.null_word != 0, header.compatible != 0, header.p0, header.alpha,
+        header.max_length};
     model->header_.reverse = header.reverse != 0;
     model->header_.tension = header.tension;
     model->header_.length_ratio = header.length_ratio;
@@ -177,9 +179,11 @@ std::shared_ptr<const AlignModel> AlignModel::load(const char* path) {
 }
 
 void AlignModel::write_text(const char* path, double beam) const {
-    if (words_.size() == 0 && cells()) throw std::invalid_argument("a model of numbers has no words to write as text; save it instead");
+    if (words_.size() == 0 && cells())
+        throw std::invalid_argument("a model of numbers has no words to write as text; save it instead");
     if (words_.find(NULL_WORD) != Dictionary::ABSENT)
-        throw std::invalid_argument("the text holds the word `<eps>`, which this format cannot tell from the null word; save the model instead");
+        throw std::invalid_argument(
+            "the text holds the word `<eps>`, which this format cannot tell from the null word; save the model instead");
     std::ofstream file(path, std::ios::binary);
     for (std::int64_t row = 0; row < rows(); ++row) {
         const auto start = row_starts_[static_cast<std::size_t>(row)], end = row_starts_[static_cast<std::size_t>(row) + 1];
@@ -207,7 +211,8 @@ std::shared_ptr<const AlignModel> AlignModel::read_text(const char* path, const 
         double log_t = 0;
         if (fields >> source >> target >> value) log_t = std::strtod(value.c_str(), &end);
         if (!end || *end || value.empty() || !(log_t <= 1) || fields >> more)
-            fail(path, "line " + std::to_string(number) + ": expected `source target ln-probability`, got `" + line.substr(0, 80) + "`");
+            fail(path,
+                 "line " + std::to_string(number) + ": expected `source target ln-probability`, got `" + line.substr(0, 80) + "`");
         const std::uint64_t row = source == NULL_WORD ? 0 : std::uint64_t{words.add(source)} + 1;
         rows[row][words.add(target)] = std::exp(log_t);
     }

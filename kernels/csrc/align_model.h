@@ -21,7 +21,7 @@ struct ModelHeader {
 // Cells by rows as in `Support`, the columns of each row ascending, with their probabilities; words in the order of their numbers
 // (none for a text of numbers). Either built in memory or mapped from a file.
 class AlignModel {
- public:
+  public:
     AlignModel(const ModelHeader& header, const Support& support, const double* t, const Dictionary& words);
 
     // The file: little-endian, versioned, mapped as it lies; bytes are a function of the content.
@@ -44,7 +44,7 @@ class AlignModel {
     std::span<const std::uint32_t> columns() const { return columns_; }
     std::span<const double> t() const { return t_; }
 
- private:
+  private:
     AlignModel() = default;
 
     ModelHeader header_;

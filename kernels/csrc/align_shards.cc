@@ -31,7 +31,8 @@ std::vector<std::uint32_t> places_in(const CellsView& whole, const CellsView& sh
         const auto row = whole.row(index);
         for (const std::uint32_t column : shard.row(index)) {
             const auto found = std::lower_bound(row.begin(), row.end(), column);
-            if (found == row.end() || *found != column) throw std::invalid_argument("align: a shard has a cell that the whole has not");
+            if (found == row.end() || *found != column)
+                throw std::invalid_argument("align: a shard has a cell that the whole has not");
             places.push_back(static_cast<std::uint32_t>(found - row.begin()));
         }
     }

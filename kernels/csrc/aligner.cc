@@ -16,11 +16,13 @@ void append(std::string& text, std::int64_t number) {
 // The model's numbers of all words: their own where the model has no words.
 std::vector<std::uint32_t> numbers_in(const AlignModel& model, const Dictionary& words) {
     std::vector<std::uint32_t> numbers(words.size());
-    for (std::uint32_t id = 0; id < words.size(); ++id) numbers[id] = model.words().size() ? model.words().find(words.word(id)) : id;
+    for (std::uint32_t id = 0; id < words.size(); ++id)
+        numbers[id] = model.words().size() ? model.words().find(words.word(id)) : id;
     return numbers;
 }
 
-void renumber(std::span<const std::uint32_t> words, const std::vector<std::uint32_t>& numbers, std::vector<std::uint32_t>& renumbered) {
+void renumber(std::span<const std::uint32_t> words, const std::vector<std::uint32_t>& numbers,
+              std::vector<std::uint32_t>& renumbered) {
     renumbered.clear();
     for (const std::uint32_t word : words) renumbered.push_back(numbers.empty() ? word : numbers[word]);
 }
@@ -28,18 +30,21 @@ void renumber(std::span<const std::uint32_t> words, const std::vector<std::uint3
 }  // namespace
 
 FoundLinks Aligner::align(bool margins, int threads) const {
-    FoundLinks found{std::vector<std::int32_t>(target_.words.size()), std::vector<double>(static_cast<std::size_t>(target_.size())), {}, {}};
+    FoundLinks found{
+        std::vector<std::int32_t>(target_.words.size()), std::vector<double>(static_cast<std::size_t>(target_.size())), {}, {}};
     if (margins) found.margins.resize(target_.words.size());
-    found.sums =
-        text_.align(t_.data(), tension, found.sources.data(), margins ? found.margins.data() : nullptr, found.scores.data(), threads);
+    found.sums = text_.align(t_.data(), tension, found.sources.data(), margins ? found.margins.data() : nullptr,
+                             found.scores.data(), threads);
     const double ratio = length_ratio(text_.sizes());
     for (const std::int64_t pair : text_.usable().pairs)
         found.scores[static_cast<std::size_t>(pair)] += length_score(target_[pair].size(), source_[pair].size(), ratio);
     return found;
 }
 
-FoundLinks align_with(const AlignModel& model, const Sentences& source, const Sentences& target, const Dictionary& words, int threads) {
-    FoundLinks found{std::vector<std::int32_t>(target.words.size(), -1), std::vector<double>(static_cast<std::size_t>(target.size())), {}, {}};
+FoundLinks align_with(const AlignModel& model, const Sentences& source, const Sentences& target, const Dictionary& words,
+                      int threads) {
+    FoundLinks found{
+        std::vector<std::int32_t>(target.words.size(), -1), std::vector<double>(static_cast<std::size_t>(target.size())), {}, {}};
     const std::vector<std::uint32_t> numbers = numbers_in(model, words);
     const Usable usable(source, target, model.header().options.max_length);
     parallel_for(static_cast<std::int64_t>(usable.pairs.size()), threads, [&](std::int64_t index, int) {

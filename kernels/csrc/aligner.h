@@ -21,7 +21,7 @@ struct FoundLinks {
 };
 
 class Aligner {
- public:
+  public:
     Aligner(const Sentences& source, const Sentences& target, std::uint32_t source_size, std::uint32_t target_size,
             const AlignOptions& options, double tension, bool keep_columns, int threads)
         : tension(tension),
@@ -51,7 +51,7 @@ class Aligner {
 
     double tension;
 
- private:
+  private:
     const Sentences& source_;
     const Sentences& target_;
     AlignedText text_;
@@ -60,7 +60,8 @@ class Aligner {
 };
 
 // Links and scores under a fitted model; `source` and `target` are as the model sees them, exchanged if it is a reverse one.
-FoundLinks align_with(const AlignModel& model, const Sentences& source, const Sentences& target, const Dictionary& words, int threads);
+FoundLinks align_with(const AlignModel& model, const Sentences& source, const Sentences& target, const Dictionary& words,
+                      int threads);
 
 // The links of one pair as text: `source-target` by target word, `target-source` if `reverse`, a blank between.
 void append_links(std::string& text, std::span<const std::int32_t> sources, bool reverse);

@@ -33,8 +33,7 @@ double arithmetico_geometric(double a, double g, double ratio, double step, std:
 double diagonal_partition(std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension) {
     const Split split(j, m, n, tension);
     double above = 0, below = 0;
-    if (split.above)
-        above = geometric(std::exp(diagonal_feature(j, split.floor + 1, m, n) * tension), split.ratio, split.above);
+    if (split.above) above = geometric(std::exp(diagonal_feature(j, split.floor + 1, m, n) * tension), split.ratio, split.above);
     if (split.floor) below = geometric(std::exp(diagonal_feature(j, split.floor, m, n) * tension), split.ratio, split.floor);
     return below + above;
 }

@@ -9,7 +9,7 @@
 namespace fewstep {
 
 class Dictionary {
- public:
+  public:
     static constexpr std::uint32_t ABSENT = 0xffffffffu;
 
     // The number of a word, a new one if it has none.
@@ -23,7 +23,7 @@ class Dictionary {
     }
     std::uint32_t size() const { return static_cast<std::uint32_t>(ends_.size()); }
 
- private:
+  private:
     std::size_t slot_of(std::string_view word) const;
     void grow();
 

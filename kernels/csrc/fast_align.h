@@ -10,27 +10,12 @@
 #include <memory>
 #include <vector>
 
+#include "csrc/align_prior.h"
 #include "csrc/bitext.h"
 #include "csrc/exact_sum.h"
 #include "csrc/support.h"
 
 namespace fewstep {
-
-struct AlignOptions {
-    bool diagonal = true;           // the prior above; else uniform over positions and null
-    bool variational_bayes = true;  // the Dirichlet M-step
-    bool null_word = true;
-    bool compatible = true;  // upstream's two quirks in the tension's gradient
-    double p0 = 0.08;
-    double alpha = 0.01;
-    std::int64_t max_length = 2000;  // words of a sentence
-};
-
-// How many pairs have m target words and n source words; sorted.
-struct SizeCount {
-    std::uint32_t m, n;
-    std::int64_t count;
-};
 
 // What a pass sums up over the pairs.
 struct PassSums {
@@ -42,32 +27,9 @@ struct PassSums {
     void add(const PassSums& other);
 };
 
-// P(f_j, a_j = i) without t, for one size: [i][j], and of null for every j.
-struct Prior {
-    const double* links;
-    double null;
-};
-
-// Priors of all sizes under one tension. Those of frequent sizes are kept, up to a bound; others are computed when asked for.
-class Priors {
- public:
-    Priors(const std::vector<SizeCount>& sizes, const AlignOptions& options, double tension, std::size_t kept_values);
-
-    Prior of(std::uint32_t size, std::vector<double>& scratch) const;
-
- private:
-    void compute(const SizeCount& size, double* links) const;
-
-    const std::vector<SizeCount>& sizes_;
-    const AlignOptions& options_;
-    double tension_;
-    std::vector<double> kept_;
-    std::vector<std::int64_t> start_;  // by size; -1 where it is not kept
-};
-
 // A text, or a shard of one, ready for passes over it. It refers to the sentences, which must outlive it.
 class AlignedText {
- public:
+  public:
     AlignedText(const Sentences& source, const Sentences& target, std::uint32_t source_size, std::uint32_t target_size,
                 const AlignOptions& options, bool keep_columns, int threads);
 
@@ -85,13 +47,14 @@ class AlignedText {
     std::int64_t target_words() const { return target_words_; }
     const AlignOptions& options() const { return options_; }
 
- private:
+  private:
     struct Pair;
     struct Scratch;
     template <typename Body>
     PassSums pass(double tension, int threads, const Body& body) const;
     template <typename Place>
-    void expect_pair(const Pair& pair, const Place* places, const double* t, ExactCounts& counts, bool shared, Scratch& scratch) const;
+    void expect_pair(const Pair& pair, const Place* places, const double* t, ExactCounts& counts, bool shared,
+                     Scratch& scratch) const;
     template <typename Place>
     void align_pair(const Pair& pair, const Place* places, const double* t, std::int32_t* links, double* margins,
                     Scratch& scratch) const;
@@ -111,14 +74,5 @@ class AlignedText {
 //     t = exp(digamma(C + alpha) - digamma(sum (C + alpha)))              variational Bayes
 void maximise(const std::uint64_t* row_starts, std::int64_t rows, const std::uint64_t* low, const std::uint32_t* high,
               const AlignOptions& options, double* t, int threads);
-
-// E[h] per target word under the prior: what the tension is fitted by.
-double model_feature(const std::vector<SizeCount>& sizes, std::int64_t target_words, double tension, bool compatible, int threads);
-
-// The next tension of gradient ascent, held within [0.1, 14].
-double step_tension(double tension, double posterior_feature, double model_feature);
-
-// Mean over the pairs of target words per source word.
-double length_ratio(const std::vector<SizeCount>& sizes);
 
 }  // namespace fewstep

@@ -32,7 +32,7 @@ struct Occurrences {
 
 // Numbers the distinct columns of one row after the other.
 class Columns {
- public:
+  public:
     Columns(std::uint32_t target_size, bool keep) : row_of_(target_size, 0), place_of_(target_size), keep_(keep) {}
 
     void start_row() { ++row_, size_ = 0; }
@@ -48,7 +48,7 @@ class Columns {
 
     std::vector<std::uint32_t> found;  // of all rows so far, if they are kept
 
- private:
+  private:
     std::vector<std::uint32_t> row_of_, place_of_;
     std::uint32_t row_ = 0, size_ = 0;
     bool keep_;
@@ -77,8 +77,9 @@ void collect(const Sentences& target, const Usable& usable, const Occurrences& o
              std::uint32_t target_size, bool keep, int threads, std::vector<Place>& blocks, Cells& cells) {
     const std::int64_t strips = (source_size + ROWS - 1) / ROWS;
     std::vector<Columns> columns;
-    columns.reserve(static_cast<std::size_t>(threads));
-    for (int thread = 0; thread < threads; ++thread) columns.emplace_back(target_size, keep);
+    const std::int64_t helpers = std::min<std::int64_t>(threads, strips);  // as many threads as parallel_for takes
+    columns.reserve(static_cast<std::size_t>(helpers));
+    for (std::int64_t thread = 0; thread < helpers; ++thread) columns.emplace_back(target_size, keep);
     std::vector<Strip> strip_of(static_cast<std::size_t>(strips));
     auto& row_starts = cells.support.row_starts;
     parallel_for(strips, threads, [&](std::int64_t strip, int thread) {

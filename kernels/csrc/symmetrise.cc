@@ -12,7 +12,7 @@ std::uint64_t key(std::uint32_t source, std::uint32_t target) { return std::uint
 
 // The links so far, and which words have one.
 class Grid {
- public:
+  public:
     explicit Grid(const std::vector<Link>& all) {
         std::uint32_t sources = 0, targets = 0;
         for (const auto& [source, target] : all) {
@@ -33,12 +33,13 @@ class Grid {
     bool touched(const Link& link) const {
         for (int ds = -1; ds <= 1; ++ds)
             for (int dt = -1; dt <= 1; ++dt)  // below 0 wraps to a position that no word has
-                if ((ds || dt) && links_.count(key(link.first + static_cast<std::uint32_t>(ds), link.second + static_cast<std::uint32_t>(dt))))
+                if ((ds || dt) &&
+                    links_.count(key(link.first + static_cast<std::uint32_t>(ds), link.second + static_cast<std::uint32_t>(dt))))
                     return true;
         return false;
     }
 
- private:
+  private:
     std::unordered_set<std::uint64_t> links_;
     std::vector<bool> source_linked_, target_linked_;
 };

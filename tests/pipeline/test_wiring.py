@@ -17,6 +17,8 @@ CONFIG = {
     "vocabulary": {"size": 100},
     "teacher": {},
     "systems": {"autoregressive": {"use": "teacher"}, "student": {"data": "distilled"}, "both": {"data": "mixed"}},
+    "lattice": {},
+    "ngram": {"order": 3},
 }
 
 
@@ -61,6 +63,26 @@ def test_steps_are_named_once_and_stand_after_what_they_need(tmp_path: Path) -> 
     for index, step in enumerate(plan.steps):
         assert set(step.needs) <= set(names[:index])
     assert {step.stage for step in plan.steps} == set(STAGES)
+
+
+def test_counts_rest_on_the_data_that_the_config_names(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    assert needs(plan, "align:raw") == {"encode:raw"}
+    assert needs(plan, "lattice:raw") == {"encode:raw", "align:raw", "encode:validation", "vocabulary:joint"}
+    assert needs(plan, "ngram:target") == {"encode:raw", "encode:validation", "vocabulary:joint"}
+    assert needs(plan, "report:run") >= {"align:raw", "lattice:raw", "ngram:target"}
+    plan = planned(tmp_path, lattice={"data": "distilled"}, systems={"autoregressive": {"use": "teacher"}}, ngram=None)
+    assert needs(plan, "align:distilled") == {"encode:distilled"}
+    plan = planned(tmp_path, lattice=None, alignment={"unit": "words"}, ngram={"unit": "words", "side": "source"})
+    assert needs(plan, "align:raw") == {"corpus:train"}
+    assert needs(plan, "ngram:source") == {"corpus:train", "corpus:validation"}
+
+
+def test_a_pinned_language_model_is_not_estimated(tmp_path: Path) -> None:
+    plan = planned(tmp_path, ngram={"from": str(made(tmp_path, "ngram"))})
+    assert not [step for step in plan.steps if step.stage.name == "ngram"]
+    with pytest.raises(DataError, match=r"ngram.from: expected a model over this run's vocabulary .*got one over ffffffff"):
+        planned(tmp_path, ngram={"from": str(made(tmp_path / "other", "ngram", vocabulary="f" * 32))})
 
 
 def test_the_teacher_feeds_the_students_through_its_translations(tmp_path: Path) -> None:

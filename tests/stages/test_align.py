@@ -218,12 +218,24 @@ def test_long_and_empty_pairs_keep_their_rows(tmp_path: Path, monkeypatch: pytes
         assert table["forward"][1:61] + table["forward"][63:-1] == functions(ROWS, AlignOptions())
         empties = sum(not (source and target) for source, target in rows)
         assert (told["forward"]["empty"], told["forward"]["too_long"]) == (empties, 2)
-    with pytest.raises(DataError, match=r"got none among 2 \(1 with an empty side, 1 longer than alignment.max_length = 3"):
-        run(
-            AlignInputs(text_of(tmp_path / "none", [("a", ""), ("a b c d", "a")])),
-            replace(WORDS, max_length=3),
-            work_in(tmp_path / "out none"),
-        )
+
+
+@pytest.mark.parametrize("limit", [1 << 26, 0])
+def test_text_without_a_usable_pair_and_fits_of_few_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr(stages.align_native, "IN_MEMORY_BYTES", limit)
+    config = replace(WORDS, max_length=3)
+    for rows in ([("a", ""), ("a b c d", "a")], [("", ""), ("", "")]):
+        long = int(rows[0][0] == "a")
+        message = rf"got none among 2 \({2 - long} with an empty side, {long} longer than alignment.max_length = 3"
+        with pytest.raises(DataError, match=message):
+            run(AlignInputs(text_of(tmp_path / f"none {long}", rows)), config, work_in(tmp_path / f"out none {long}"))
+    for iterations in (1, 2):
+        out = tmp_path / f"out {iterations}"
+        config = replace(WORDS, iterations=iterations, optimize_tension=False, compatible=False)
+        run(AlignInputs(text_of(tmp_path / f"text {iterations}", ROWS)), config, work_in(out))
+        options = AlignOptions(iterations=iterations, optimize_tension=False)
+        assert table_of(out)["forward"] == functions(ROWS, options)
+        assert AlignmentModel.load(out / "forward.align").align(pairs_of(ROWS)) == fast_align(pairs_of(ROWS), options=options).links
 
 
 def test_unit_and_input_have_to_agree(tmp_path: Path) -> None:
@@ -289,7 +301,7 @@ def test_the_upstream_program_is_called_and_understood(tmp_path: Path) -> None:
         assert arguments == ["-i", arguments[1], *given]
         usable = [row for row in ROWS if all(row)]
         assert (tmp_path / f"bin/{name}.input").read_text().splitlines() == [f"{source} ||| {target}" for source, target in usable]
-        log = (tmp_path / f"out/records/logs/fast_align.{name}.txt").read_text()
+        log = (tmp_path / f"out/records/logs/fast_align.{name}.a1.txt").read_text()
         assert log.startswith("ARG=i\n")
     lines = [json.loads(line) for line in (tmp_path / "out/records/metrics.a1.jsonl").read_text().splitlines()]
     assert lines[2]["reverse_tension"] == told["reverse"]["tension"]
