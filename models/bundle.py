@@ -1,14 +1,14 @@
 """What is kept of a network: the result of a training, and a whole system, each as one directory.
 
-A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, what it is, its network, vocabulary
-sizes, default search), `model.safetensors`, `source.spm` and `target.spm`, and needs nothing else to translate.
+A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
+sizes, default search), `model.safetensors`, `source.spm` and `target.spm`, and needs nothing else to work.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,19 +52,26 @@ def write_system(
     source_language: str,
     target_language: str,
     search: Any,
+    task: str = "translation",
+    max_source_tokens: int | None = None,
 ) -> None:
-    """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied."""
+    """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied.
+
+    Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     for file, origin in ((WEIGHTS, weights), (SOURCE_PIECES, source_vocabulary), (TARGET_PIECES, target_vocabulary)):
         shutil.copyfile(origin, directory / file)
     description = {
         "format": FORMAT,
-        "task": "translation",
+        "task": task,
         "name": name,
         "languages": {"source": source_language, "target": target_language},
         "search": asdict(search),
         "parts": [WEIGHTS, SOURCE_PIECES, TARGET_PIECES],
     }
+    if max_source_tokens is not None:
+        description["max_source_tokens"] = max_source_tokens
     write_json(directory / "system.json", {**description, **describe(family, network, sizes)})
 
 
@@ -85,7 +92,7 @@ def read_description(directory: Path) -> dict[str, Any]:
 
 
 def load_system(directory: Path | str, device: str = "cpu") -> System:
-    """A system that is ready to translate. Raises BundleError when the directory does not hold a whole one."""
+    """A system that is ready to work. Raises BundleError when the directory does not hold a whole one."""
     directory = Path(directory)
     description = read_description(directory)
     try:
@@ -94,7 +101,7 @@ def load_system(directory: Path | str, device: str = "cpu") -> System:
     except (TypeError, ValueError) as error:
         raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
     sizes = Sizes(**description["sizes"])
-    return System(
+    system = System(
         name=description["name"],
         family=description["family"],
         source_language=description["languages"]["source"],
@@ -105,3 +112,5 @@ def load_system(directory: Path | str, device: str = "cpu") -> System:
         target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),
         max_source_tokens=int(description["network"]["max_positions"]) - 1,
     )
+    cut = description.get("max_source_tokens")
+    return system if cut is None else replace(system, max_source_tokens=min(int(cut), system.max_source_tokens), cuts=True)

@@ -26,7 +26,7 @@ _UNSEEN = {**dict.fromkeys(_CONTROLS), 0x2581: " "}
 
 
 class Translation(NamedTuple):
-    """One output of a search."""
+    """One output of a search, be it a translation or a summary."""
 
     text: str
     score: float
@@ -34,7 +34,7 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Translates text. What becomes of a line does not depend on the lines beside it."""
+    """Translates text, or summarises it, as it was trained to. What becomes of a line does not depend on the lines beside it."""
 
     name: str
     family: str
@@ -47,6 +47,8 @@ class System:
     target_pieces: SentencePieceProcessor
     max_source_tokens: int
     """Longer sources, in tokens without EOS, are cut."""
+    cuts: bool = False
+    """Were the sources that it was trained on cut likewise? Else only what the network cannot take is."""
 
     def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
         """The best translation of each line; nothing for a blank one. `first_line` numbers the lines in warnings."""
@@ -54,18 +56,26 @@ class System:
 
     def translate_n_best(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[list[Translation]]:
         """The translations that `search` (default: the system's own) finds of each line, best first."""
-        found = self.decode(self.encode(lines, first_line=first_line), search)
+        sources = self._whole(lines, first_line)
+        if self.cuts and (cut := sum(len(ids) > self.max_source_tokens for ids in sources)):
+            last = first_line + len(lines) - 1
+            log.warning("lines %d to %d: cut %d to their first %d tokens", first_line, last, cut, self.max_source_tokens)
+        found = self.decode([ids[: self.max_source_tokens] for ids in sources], search)
         texts = iter(self.decode_ids([hypothesis.ids for ranked in found for hypothesis in ranked]))
         return [[Translation(next(texts), hypothesis.score) for hypothesis in ranked] for ranked in found]
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
-        """Source ids of each line without EOS. Too long a line is cut and broken characters are replaced, with a warning."""
+        """Source ids of each line without EOS, cut to `max_source_tokens`. Broken characters are replaced, with a warning."""
+        return [ids[: self.max_source_tokens] for ids in self._whole(lines, first_line)]
+
+    def _whole(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
+        """Source ids of each line, uncut; a line that is too long for the network brings a warning, where cutting is no rule."""
         cleaned = [clean(line, number) for number, line in enumerate(lines, first_line)]
         encoded: list[list[int]] = self.source_pieces.encode(cleaned, num_threads=1)
         for number, ids in enumerate(encoded, first_line):
-            if len(ids) > self.max_source_tokens:
+            if len(ids) > self.max_source_tokens and not self.cuts:
                 log.warning("line %d: cut to %d tokens, got %d", number, self.max_source_tokens, len(ids))
-        return [ids[: self.max_source_tokens] for ids in encoded]
+        return encoded
 
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""

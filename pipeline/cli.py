@@ -102,7 +102,7 @@ def translate(
     batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Lines translated together at most.")] = 64,
     store: StorePath = STORE,
 ) -> None:
-    """Translate text line by line, in order, as it comes."""
+    """Translate text line by line, in order, as it comes; or summarise it, with a system that learnt to."""
     from pipeline.translate import system_directory, translate_files
 
     translate_files(system_directory(store, where, system), source, output, search=search, device=device, batch=batch)

@@ -27,7 +27,9 @@ from stages.align import AlignConfig
 from stages.corpus import Filters
 from stages.lattice import LatticeConfig
 from stages.ngram import NgramConfig
+from stages.score import MetricName
 from stages.stage import Resources
+from stages.tasks import TaskName
 from stages.vocabulary import VocabularyConfig
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
@@ -65,27 +67,27 @@ class Pinned:
 
 @dataclass(frozen=True, kw_only=True)
 class Languages:
-    """The direction of translation."""
+    """The languages of the two sides."""
 
     source: Annotated[str, MinLen(1)] = "en"
-    """Language code of what is translated."""
+    """Language code of what is read."""
     target: Annotated[str, MinLen(1)] = "de"
-    """Language code of the translations; chooses sacreBLEU's tokeniser."""
+    """Language code of what is written; chooses the tokeniser of metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """One parallel text, given in exactly one way. A single file may stand for a list of one; several are joined in order.
+    """One text in pairs, given in exactly one way. A single file may stand for a list of one; several are joined in order.
 
     Files are plain text, gzip or zstd by their suffix, UTF-8.
     """
 
     embedded: Annotated[int, Ge(0)] = 0
-    """Pairs drawn from the embedded English-German corpus; 0: none."""
+    """Pairs drawn from the embedded corpus of the task (English-German sentences, or English documents with summaries); 0: none."""
     source: tuple[Path, ...] = ()
-    """Files of the source side, one sentence a line."""
+    """Files of the source side, one sentence or document a line."""
     target: tuple[Path, ...] = ()
-    """Files of the target side, line by line the translations of `source`."""
+    """Files of the target side, line by line the translations or summaries of `source`."""
     references: tuple[tuple[Path, ...], ...] = ()
     """Further references of a test set: for each, its files, like `target`."""
     tsv: tuple[Path, ...] = ()
@@ -96,7 +98,7 @@ class TextConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """The parallel text."""
+    """The text in pairs."""
 
     train: TextConfig = TextConfig(embedded=20000)
     """Training text. Pairs with a side that occurs in a validation or test text are dropped."""
@@ -106,6 +108,10 @@ class Corpus:
     """Test sets by name; any number, but not called `train` or `validation`."""
     filters: Filters = field(default_factory=Filters)
     """Which training pairs are dropped."""
+    max_source_tokens: Annotated[int, Ge(1)] | None = None
+    """Longer sources are cut to their first so many tokens (EOS not counted) wherever they are read: in training, validation,
+    decoding, timing and `translate`; how many are cut is counted. Empty: training leaves out what is longer than
+    `training.max_tokens`, decoding cuts what is longer than `max_positions`."""
     shard_rows: Annotated[int, Ge(1)] = 4096
     """Pairs in a shard, the unit in which text is encoded and decoded."""
 
@@ -129,7 +135,7 @@ class StepwiseTeacher(StepwiseConfig):
     family: Literal["stepwise"] = "stepwise"
     """Family of models."""
     data: Literal["raw"] = "raw"
-    """A teacher learns from the human translations."""
+    """A teacher learns from the targets of the training text."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The recipe of its training."""
 
@@ -149,7 +155,7 @@ class StepwiseSystem(StepwiseConfig):
     family: Literal["stepwise"] = "stepwise"
     """Family of models."""
     data: Literal["raw", "distilled", "mixed"] = "raw"
-    """What it learns from: human translations, the teacher's, or both."""
+    """What it learns from: the targets of the training text, those that the teacher writes, or both."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The recipe of its training."""
     search: Searches = SEARCHES
@@ -172,7 +178,7 @@ class UsedSystem:
 
 @dataclass(frozen=True, kw_only=True)
 class Distillation(StepwiseSearch):
-    """How the teacher translates the training source. The keys of a search stand beside `batch_tokens`."""
+    """How the teacher decodes the training source. The keys of a search stand beside `batch_tokens`."""
 
     strategy: Literal["greedy", "beam", "sample"] = "beam"
     """Best token in each slot, beam search, or nucleus sampling."""
@@ -191,18 +197,15 @@ class Evaluation:
     baseline: str = ""
     """System that the others are compared with; empty: the first."""
     tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """sacreBLEU tokeniser; auto follows the target language."""
+    """sacreBLEU tokeniser; auto follows the target language. ROUGE takes it too, but has words of its own in place of 13a."""
     lowercase: bool = False
-    """Compare without case (`-lc`)."""
-    metrics: Annotated[tuple[Literal["bleu", "chrf", "ter", "tokenized_bleu", "compound_split_bleu"], ...], MinLen(1)] = (
-        "bleu",
-        "chrf",
-        "ter",
-        "tokenized_bleu",
-    )
+    """Compare without case (`-lc`); ROUGE always does."""
+    metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
     minimum_bleu: Annotated[float, Ge(0)] = 0.0
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something; 0: no check."""
+    minimum_rouge: Annotated[float, Ge(0)] = 0.0
+    """The same in ROUGE-L."""
     samples: Annotated[int, Ge(0)] = 5
     """Sentences of each test set that the report shows with all systems' hypotheses."""
     batch_tokens: Annotated[int, Ge(1)] = 4000
@@ -286,12 +289,12 @@ class RunConfig:
 
     name: Name = "run"
     """Name of the run, of letters, digits, _ and -."""
-    task: Literal["translation"] = "translation"
-    """What is learnt."""
+    task: TaskName = "translation"
+    """What is learnt. Some defaults follow from it."""
     languages: Languages = Languages()
-    """The direction of translation."""
+    """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
-    """The parallel text."""
+    """The text in pairs."""
     vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
     """How the subword vocabulary is trained, or `{from: DIRECTORY}` of a finished one."""
     alignment: AlignConfig | None = None
@@ -303,7 +306,7 @@ class RunConfig:
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
     """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = Distillation()
-    """How the teacher translates the training source, or `{from: DIRECTORY}` of text that is distilled already."""
+    """How the teacher decodes the training source, or `{from: DIRECTORY}` of text that is distilled already."""
     systems: Annotated[
         dict[
             Name,

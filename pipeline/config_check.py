@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from pipeline.config_problems import Complaint
 from pipeline.config_tree import Path, shown
+from stages.embedded import LANGUAGES
+from stages.tasks import TASKS
 
 if TYPE_CHECKING:
     from models.stepwise.config import StepwiseConfig, StepwiseSearch
     from models.training.config import TrainingConfig
     from pipeline.config import RunConfig, TextConfig
 
+CUT: Path = ("corpus", "max_source_tokens")
 RESERVED_TESTS = ("train", "validation")
 """Names of other corpus steps."""
 
@@ -32,7 +35,7 @@ class _Rule:
 
 def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
     """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
-    rules = [*_corpus(config), *_counts(config), *_teacher(config), *_systems(config), *_names(config)]
+    rules = [*_corpus(config), *_counts(config), *_teacher(config), *_systems(config), *_names(config), *_minima(config)]
     return [
         rule.complaint for rule in rules if not any(_touch(p, q) for p in (rule.complaint.path, *rule.rests_on) for q in pruned)
     ]
@@ -69,9 +72,10 @@ def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[_Rule]:
     elif given == ["source and target"] and not (text.source and text.target):
         missing = "target" if text.source else "source"
         yield _broken((*path, missing), "files of both sides", f"no {missing}")
-    languages = (config.languages.source, config.languages.target)
-    if text.embedded and sorted(languages) != ["de", "en"]:
-        yield _broken((*path, "embedded"), "languages en and de with the embedded corpus", "-".join(languages), ("languages",))
+    languages, embedded = (config.languages.source, config.languages.target), LANGUAGES[config.task]
+    if text.embedded and sorted(languages) != sorted(embedded):
+        expected = f"languages {embedded[0]} and {embedded[1]} with the embedded corpus"
+        yield _broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))
     if text.references and (path[1] != "test" or not text.source):
         yield _broken((*path, "references"), "further references only beside source and target of a test set", "some here")
 
@@ -105,8 +109,8 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
     if not isinstance(config.distillation, Pinned):
         yield from _search(("distillation",), config.distillation)
     if config.teacher is not None and not isinstance(config.teacher, Pinned):
-        yield from _network(("teacher",), config.teacher)
-        yield from _training(("teacher", "training"), config.teacher.training)
+        yield from _network(("teacher",), config.teacher, config)
+        yield from _training(("teacher", "training"), config.teacher.training, config)
 
 
 def _systems(config: RunConfig) -> Iterator[_Rule]:
@@ -115,8 +119,8 @@ def _systems(config: RunConfig) -> Iterator[_Rule]:
     for name, system in config.systems.items():
         path: Path = ("systems", name)
         if not isinstance(system, UsedSystem):
-            yield from _network(path, system)
-            yield from _training((*path, "training"), system.training)
+            yield from _network(path, system, config)
+            yield from _training((*path, "training"), system.training, config)
         names = [search.name for search in system.search]
         for i, search in enumerate(system.search):
             yield from _search((*path, "search", i), search)
@@ -124,10 +128,12 @@ def _systems(config: RunConfig) -> Iterator[_Rule]:
                 yield _broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
 
 
-def _network(path: Path, network: StepwiseConfig) -> Iterator[_Rule]:
+def _network(path: Path, network: StepwiseConfig, config: RunConfig) -> Iterator[_Rule]:
     if network.width % network.heads:
         expected = f"a divisor of width {network.width}"
         yield _broken((*path, "heads"), expected, network.heads, (*path, "width"), (*path, "size"))
+    if (cut := config.corpus.max_source_tokens) is not None and network.max_positions <= cut:
+        yield _broken((*path, "max_positions"), f"more than max_source_tokens ({cut})", network.max_positions, CUT)
     try:
         network.generation()
     except ValueError as error:
@@ -141,12 +147,21 @@ def _search(path: Path, search: StepwiseSearch) -> Iterator[_Rule]:
         yield _broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
 
 
-def _training(path: Path, training: TrainingConfig) -> Iterator[_Rule]:
+def _training(path: Path, training: TrainingConfig, config: RunConfig) -> Iterator[_Rule]:
     if training.schedule == "cosine" and training.warmup_updates >= training.updates:
         expected = f"less than updates ({training.updates}) with the cosine schedule"
         yield _broken((*path, "warmup_updates"), expected, training.warmup_updates, (*path, "updates"), (*path, "schedule"))
-    if training.validation_metric == "bleu" and not training.validation_sentences:
-        yield _broken((*path, "validation_sentences"), "at least 1 with validation_metric bleu", 0, (*path, "validation_metric"))
+    metric, wanted = TASKS[config.task].metric, training.validation_metric
+    if wanted not in ("loss", metric):
+        yield _broken((*path, "validation_metric"), f"loss or {metric} with task {config.task}", repr(wanted), ("task",))
+    if wanted != "loss" and not training.validation_sentences:
+        expected = f"at least 1 with validation_metric {wanted}"
+        yield _broken((*path, "validation_sentences"), expected, 0, (*path, "validation_metric"))
+    if (cut := config.corpus.max_source_tokens) is not None:
+        for key, least in (("max_tokens", cut), ("batch_tokens", cut + 1)):
+            if getattr(training, key) < least:
+                expected = f"at least {least}, for sources cut to max_source_tokens ({cut})"
+                yield _broken((*path, key), expected, getattr(training, key), CUT)
 
 
 def _names(config: RunConfig) -> Iterator[_Rule]:
@@ -156,5 +171,9 @@ def _names(config: RunConfig) -> Iterator[_Rule]:
     ):
         if name not in valid:
             yield _broken((section, key), f"one of {', '.join(valid)}", repr(name), owner, valid=valid)
-    if config.evaluation.minimum_bleu and "bleu" not in config.evaluation.metrics:
-        yield _broken(("evaluation", "metrics"), "bleu among them for minimum_bleu", "none", ("evaluation", "minimum_bleu"))
+
+
+def _minima(config: RunConfig) -> Iterator[_Rule]:
+    for key, metric in (("minimum_bleu", "bleu"), ("minimum_rouge", "rougeL")):
+        if getattr(config.evaluation, key) and metric not in config.evaluation.metrics:
+            yield _broken(("evaluation", "metrics"), f"{metric} among them for {key}", "none", ("evaluation", key))

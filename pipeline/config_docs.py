@@ -9,8 +9,9 @@ import ast
 import inspect
 import json
 import textwrap
-from dataclasses import MISSING, Field, fields, is_dataclass
-from functools import cache
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from functools import cache, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -20,7 +21,7 @@ from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
 from models.stepwise.config import SIZES, StepwiseSearch
 from pipeline.config import WrittenConfig, adapter
 from pipeline.config_problems import keys, members, metadata, strip
-from pipeline.config_shorthand import FILES, STRATEGIES
+from pipeline.config_shorthand import FILES, PRESETS, STRATEGIES
 
 ROOT = Path(__file__).resolve().parent.parent
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
@@ -41,6 +42,7 @@ current directory, except `base`, which is relative to the file that names it.
 - `defaults` is laid under the teacher and every trained system in the same way.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system that states its own `size` ignores the sizes in
   `defaults`.
+- `task` changes some defaults, as if they stood in a `base`.
 - YAML is read by the rules of YAML 1.2: `no` is text, `1e-9` is a number.
 
 Every run keeps its resolved config, in which all values are concrete, in its `run.json`.
@@ -51,7 +53,7 @@ def documentation() -> str:
     """The page."""
     sections: dict[type, list[str]] = {}
     _collect(WrittenConfig, "", sections)
-    parts = [_INTRO, "## Sizes\n\n" + _sizes()]
+    parts = [_INTRO, "## Sizes\n\n" + _sizes(), "## Tasks\n\n" + _tasks()]
     for kind, places in sections.items():
         title = ", ".join(f"`{place}`" for place in dict.fromkeys(places) if place) or "Top level"
         parts.append(f"## {title}\n\n{inspect.getdoc(kind)}\n\n{_table(kind)}")
@@ -132,6 +134,28 @@ def _sizes() -> str:
     rows = [f"| `size` | {' | '.join(f'`{n}`' for n in names)} |", "|---" * (len(names) + 1) + "|"]
     rows += [f"| {size} | {' | '.join(str(values[n]) for n in names)} |" for size, values in SIZES.items()]
     return "\n".join(rows) + "\n"
+
+
+def _tasks() -> str:
+    """What the tasks preset, beside the usual defaults."""
+    leaves = {task: dict(_leaves(preset, ())) for task, preset in PRESETS.items()}
+    rows = [f"| key | translation | {' | '.join(PRESETS)} |", "|---" * (len(PRESETS) + 2) + "|"]
+    rows.append(
+        f"| `languages` | `{_yaml(asdict(WrittenConfig().languages))}` |" + " both `en`, or the one that is stated |" * len(PRESETS)
+    )
+    for path in dict.fromkeys(path for preset in leaves.values() for path in preset):
+        usual = reduce(getattr, path, WrittenConfig())
+        values = [_yaml(preset.get(path, usual)) for preset in leaves.values()]
+        rows.append(f"| {' | '.join(f'`{cell}`' for cell in ('.'.join(path), _yaml(usual), *values))} |")
+    return "Defaults that follow from `task`. In the tables below, defaults are those of translation.\n\n" + "\n".join(rows) + "\n"
+
+
+def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, key))
+    else:
+        yield path, tuple(value) if isinstance(value, list) else value
 
 
 def _words(hint: Any) -> str:

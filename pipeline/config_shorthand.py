@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from models.stepwise.config import SIZES, StepwiseSearch
-from pipeline.config_tree import Node, merge
+from pipeline.config_tree import Node, merge, tree
 
 STRATEGIES = get_args(get_type_hints(StepwiseSearch)["strategy"])
 _SEARCH_KEYS = {f.name for f in fields(StepwiseSearch)}
+PRESETS: dict[str, dict[str, Any]] = {
+    "summarization": {
+        "corpus": {"filters": {"max_length": 10000, "max_ratio": 1.0, "ratio": "target"}},
+        "defaults": {"training": {"max_tokens": 1023, "validation_metric": "rougeL"}},
+        "evaluation": {"metrics": ["rouge1", "rouge2", "rougeL"]},
+    }
+}
+"""What a task lays under the whole config: defaults that go with it. Its two languages are one, besides."""
 FILES = ("source", "target", "tsv", "parquet")
 
 
 def expand(root: Node) -> Node:
     """The same config in its long form. What has the wrong shape is left for the validation to name."""
-    top = {key: node for key, node in root.map.items() if node.value is not None}
+    top = _of_task(root.with_value({key: node for key, node in root.map.items() if node.value is not None})).map
     defaults = _each(top["defaults"], search=_searches) if "defaults" in top else root.child("defaults", {})
     if "defaults" in top:
         top["defaults"] = defaults
@@ -27,6 +35,18 @@ def expand(root: Node) -> Node:
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
     return root.with_value(_follow(root, top))
+
+
+def _of_task(root: Node) -> Node:
+    """The config over what its task presets."""
+    task = root.map.get("task")
+    if task is None or str(task.value) not in PRESETS:
+        return root
+    languages = root.map["languages"].map if "languages" in root.map else {}
+    stated = [languages[side].value for side in ("source", "target") if side in languages]
+    language = next((value for value in stated if isinstance(value, str)), "en")
+    preset = {**PRESETS[str(task.value)], "languages": {"source": language, "target": language}}
+    return merge(tree(preset, task.where), root)
 
 
 def _usual(root: Node, teacher: bool) -> Node:

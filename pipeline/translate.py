@@ -1,4 +1,4 @@
-"""Translate a stream line by line: each answer is given as soon as no more input is ready, in order."""
+"""Translate (or summarise) a stream line by line: each answer is given as soon as no more input is ready, in order."""
 
 from __future__ import annotations
 

@@ -49,6 +49,8 @@ class _Wiring:
     builder: Builder
     tests: dict[str, Text] = field(default_factory=dict)
     trainings: dict[str, Trained] = field(default_factory=dict)
+    cut: dict[str, Tokens] = field(default_factory=dict)
+    """Texts whose cut sources the report counts."""
     counts: dict[str, Artifact] = field(default_factory=dict)
     """By step: what was counted rather than trained."""
 
@@ -64,10 +66,16 @@ class _Wiring:
             trainings=self.trainings,
             evaluated=tuple(self._evaluated(systems)),
             timings=self._timings(systems),
+            cut=self.cut,
             counts=self.counts,
         )
         page = report.ReportConfig(
-            title=self.config.name, baseline=config.baseline, samples=config.samples, minimum_bleu=config.minimum_bleu
+            title=self.config.name,
+            task=self.config.task,
+            baseline=config.baseline,
+            samples=config.samples,
+            minimum_bleu=config.minimum_bleu,
+            minimum_rouge=config.minimum_rouge,
         )
         return self.builder.add(report.STAGE, "run", inputs, page)
 
@@ -86,6 +94,7 @@ class _Wiring:
             source_language=languages.source,
             target_language=languages.target,
             embedded=text.embedded,
+            task=self.config.task if text.embedded else "translation",
             part=part if text.embedded else "",
             filters=filters,
             shard_rows=self.config.corpus.shard_rows,
@@ -114,6 +123,8 @@ class _Wiring:
     def _systems(self, text: Text, validation: Text) -> dict[str, System]:
         words = self._vocabulary(text)
         raw = self._encode("raw", text, words)
+        if self.config.corpus.max_source_tokens is not None:
+            self.cut = {"train": raw, **{name: self._encode(f"raw:{name}", test, words) for name, test in self.tests.items()}}
         trainer = _Trainer(self, validation, self._encode("validation", validation, words), words)
         teacher = self._teacher(trainer, raw)
         data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
@@ -166,7 +177,8 @@ class _Wiring:
         self.counts[f"ngram:{settings.side}"] = self.builder.add(ngram.STAGE, settings.side, inputs, settings)
 
     def _encode(self, name: str, text: Text, words: Vocabulary) -> Tokens:
-        return self.builder.add(encode.STAGE, name, encode.EncodeInputs(text, words), encode.EncodeConfig())
+        config = encode.EncodeConfig(max_source_tokens=self.config.corpus.max_source_tokens)
+        return self.builder.add(encode.STAGE, name, encode.EncodeInputs(text, words), config)
 
     def _teacher(self, trainer: _Trainer, raw: Tokens) -> Trained | System | None:
         settings = self.config.teacher
@@ -187,7 +199,7 @@ class _Wiring:
             pinned, manifest = self.store.pinned([distill.STAGE], config.path, "distillation.from")
             if manifest.inputs["text"] != text.fingerprint:
                 raise DataError(
-                    f"distillation.from: expected translations of this run's training text {text.fingerprint[:8]}, which holds no "
+                    f"distillation.from: expected outputs for this run's training text {text.fingerprint[:8]}, which holds no "
                     f"test sentence, got those of {manifest.inputs['text'][:8]}: {config.path}; leave the corpus as it was for "
                     "that text, or distil anew"
                 )
@@ -217,7 +229,13 @@ class _Wiring:
     def _bundle(self, name: str, trained: Trained, words: Vocabulary, search: StepwiseSearch) -> System:
         languages = self.config.languages
         config = system.SystemConfig(
-            name=name, family="stepwise", source_language=languages.source, target_language=languages.target, search=search
+            name=name,
+            family="stepwise",
+            source_language=languages.source,
+            target_language=languages.target,
+            search=search,
+            task=self.config.task,
+            max_source_tokens=self.config.corpus.max_source_tokens,
         )
         return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words), config)
 
@@ -254,6 +272,7 @@ class _Wiring:
             sentences=config.sentences,
             rounds=config.rounds,
             batch_size=config.batch_size,
+            task=self.config.task,
         )
         inputs = benchmark.BenchmarkInputs(systems, self.tests[config.test])
         return {config.test: self.builder.add(benchmark.STAGE, f"all:{config.test}", inputs, protocol)}
@@ -275,6 +294,7 @@ class _Trainer:
             network=settings.network,
             training=settings.training,
             target_language=self.wiring.config.languages.target,
+            task=self.wiring.config.task,
         )
         trained = self.wiring.builder.add(train.STAGE, name, inputs, config)
         self.wiring.trainings[name] = trained

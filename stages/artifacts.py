@@ -19,7 +19,8 @@ class Vocabulary(Artifact):
 @dataclass(frozen=True)
 class Tokens(Artifact):
     """`shards/00000.arrow ...` (id int64, source list<uint16 | uint32>, target likewise; no BOS, no EOS), `tokens.json`
-    (rows, shards, source_tokens, target_tokens, source_size, target_size)."""
+    (rows, shards, source_tokens, target_tokens, source_size, target_size; where long sources are cut also max_source_tokens and
+    sources_cut)."""
 
 
 @dataclass(frozen=True)

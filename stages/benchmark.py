@@ -10,6 +10,7 @@ from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text, Timings
 from stages.errors import DataError
 from stages.stage import Stage, Work
+from stages.tasks import TASKS, TaskName
 
 if TYPE_CHECKING:
     import models.system
@@ -36,6 +37,8 @@ class BenchmarkConfig:
     """Rounds in which all entries take their turn; at least 2."""
     batch_size: int = 32
     """Sentences in a batch of the throughput measurement."""
+    task: TaskName = "translation"
+    """What the systems do."""
 
 
 def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
@@ -68,7 +71,7 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
     protocol = {"sentences": len(chosen), "rounds": config.rounds, "batch_size": config.batch_size, "baseline": config.baseline}
     record = {"protocol": protocol, "environment": where, "entries": figures, "turns": [asdict(turn) for turn in turns]}
     work.write_json(work.records("benchmark.json"), record)
-    work.write_json(work.records("tables", "benchmark.json"), table(len(sentences), protocol, figures))
+    work.write_json(work.records("tables", "benchmark.json"), table(len(sentences), protocol, figures, TASKS[config.task]))
     searches = {entry: asdict(search) for entry, search in config.searches.items()}
     ids = [sentence.id for sentence in chosen]
     work.write_json(work.directory / "systems.json", {"baseline": config.baseline, "searches": searches, "sentences": ids})

@@ -183,9 +183,9 @@ class Cleaner:
             _lengths(language, *counts)
             for language, *counts in zip((self.source_language, self.target_language), characters, spaces, strict=True)
         ]
-        shorter, longer = np.minimum(*characters), np.maximum(*characters)
+        shorter, longer = (np.minimum(*characters), np.maximum(*characters)) if filters.ratio == "either" else characters
         masks = {
-            "empty": shorter == 0,
+            "empty": np.minimum(*characters) == 0,
             "length": (np.minimum(*lengths) < filters.min_length) | (np.maximum(*lengths) > filters.max_length),
             "ratio": longer > filters.max_ratio * shorter,
             "letters": np.logical_or(

@@ -1,14 +1,15 @@
-"""Read parallel text, normalise it, filter it and keep a ledger of why pairs were dropped."""
+"""Read text in pairs, normalise it, filter it and keep a ledger of why pairs were dropped."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
 from stages.artifacts import Text
 from stages.stage import ExternalFile, Stage, Work
+from stages.tasks import TaskName
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Filters:
     """Longest side kept, in words."""
     max_ratio: Annotated[float, Ge(1)] = 3.0
     """Largest ratio between the lengths of the two sides, in characters."""
+    ratio: Literal["either", "target"] = "either"
+    """Which ratio that is: of the longer side to the shorter, or of the target to the source, which may then be of any length."""
     min_letters: Annotated[float, Ge(0), Le(1)] = 0.5
     """Smallest fraction of non-space characters that are letters, on either side."""
     drop_identical: bool = True
@@ -57,7 +60,9 @@ class CorpusConfig:
     target_language: str
     """Language code of the target side."""
     embedded: int = 0
-    """Pairs drawn from the embedded English-German corpus; 0 reads `files` instead."""
+    """Pairs drawn from the embedded corpus of the task; 0 reads `files` instead."""
+    task: TaskName = "translation"
+    """Which embedded corpus: English-German sentences, or English documents with summaries."""
     part: str = "train"
     """Which disjointly seeded stream of the embedded corpus to draw from."""
     filters: Filters | None = None

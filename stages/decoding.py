@@ -77,13 +77,13 @@ def decode_text(text: Text, task: Task, piece_rows: int, work: Work) -> list[Pie
     missing = [piece for piece in pieces if not _is_whole(piece)]
     total, done = sum(piece.rows for piece in pieces), sum(piece.rows for piece in pieces) - sum(piece.rows for piece in missing)
     began, fresh, tokens = time.monotonic(), 0, 0
-    work.progress(done, total, "sentences")
+    work.progress(done, total, "rows")
     helper = replace(work, workers=LocalWorkers())
     for index, pace in work.workers.map(make_decoder, (task, helper), missing):
         check(missing[index])
         fresh, tokens = fresh + pace.rows, tokens + pace.tokens
         seconds = max(time.monotonic() - began, 1e-9)
-        work.progress(done + fresh, total, "sentences")
+        work.progress(done + fresh, total, "rows")
         if work.stop_requested() and done + fresh < total:
             raise TransientError(f"asked to stop: {done + fresh} of {total} sentences are decoded and kept")
         work.metrics(done + fresh, {"sentences_per_second": fresh / seconds, "target_tokens_per_second": tokens / seconds})

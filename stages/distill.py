@@ -1,4 +1,4 @@
-"""Translate the training source with the teacher: sequence-level distillation (Kim and Rush 2016)."""
+"""Decode the training source with the teacher: sequence-level distillation (Kim and Rush 2016)."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ PIECE_ROWS = 512
 """Sentences decoded at a time: a killed attempt loses no more than this of each worker."""
 
 MAX_REPEATS = 5
-"""How often the same tokens may stand in a row before a translation is held to be a loop."""
+"""How often the same tokens may stand in a row before an output is held to be a loop."""
 
 
 def run(inputs: DistillInputs, config: DistillConfig, work: Work) -> None:
-    """Write the text with the teacher's translations as targets, without the pairs that it failed on, and `distill.json`.
+    """Write the text with the teacher's outputs as targets, without the pairs that it failed on, and `distill.json`.
 
     Raises StageError when the teacher failed on all of them, ArtifactError when a decoded piece lacks or doubles rows.
     """
@@ -53,39 +53,45 @@ def run(inputs: DistillInputs, config: DistillConfig, work: Work) -> None:
     decoded = decode_text(inputs.text, Task(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, work)
     shard_rows = json.loads((inputs.text.path / "text.json").read_text(encoding="utf-8"))["shard_rows"]
     counts = Counter({"rows": 0, "kept": 0, "empty": 0, "over_long": 0, "repeating": 0})
-    shards = write_shards(_distilled(decoded, config.search.max_extra_tokens, counts), work.directory, shard_rows, work)
+    shards = write_shards(_distilled(decoded, config.search, counts), work.directory, shard_rows, work)
     drop_shards_from(work.directory, len(shards))
     if not counts["kept"]:
         raise StageError(
-            f"distillation: the teacher translated none of {counts['rows']} sentences: {dict(counts)}; train it longer"
+            f"distillation: the teacher made something of none of {counts['rows']} sources: {dict(counts)}; train it longer"
         )
     work.write_json(work.directory / "text.json", {"rows": sum(shards), "shards": len(shards), "shard_rows": shard_rows})
     work.write_json(work.directory / "distill.json", dict(counts))
 
 
-def _distilled(decoded: list[Piece], extra: int, counts: Counter[str]) -> Iterator[pa.Table]:
-    """The pairs of each decoded piece whose translation is sound, counting all of them."""
+def _distilled(decoded: list[Piece], search: StepwiseSearch, counts: Counter[str]) -> Iterator[pa.Table]:
+    """The pairs of each decoded piece whose output is sound, counting all of them."""
     import pyarrow as pa
 
     from stages.shards import read_shard
 
     for piece in decoded:
         hypotheses = [row for row in read_shard(piece.decoded).to_pylist() if row["rank"] == 0]
-        failures = [failure(row["ids"], row["text"], row["source_tokens"], extra) for row in hypotheses]
+        failures = [failure(row["ids"], row["text"], longest_output(search, row["source_tokens"])) for row in hypotheses]
         counts.update(failed or "kept" for failed in failures)
         counts["rows"] += len(failures)
         pairs = piece.read().append_column("target", pa.array([row["text"] for row in hypotheses], pa.string()))
         yield pairs.filter(pa.array([failed is None for failed in failures], pa.bool_()))
 
 
-def failure(ids: Sequence[int], text: str, source_tokens: int, extra: int) -> str | None:
-    """Why a translation is no training target, or None: it is `empty`, `over_long` or `repeating`.
+def longest_output(search: StepwiseSearch, source_tokens: int) -> int:
+    """The longest output that the search allows, in tokens; both without EOS."""
+    longest = source_tokens + search.max_extra_tokens
+    return longest if search.max_tokens is None else min(longest, search.max_tokens - 1)
 
-    Over-long is what ran into the search's limit of `extra` tokens. `ids` and `source_tokens` are without EOS.
+
+def failure(ids: Sequence[int], text: str, longest: int) -> str | None:
+    """Why an output is no training target, or None: it is `empty`, `over_long` or `repeating`.
+
+    Over-long is what ran into the search's limit of `longest` tokens. `ids` are without EOS.
     """
     if not text.strip():
         return "empty"
-    if len(ids) >= source_tokens + extra:
+    if len(ids) >= longest:
         return "over_long"
     return "repeating" if loops(ids, MAX_REPEATS) else None
 

@@ -1,4 +1,4 @@
-"""Corpus metrics with signatures: sacreBLEU's, and the tokenised BLEU of the papers beside them."""
+"""Corpus metrics with signatures: sacreBLEU's, the tokenised BLEU of the papers beside them, and ROUGE."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stages import rouge
 from stages.errors import DataError
 
 if TYPE_CHECKING:
@@ -46,6 +47,12 @@ def _bleu(tokenizer: str, lowercase: bool) -> Metric:
         ) from error
 
 
+def sacrebleu_tokenizer(name: str) -> Callable[[str], str]:
+    """sacreBLEU's tokeniser called `name`, which puts a space between tokens. Raises DataError for one that is not installed."""
+    tokenize: Callable[[str], str] = _bleu(name, False).tokenizer
+    return tokenize
+
+
 def build_metric(name: str, how: Comparison) -> Metric:
     """sacreBLEU's metric called `name`; the tokenised kinds expect text that went through `preparation`."""
     from sacrebleu.metrics import CHRF, TER
@@ -73,7 +80,7 @@ def preparation(name: str, language: str) -> tuple[Callable[[str], str], str]:
     if name not in ("tokenized_bleu", "compound_split_bleu"):
         return str, ""
     if (tokenizer := tokenizer_of(language)) != "13a":
-        return _bleu(tokenizer, False).tokenizer, f"pre:{tokenizer}"
+        return sacrebleu_tokenizer(tokenizer), f"pre:{tokenizer}"
     import sacremoses
 
     moses = sacremoses.MosesTokenizer(lang=re.split("[-_]", language.lower())[0])
@@ -106,6 +113,8 @@ def score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[st
 
     `references` holds the references of each sentence (at least one). Raises DataError for a tokeniser that is not installed.
     """
+    if name in rouge.ROUGE:
+        return rouge.score(name, hypotheses, references, how.language, how.tokenizer)
     metric = build_metric(name, how)
     texts, streams, note = prepared(name, how.language, hypotheses, references)
     result = metric.corpus_score(texts, streams)

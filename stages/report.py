@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stages.artifacts import Hypotheses, Report, Scores, Text, Timings, Trained
+from stages.artifacts import Hypotheses, Report, Scores, Text, Timings, Tokens, Trained
 from stages.errors import StageError
 from stages.stage import Artifact, Stage, Work
+from stages.tasks import TaskName
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class ReportInputs:
     evaluated: tuple[Evaluated, ...]
     timings: dict[str, Timings] = field(default_factory=dict)
     """By test set."""
+    cut: dict[str, Tokens] = field(default_factory=dict)
+    """Where long sources are cut: the tokens of the training text (`train`) and of each test set."""
     counts: dict[str, Artifact] = field(default_factory=dict)
     """By step: links, tables, language models."""
 
@@ -41,10 +44,14 @@ class ReportConfig:
     """Name of the run."""
     baseline: str
     """System that the others are compared with."""
+    task: TaskName = "translation"
+    """What was learnt."""
     samples: int = 5
-    """Sentences of each test set shown with all systems' hypotheses."""
+    """Sources of each test set shown with all systems' hypotheses."""
     minimum_bleu: float = 0.0
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something."""
+    minimum_rouge: float = 0.0
+    """The same in ROUGE-L."""
 
 
 def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
@@ -58,7 +65,7 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
     from stages.reporting.text import markdown
 
     findings = gather(inputs, config)
-    failures = shortfalls(findings, config.minimum_bleu)
+    failures = shortfalls(findings, {"bleu": config.minimum_bleu, "rougeL": config.minimum_rouge})
     extras = collect(inputs, findings)
     for figure in [*extras.speed.values(), *filter(None, [extras.curves])]:
         work.write_text(work.records("figures", f"{figure.name}.svg"), figure.svg)

@@ -8,6 +8,8 @@ from typing import Literal
 from stages.artifacts import Hypotheses, Scores, Text
 from stages.stage import Stage, Work
 
+MetricName = Literal["bleu", "chrf", "ter", "tokenized_bleu", "compound_split_bleu", "rouge1", "rouge2", "rougeL", "rougeLsum"]
+
 
 @dataclass(frozen=True)
 class ScoreInputs:
@@ -20,17 +22,12 @@ class ScoreConfig:
     """Which metrics are computed, and how."""
 
     target_language: str
-    """Language code of the hypotheses; chooses sacreBLEU's tokeniser."""
+    """Language code of the hypotheses; chooses the tokeniser."""
     tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """sacreBLEU tokeniser; auto follows the target language."""
+    """sacreBLEU tokeniser; auto follows the target language. ROUGE takes it too, but has words of its own in place of 13a."""
     lowercase: bool = False
-    """Compare without case (`-lc`)."""
-    metrics: tuple[Literal["bleu", "chrf", "ter", "tokenized_bleu", "compound_split_bleu"], ...] = (
-        "bleu",
-        "chrf",
-        "ter",
-        "tokenized_bleu",
-    )
+    """Compare without case (`-lc`); ROUGE always does."""
+    metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
 
 

@@ -9,6 +9,7 @@ from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Trained, Vocabulary
 from stages.errors import ArtifactError, unwritable
 from stages.stage import Stage, Work
+from stages.tasks import TaskName
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class SystemConfig:
     """Language code of what it writes."""
     search: StepwiseSearch
     """Its default search."""
+    task: TaskName = "translation"
+    """What it does."""
+    max_source_tokens: int | None = None
+    """Longer sources are cut to their first so many tokens, as in training; None: only what the network cannot take is cut."""
 
 
 def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
@@ -59,6 +64,8 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             source_language=config.source_language,
             target_language=config.target_language,
             search=config.search,
+            task=config.task,
+            max_source_tokens=config.max_source_tokens,
         )
         load_system(work.directory)
     except BundleError as error:

@@ -12,6 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from stages.tasks import TRANSLATION, Task
+
 
 @dataclass(frozen=True)
 class Output:
@@ -156,9 +158,12 @@ def cpu_model() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def table(test_sentences: int, protocol: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def table(
+    test_sentences: int, protocol: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]], task: Task = TRANSLATION
+) -> dict[str, Any]:
     """The figures as a table for the report."""
-    columns = ["Entry", "ms (p50)", "ms (p95)", "Speed-up", "Sentences/s", "Ratio", "Tokens/s", "Calls/sentence", "Tokens/sentence"]
+    speeds = ["ms (p50)", "ms (p95)", "Speed-up", f"{task.units.capitalize()}/s", "Ratio", "Tokens/s"]
+    columns = ["Entry", *speeds, f"Calls/{task.unit}", f"Tokens/{task.unit}"]
     rows = [
         [
             name,
@@ -174,8 +179,8 @@ def table(test_sentences: int, protocol: Mapping[str, Any], figures: Mapping[str
         for name, value in figures.items()
     ]
     caption = (
-        f"{protocol['sentences']} of {test_sentences} sentences, {protocol['rounds']} interleaved rounds in one process. "
-        f"Latency: one sentence at a time. Throughput: batches of {protocol['batch_size']}. "
+        f"{protocol['sentences']} of {test_sentences} {task.units}, {protocol['rounds']} interleaved rounds in one process. "
+        f"Latency: one {task.unit} at a time. Throughput: batches of {protocol['batch_size']}. "
         "Tokenisation and detokenisation are included; ratios are to the baseline, above 1 is faster."
     )
     return {"title": "Speed in detail", "caption": caption, "columns": columns, "rows": rows}

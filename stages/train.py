@@ -8,6 +8,7 @@ from models.stepwise.config import StepwiseConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import Text, Tokens, Trained, Vocabulary
 from stages.stage import Stage, Work
+from stages.tasks import TaskName
 from stages.workers import LocalWorkers
 
 
@@ -32,6 +33,8 @@ class TrainConfig:
     """The recipe."""
     target_language: str = ""
     """Language code of the target, for the tokeniser of validation BLEU (13a where nothing else is known of it)."""
+    task: TaskName = "translation"
+    """What is learnt; says by what metric greedy outputs are validated."""
 
 
 def run(inputs: TrainInputs, config: TrainConfig, work: Work) -> None:

@@ -24,6 +24,7 @@ from models.training.seeds import seed_of
 from stages.errors import DataError, StageError, TransientError
 from stages.interrupts import held_back
 from stages.stage import Work
+from stages.tasks import TASKS
 from stages.token_files import TokenFiles, vocabulary_sizes
 from stages.train import TrainConfig, TrainInputs
 from stages.training_meter import Meter, finite, perplexity
@@ -118,8 +119,11 @@ class Worker:
         if self.place.rank == 0:
             self.files.save_candidate(found.update, self.model)
             line = {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
-            self.job.work.metrics(found.update, finite(line if found.bleu is None else {**line, "valid_bleu": found.bleu}))
-            log.info("update %d: validation loss %.4f, BLEU %s", found.update, found.loss, found.bleu)
+            metric = TASKS[self.job.config.task].metric
+            self.job.work.metrics(
+                found.update, finite(line if found.quality is None else {**line, f"valid_{metric}": found.quality})
+            )
+            log.info("update %d: validation loss %.4f, %s %s", found.update, found.loss, metric, found.quality)
         give_back_memory()
         self.meter.resume()
 

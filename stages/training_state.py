@@ -24,6 +24,7 @@ from models.training.place import Place
 from models.weights import save_weights
 from stages.errors import ArtifactError, unwritable
 from stages.stage import CHECKPOINTS, Work
+from stages.tasks import TASKS
 from stages.train import TrainConfig
 
 START = Position()
@@ -125,7 +126,10 @@ class TrainingFiles:
                 "epochs": progress.position.epoch,
                 "averaged": averaged,
                 "stopped_early": progress.update < self._config.updates,
-                "validations": [validation._asdict() for validation in progress.validations],
+                "validations": [
+                    {"update": found.update, "loss": found.loss, TASKS[config.task].metric: found.quality}
+                    for found in progress.validations
+                ],
                 **facts,
             }
             self._work.write_json(directory / "training.json", report)

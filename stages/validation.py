@@ -1,7 +1,8 @@
-"""Validation of a network in training: loss over the validation tokens, BLEU of greedy translations. Workers share the work."""
+"""Validation of a network in training: loss over the validation tokens, BLEU or ROUGE-L of greedy outputs. Workers share it."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from stages import decoding
 from stages.errors import DataError
 from stages.metrics import Comparison, score, tokenizer_of
 from stages.sentences import read_sentences
+from stages.tasks import TASKS
 from stages.token_files import TokenFiles, vocabulary_sizes
 from stages.train import TrainConfig, TrainInputs
 from stages.vocabulary import processor
@@ -30,7 +32,7 @@ class Validator:
     """Validation text and tokens, read once."""
 
     def __init__(self, inputs: TrainInputs, config: TrainConfig, place: Place) -> None:
-        """Raises DataError when there is nothing to validate on, or when BLEU lacks its tokeniser."""
+        """Raises DataError when there is nothing to validate on, or when the metric lacks its tokeniser."""
         self._config, self._place = config, place
         self._family = models.family_of(config.family)
         files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
@@ -41,9 +43,9 @@ class Validator:
             raise DataError(f"{inputs.validation.path}: expected pairs to validate on, got none that the network can take")
         budget = max(BATCH_TOKENS, int(np.maximum(source, target)[rows].max()) + 1)
         self._batches = plan(source, target, rows, budget, seed_of("validation"))
-        self._prepare_bleu(inputs)
+        self._prepare_quality(inputs)
 
-    def _prepare_bleu(self, inputs: TrainInputs) -> None:
+    def _prepare_quality(self, inputs: TrainInputs) -> None:
         count = self._config.training.validation_sentences
         self._pieces = processor(inputs.vocabulary.path, "target")
         language = self._config.target_language
@@ -51,7 +53,11 @@ class Validator:
         self._references = [sentence.references for sentence in read_sentences(inputs.validation_text.path)[:count]]
         values, offsets = self._pool.source
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
-        score("bleu", ["text"], [["text"]], self._how)
+        self._metric = TASKS[self._config.task].metric
+        score(self._metric, ["text"], [["text"]], self._how)
+        self._search: Any = self._family.search_type()
+        if self._config.task == "summarization":  # an untrained network would write as much as it reads
+            self._search = replace(self._search, max_tokens=int(self._pool.target.lengths.max()) + 1)
 
     def _fits(self, source_length: int, target_length: int) -> bool:
         return bool(self._family.fits(self._config.network, source_length, target_length))
@@ -60,9 +66,9 @@ class Validator:
         """The same on every worker. The network is left in training mode."""
         model.eval()
         loss = self._loss(model, update)
-        bleu = self._bleu(model) if self._references else None
+        quality = self._quality(model) if self._references else None
         model.train()
-        return Validation(update, loss, bleu)
+        return Validation(update, loss, quality)
 
     def _loss(self, model: nn.Module, update: int) -> float:
         """The objective without label smoothing per counted token, in nats; float32."""
@@ -75,18 +81,17 @@ class Validator:
         sum_across(self._place, sums)
         return float(sums[0] / sums[1])
 
-    def _bleu(self, model: nn.Module) -> float:
-        """Corpus BLEU; a source that the network cannot take counts as an empty translation."""
+    def _quality(self, model: nn.Module) -> float:
+        """The task's metric; a source that the network cannot take counts as an empty output."""
         decoder: Any = self._family.decoder(model)
-        search = self._family.search_type()
         mine: dict[int, list[int]] = {}
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
         for batch in decoding.batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]:
-            found = decoder.decode(decoder.prepare([self._sources[row] for row in batch]), search)
+            found = decoder.decode(decoder.prepare([self._sources[row] for row in batch]), self._search)
             mine |= {row: ranked[0].ids for row, ranked in zip(batch, found, strict=True)}
         ids = {row: found for part in gathered(self._place, mine) for row, found in part.items()}
         texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
-        return float(score("bleu", texts, self._references, self._how)["score"])
+        return float(score(self._metric, texts, self._references, self._how)["score"])
 
 
 def _pair(total: Tensor, count: Tensor) -> Tensor:

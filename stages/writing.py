@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from stages.artifacts import Text
 from stages.cleaning import Cleaner, Ledger, comparison_keys, normalise, overlap
 from stages.corpus import CorpusConfig, CorpusInputs
-from stages.embedded import pairs
+from stages.embedded import LANGUAGES, documents, pairs
 from stages.errors import DataError, StageError
 from stages.reading import BATCH_ROWS, Reader
 from stages.shards import read_shards, write_shards
@@ -47,14 +47,16 @@ def write_text(inputs: CorpusInputs, config: CorpusConfig, work: Work) -> None:
 def embedded_tables(config: CorpusConfig) -> Iterator[pa.Table]:
     """The first `config.embedded` pairs of a part of the embedded corpus. Raises DataError for languages that it has not."""
     languages = (config.source_language, config.target_language)
-    if sorted(languages) != ["de", "en"]:
+    expected = LANGUAGES[config.task]
+    if sorted(languages) != sorted(expected):
         raise DataError(
-            f"the embedded corpus: expected languages en and de, got {languages[0]} and {languages[1]}; give files instead"
+            f"the embedded corpus: expected languages {expected[0]} and {expected[1]}, got {languages[0]} and {languages[1]}; "
+            "give files instead"
         )
-    stream = pairs(config.part, 0, config.embedded)
+    stream = (pairs if config.task == "translation" else documents)(config.part, 0, config.embedded)
     while batch := list(islice(stream, BATCH_ROWS)):
-        english, german = zip(*batch, strict=True)
-        sides = (english, german) if languages[0] == "en" else (german, english)
+        first, second = zip(*batch, strict=True)
+        sides = (first, second) if languages[0] == expected[0] else (second, first)
         yield pa.table([pa.array(side, pa.string()) for side in sides], ["source", "target"])
 
 

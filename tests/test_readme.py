@@ -27,6 +27,16 @@ def test_the_config_of_ones_own_text_loads(tmp_path: Path) -> None:
     assert (config.name, list(config.systems)) == ("mine", ["autoregressive", "small"])
 
 
+def test_the_configs_of_the_page_on_summarization_load(tmp_path: Path) -> None:
+    page = (ROOT / "docs/summarization.md").read_text(encoding="utf-8")
+    whole, changes = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "headlines.yaml").write_text(whole, encoding="utf-8")
+    (tmp_path / "articles.yaml").write_text(f"base: headlines.yaml\n{changes}", encoding="utf-8")
+    headlines, articles = (load_config(tmp_path / f"{name}.yaml") for name in ("headlines", "articles"))
+    assert (headlines.task, headlines.corpus.max_source_tokens, articles.corpus.max_source_tokens) == ("summarization", 100, 400)
+    assert "rougeLsum" in articles.evaluation.metrics
+
+
 @pytest.mark.parametrize("name", sorted(set(re.findall(r"(?:\.venv/bin/|`)fewstep (\w+)", README))))
 def test_every_command_is_one(name: str) -> None:
     assert name in {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}

@@ -17,13 +17,13 @@ class Validation(NamedTuple):
     update: int
     loss: float
     """Per target token, in nats, without label smoothing where the family tells."""
-    bleu: float | None
-    """Of greedy translations, 0 to 100; None where none were made."""
+    quality: float | None
+    """BLEU or ROUGE-L of greedy outputs, 0 to 100; None where none were made."""
 
 
 def merit(config: TrainingConfig, validation: Validation) -> float:
     """The higher the better."""
-    return -validation.loss if config.validation_metric == "loss" or validation.bleu is None else validation.bleu
+    return -validation.loss if config.validation_metric == "loss" or validation.quality is None else validation.quality
 
 
 def kept(config: TrainingConfig, validations: Sequence[Validation]) -> list[int]:

@@ -44,10 +44,10 @@ class TrainingConfig:
     """Updates between two lines of training metrics."""
     validate_every: Annotated[int, Ge(1)] = 500
     """Updates between two validations; each gives a candidate for keeping and averaging."""
-    validation_metric: Literal["loss", "bleu"] = "bleu"
-    """What chooses the best candidates: validation loss (lower) or BLEU of greedy translations (higher)."""
+    validation_metric: Literal["loss", "bleu", "rougeL"] = "bleu"
+    """What chooses the best candidates: validation loss (lower), or BLEU or ROUGE-L of greedy outputs (higher), as the task is."""
     validation_sentences: Annotated[int, Ge(0)] = 500
-    """Validation sentences, from the top, that are translated for BLEU; 0 translates none (the metric must be loss)."""
+    """Validation sources, from the top, that are decoded for BLEU or ROUGE-L; 0 decodes none (the metric must be loss)."""
     patience: Annotated[int, Ge(0)] = 0
     """Validations without a new best after which training stops; 0 never stops early."""
     average: Literal["best", "last"] = "best"

@@ -1,4 +1,4 @@
-"""The embedded corpus: English-German sentences made by rule, without end, and the same everywhere.
+"""The embedded corpus: English-German sentences made by rule, without end, and the same everywhere; `documents` are made of them.
 
 Pair `index` of a part is a pure function of the two. One English sentence has several German translations (synonyms, an adverb
 or a clause in front), of which one is drawn: what makes parallel decoding hard, besides verbs at the end of the clause, verbs
@@ -10,8 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from stages.embedded import english, german, grammar
+from stages.embedded.document import documents
 from stages.embedded.draw import Draw
 
+__all__ = ["LANGUAGES", "LENGTHS", "documents", "pairs", "render"]
+
+LANGUAGES = {"translation": ("en", "de"), "summarization": ("en", "en")}
+"""Languages of the two sides of what is embedded for each task."""
 LENGTHS = range(4, 26)
 """Words of either side."""
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from stages.reporting.curves import Series, read_curves
 from stages.reporting.figures import Point, quality_speed, training_curves
+from stages.reporting.results import NAMES
 from stages.stage import MANIFEST
+from stages.tasks import Task
 
 if TYPE_CHECKING:
     from stages.report import Evaluated, ReportInputs
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
 LOSSES = ("nll", "valid_loss")
 """Metrics of a training: loss on its own text and on the validation text, both without label smoothing."""
-QUALITY = "valid_bleu"
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     recorded = [*inputs.counts.values(), *inputs.trainings.values(), *inputs.timings.values()]
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
-        curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}),
+        curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, findings.task),
         figures=[figure for artifact in recorded for figure in _figures(artifact)],
         tables=[
             json.loads(path.read_text(encoding="utf-8")) for artifact in recorded for path in _records(artifact, "tables/*.json")
@@ -65,9 +66,9 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
 
 def _speed(test: str, findings: Findings) -> Figure | None:
     points = [
-        Point(row.entry, row.system, bleu, row.timing["latency_ms"]["median"], row.timing["sentences_per_second"]["median"])
+        Point(row.entry, row.system, quality, row.timing["latency_ms"]["median"], row.timing["sentences_per_second"]["median"])
         for row in findings.of(test)
-        if row.timing and (bleu := row.score("bleu")) is not None
+        if row.timing and (quality := row.score(findings.task.metric)) is not None
     ]
     if not points:
         return None
@@ -75,18 +76,19 @@ def _speed(test: str, findings: Findings) -> Figure | None:
         "Quality against speed. Filled points on the dashed line are the Pareto front: no other entry is better in one without "
         "being worse in the other. Better is up and to the left (latency), up and to the right (throughput)."
     )
-    return Figure(f"quality_speed.{test}", quality_speed(points), caption)
+    return Figure(f"quality_speed.{test}", quality_speed(points, NAMES[findings.task.metric], findings.task.unit), caption)
 
 
-def _curves(trainings: dict[str, dict[str, Series]]) -> Figure | None:
-    found = {name: curves for name, curves in trainings.items() if any(key in curves for key in (*LOSSES, QUALITY))}
+def _curves(trainings: dict[str, dict[str, Series]], task: Task) -> Figure | None:
+    metric, quality = NAMES[task.metric], f"valid_{task.metric}"
+    found = {name: curves for name, curves in trainings.items() if any(key in curves for key in (*LOSSES, quality))}
     if not found:
         return None
     caption = (
-        "Loss without label smoothing (training: faint, with dropout; validation: points) and BLEU of greedy translations of the "
-        "validation text, against the optimiser's updates."
+        f"Loss without label smoothing (training: faint, with dropout; validation: points) and {metric} of greedy {task.outputs} "
+        "of the validation text, against the optimiser's updates."
     )
-    return Figure("training_curves", training_curves(found, LOSSES, QUALITY), caption)
+    return Figure("training_curves", training_curves(found, LOSSES, (quality, metric)), caption)
 
 
 def _figures(artifact: Artifact) -> Iterator[Figure]:

@@ -54,7 +54,7 @@ class Point:
 
     entry: str
     system: str
-    bleu: float
+    quality: float
     latency_ms: float
     sentences_per_second: float
 
@@ -68,26 +68,29 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
-def quality_speed(points: Sequence[Point]) -> str:
-    """BLEU against latency (better to the upper left) and against throughput (better to the upper right)."""
+def quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
+    """Quality against latency (better to the upper left) and against throughput (better to the upper right).
+
+    `metric` is what quality is called, `unit` what is timed: a sentence, say.
+    """
     with _style():
-        return _quality_speed(points)
+        return _quality_speed(points, metric, unit)
 
 
-def _quality_speed(points: Sequence[Point]) -> str:
+def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
     figure, (left, right) = _panels()
     colours = _colours(point.system for point in points)
-    _scatter(left, points, [(point.latency_ms, point.bleu) for point in points], colours, -1)
-    _scatter(right, points, [(point.sentences_per_second, point.bleu) for point in points], colours, 1)
-    left.set(title="One sentence at a time", xlabel="latency, ms a sentence (median)", ylabel="BLEU")
-    right.set(title="In batches", xlabel="throughput, sentences a second")
+    _scatter(left, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
+    _scatter(right, points, [(point.sentences_per_second, point.quality) for point in points], colours, 1)
+    left.set(title=f"One {unit} at a time", xlabel=f"latency, ms a {unit} (median)", ylabel=metric)
+    right.set(title="In batches", xlabel=f"throughput, {unit}s a second")
     return _svg(figure)
 
 
 def _scatter(
     axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]], colours: Mapping[str, str], better: int
 ) -> None:
-    """Points at `places` (speed, BLEU); `better` is -1 where less of the first is better."""
+    """Points at `places` (speed, quality); `better` is -1 where less of the first is better."""
     front = pareto([(-better * x, y) for x, y in places])
     axes.plot(*zip(*[places[index] for index in front], strict=True), color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2)
     middle = (max(x for x, _ in places) + min(x for x, _ in places)) / 2
@@ -102,24 +105,24 @@ def _scatter(
     axes.margins(x=0.1, y=0.2)
 
 
-def training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: str) -> str:
-    """Loss (training faint, validation with points) and validation BLEU against the update, a colour for each training.
+def training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: tuple[str, str]) -> str:
+    """Loss (training faint, validation with points) and validation quality against the update, a colour for each training.
 
-    `losses` names the training and the validation loss, `quality` validation BLEU.
+    `losses` names the training and the validation loss; `quality` is the name of a metric among the curves, and for readers.
     """
     with _style():
         return _training_curves(trainings, losses, quality)
 
 
-def _training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: str) -> str:
+def _training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: tuple[str, str]) -> str:
     figure, (left, right) = _panels()
     for (name, curves), colour in zip(trainings.items(), _cycle(len(trainings)), strict=True):
         training, validation = (thinned(curves.get(key, [])) for key in losses)
         _line(left, training, color=colour, linewidth=1.0, alpha=0.45)
         _line(left, validation, color=colour, linewidth=1.8, marker="o", markersize=3, label=name)
-        _line(right, curves.get(quality, []), color=colour, linewidth=1.8, marker="o", markersize=3, label=name)
+        _line(right, curves.get(quality[0], []), color=colour, linewidth=1.8, marker="o", markersize=3, label=name)
     left.set(title="Loss (nats a token; faint: training)", xlabel="update")
-    right.set(title="Validation BLEU", xlabel="update")
+    right.set(title=f"Validation {quality[1]}", xlabel="update")
     for axes in (left, right):
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=9)

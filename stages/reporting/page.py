@@ -10,6 +10,7 @@ from stages.reporting.results import Findings
 from stages.reporting.sections import corpus, figure_element, reproduction, samples, tables, training
 from stages.reporting.style import CSS
 from stages.reporting.table import explanation, results_table, tiles
+from stages.reporting.text import lead_line
 
 
 def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]) -> str:
@@ -23,8 +24,8 @@ def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]
     )
     parts = [
         *_results(findings, extras),
-        training(extras),
-        corpus(findings.corpus),
+        training(extras, findings.task),
+        corpus(findings),
         samples(findings),
         *tables(extras),
         reproduction(findings, extras),
@@ -35,24 +36,26 @@ def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]
 
 def _header(title: str, findings: Findings, failures: Sequence[str]) -> Markup:
     systems, tests = {row.system for row in findings.rows}, {row.test for row in findings.rows}
+    sizes = ", ".join(f"{name}: {findings.tests[name]:,} {findings.task.units}" for name in sorted(tests))
     lede = (
         f"{count(len(systems), 'system')} with {count(len({row.entry for row in findings.rows}), 'search', 'searches')} on "
-        f"{count(len(tests), 'test set')} ({', '.join(f'{name}: {findings.tests[name]:,} sentences' for name in sorted(tests))}), "
-        f"trained on {findings.corpus['rows']:,} sentence pairs."
+        f"{count(len(tests), 'test set')} ({sizes}), trained on {findings.corpus['rows']:,} pairs."
     )
     alarm = element("div", element("b", "The check failed."), " ", "; ".join(failures), ".", class_="alarm") if failures else None
-    overline = element("p", "fewstep · translation in few steps", class_="overline")
+    overline = element("p", f"fewstep · {findings.task.name} in few steps", class_="overline")
     return element("header", overline, element("h1", title), element("p", lede, class_="lede"), alarm, tiles(findings))
 
 
 def _results(findings: Findings, extras: Extras) -> Iterable[Markup]:
-    for test, sentences in findings.tests.items():
+    task = findings.task
+    for test, size in findings.tests.items():
         rows = findings.of(test)
         if not rows:
             continue
         yield element("h2", "Results on ", test)
-        yield element("p", f"{sentences:,} sentences. {explanation(rows, findings.benchmarks.get(test))}", class_="note")
-        yield element("div", results_table(rows), class_="scroll")
+        notes = [f"{size:,} {task.units}.", explanation(rows, findings.benchmarks.get(test), task), lead_line(findings, test)]
+        yield element("p", " ".join(filter(None, notes)), class_="note")
+        yield element("div", results_table(rows, task), class_="scroll")
         if test in extras.speed:
             yield figure_element(extras.speed[test])
 

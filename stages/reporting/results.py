@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.errors import DataError
-from stages.metrics import Comparison, build_metric
-from stages.reporting.significance import paired_bootstrap, sentence_statistics
+from stages.reporting.lead import Lead, lead_of
+from stages.reporting.significance import paired_bootstrap, statistics_of
 from stages.sentences import Sentence, best_in_order, read_sentences
+from stages.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 from stages.timing import evenly_spaced
 
 if TYPE_CHECKING:
     from stages.report import Evaluated, ReportConfig, ReportInputs
 
-NAMES = {"bleu": "BLEU", "chrf": "chrF++", "ter": "TER", "tokenized_bleu": "tok. BLEU", "compound_split_bleu": "split BLEU"}
+NAMES = {
+    "bleu": "BLEU",
+    "chrf": "chrF++",
+    "ter": "TER",
+    "tokenized_bleu": "tok. BLEU",
+    "compound_split_bleu": "split BLEU",
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeL": "ROUGE-L",
+    "rougeLsum": "ROUGE-Lsum",
+}
 """What metrics are called in reports, in the order of their columns."""
 LOWER_IS_BETTER = {"ter"}
 
@@ -32,7 +43,7 @@ class Row:
     metrics: dict[str, dict[str, Any]]
     baseline: bool = False
     comparison: dict[str, float] | None = None
-    """Of BLEU with the baseline's (`stages.reporting.significance`)."""
+    """Of the task's metric with the baseline's (`stages.reporting.significance`)."""
     timing: dict[str, Any] | None = None
     """The entry's figures (`stages.timing.summarise`)."""
 
@@ -67,6 +78,11 @@ class Findings:
     """Sentences of each test set."""
     benchmarks: dict[str, dict[str, Any]]
     """`records/benchmark.json` by test set."""
+    task: Task = TRANSLATION
+    leads: dict[str, Lead] = field(default_factory=dict)
+    """Of summaries: what the first sentences score, by test set."""
+    cut: dict[str, dict[str, int]] = field(default_factory=dict)
+    """Where long sources are cut: `tokens.json` of the training text (`train`) and of each test set."""
 
     def of(self, test: str) -> list[Row]:
         """The rows of one test set."""
@@ -90,20 +106,24 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         raise DataError(f"evaluation.baseline: expected one of {', '.join(systems) or 'no systems'}, got {config.baseline!r}")
     benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
     rows: list[Row] = []
-    samples = {}
+    task, samples, leads = TASKS[config.task], {}, {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):
         items = [item for item in inputs.evaluated if item.test == test]
         sentences = read_sentences(inputs.tests[test].path)
         hypotheses = [best_in_order(item.hypotheses, sentences) for item in items]
         entries = benchmarks.get(test, {}).get("entries", {})
-        rows += _compared(_rows(items, entries, config.baseline), hypotheses, sentences)
+        found = _compared(_rows(items, entries, config.baseline), hypotheses, sentences, task.metric)
+        rows += found
+        if task is SUMMARIZATION:
+            leads[test] = lead_of(sentences, found[0].metrics)
         names = [f"{item.system}/{item.search}" for item in items]
         samples[test] = [
             Sample(sentences[index], {name: texts[index] for name, texts in zip(names, hypotheses, strict=True)})
             for index in evenly_spaced(len(sentences), config.samples)
         ]
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
-    return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks)
+    cut = {name: _read(tokens.path / "tokens.json") for name, tokens in inputs.cut.items()}
+    return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks, task, leads, cut)
 
 
 def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str) -> list[Row]:
@@ -122,35 +142,28 @@ def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str)
     ]
 
 
-def _compared(rows: list[Row], hypotheses: list[list[str]], sentences: list[Sentence]) -> list[Row]:
-    """The rows, each but the baseline compared with it by BLEU as its signature says."""
+def _compared(rows: list[Row], hypotheses: list[list[str]], sentences: list[Sentence], metric: str) -> list[Row]:
+    """The rows, each but the baseline compared with it by the metric as its signature says."""
     base = next((index for index, row in enumerate(rows) if row.baseline), None)
-    if base is None or len(rows) == 1 or any("bleu" not in row.metrics for row in rows):
+    if base is None or len(rows) == 1 or any(metric not in row.metrics for row in rows):
         return rows
-    how = comparison_of(rows[base].metrics["bleu"]["signature"])
-    metric: Any = build_metric("bleu", how)
     references = [sentence.references for sentence in sentences]
-    statistics = [sentence_statistics(metric, texts, references) for texts in hypotheses]
+    score_of, statistics = statistics_of(metric, rows[base].metrics[metric]["signature"], hypotheses, references)
     return [
-        row if index == base else replace(row, comparison=paired_bootstrap(metric, statistics[base], statistics[index]))
+        row if index == base else replace(row, comparison=paired_bootstrap(score_of, statistics[base], statistics[index]))
         for index, row in enumerate(rows)
     ]
 
 
-def comparison_of(signature: str) -> Comparison:
-    """How sacreBLEU compared, from a signature such as `nrefs:1|case:lc|eff:no|tok:13a|smooth:exp|version:2.6.0`."""
-    parts = dict(part.split(":", 1) for part in signature.split("|"))
-    return Comparison(language="", tokenizer=parts["tok"], lowercase=parts["case"] == "lc")
-
-
-def shortfalls(findings: Findings, minimum: float) -> list[str]:
-    """What the baseline failed to reach, one message a test set."""
+def shortfalls(findings: Findings, minima: Mapping[str, float]) -> list[str]:
+    """What the baseline failed to reach, one message a test set and metric."""
     messages = []
     for row in findings.rows:
-        score = row.score("bleu")
-        if row.baseline and minimum > 0 and (score is None or score < minimum):
-            got = "scores no BLEU" if score is None else f"scores {score:.2f} BLEU"
-            messages.append(f"system {row.system} {got} on test {row.test}, expected at least {minimum:g}")
+        for metric, minimum in minima.items():
+            score = row.score(metric)
+            if row.baseline and minimum > 0 and (score is None or score < minimum):
+                got = f"scores {'no' if score is None else f'{score:.2f}'} {NAMES[metric]}"
+                messages.append(f"system {row.system} {got} on test {row.test}, expected at least {minimum:g}")
     return messages
 
 
@@ -161,7 +174,10 @@ def results_json(findings: Findings, config: ReportConfig) -> dict[str, Any]:
         {"system": row.system, "search": row.search, "test": row.test, "metrics": row.metrics, "comparison": row.comparison}
         for row in findings.rows
     ]
-    return {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows}
+    result = {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows}
+    if findings.leads:
+        result["leads"] = {test: asdict(lead) for test, lead in findings.leads.items()}
+    return result
 
 
 def _corpus(directory: Path) -> dict[str, Any]:

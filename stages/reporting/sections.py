@@ -8,8 +8,9 @@ from typing import Any
 from stages.reporting.extras import Extras, Figure
 from stages.reporting.figures import inlined
 from stages.reporting.markup import Markup, count, element, join, table
-from stages.reporting.results import Findings, Sample
-from stages.reporting.text import number
+from stages.reporting.results import NAMES, Findings, Sample
+from stages.reporting.text import cut_line, number
+from stages.tasks import Task
 
 
 def figure_element(figure: Figure) -> Markup:
@@ -17,31 +18,32 @@ def figure_element(figure: Figure) -> Markup:
     return element("figure", Markup(inlined(figure.svg, figure.name)), element("figcaption", figure.caption))
 
 
-def training(extras: Extras) -> Markup | None:
+def training(extras: Extras, task: Task) -> Markup | None:
     """What each training came to, and the curves; nothing when nothing was trained."""
     if not extras.trainings:
         return None
-    heads = ["training", "updates", "epochs", "best valid. BLEU", "best valid. loss", "weights averaged"]
-    rows = [[name, *_training_cells(report)] for name, report in extras.trainings.items()]
+    heads = ["training", "updates", "epochs", f"best valid. {NAMES[task.metric]}", "best valid. loss", "weights averaged"]
+    rows = [[name, *_training_cells(report, task.metric)] for name, report in extras.trainings.items()]
     parts = [element("h2", "Training"), table(heads, rows)]
     return join([*parts, figure_element(extras.curves) if extras.curves else None])
 
 
-def _training_cells(report: Mapping[str, Any]) -> list[str]:
+def _training_cells(report: Mapping[str, Any], metric: str) -> list[str]:
     validations = report.get("validations", [])
     losses = [float(found["loss"]) for found in validations]
-    qualities = [float(found["bleu"]) for found in validations if found.get("bleu") is not None]
+    qualities = [float(found[metric]) for found in validations if found.get(metric) is not None]
     updates = f"{report.get('updates', 0):,}" + (" (stopped early)" if report.get("stopped_early") else "")
     averaged = ", ".join(f"{update:,}" for update in report.get("averaged", []))
     best = [number(max(qualities, default=None), 2), number(min(losses, default=None), 3)]
     return [updates, str(report.get("epochs", "-")), *best, averaged or "-"]
 
 
-def corpus(ledger: Mapping[str, Any]) -> Markup:
-    """How many pairs came in, why some were dropped, what stayed."""
-    title = element("h2", "Training text")
+def corpus(findings: Findings) -> Markup:
+    """How many pairs came in, why some were dropped, what stayed, and how many were cut."""
+    title, ledger, cut = element("h2", "Training text"), findings.corpus, cut_line(findings)
+    below = element("p", cut, class_="note") if cut else None
     if "pairs_in" not in ledger:
-        return join([title, element("p", f"{ledger['rows']:,} sentence pairs.", class_="note")])
+        return join([title, element("p", f"{ledger['rows']:,} pairs.", class_="note"), below])
     dropped = {reason: pairs for reason, pairs in ledger["dropped"].items() if pairs}
     total, most = max(ledger["pairs_in"], 1), max(dropped.values(), default=1)
     rows: list[list[object]] = [[element("b", "read"), f"{ledger['pairs_in']:,}", "", "", ""]]
@@ -55,7 +57,7 @@ def corpus(ledger: Mapping[str, Any]) -> Markup:
     if nothing := [_words(reason) for reason in ledger["dropped"] if reason not in dropped]:
         note += f" Nothing was dropped for: {', '.join(nothing)}."
     heads = ["", "pairs", "share", "", "examples"]
-    return join([title, table(heads, rows, text=(0, 3, 4)), element("p", note, class_="note")])
+    return join([title, table(heads, rows, text=(0, 3, 4)), element("p", note, class_="note"), below])
 
 
 def _examples(samples: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -72,7 +74,7 @@ def _words(name: str) -> str:
 def samples(findings: Findings) -> Markup:
     """Source, references and every entry's hypothesis of some sentences."""
     parts = [
-        element("h2", "Translations side by side"),
+        element("h2", f"{findings.task.outputs.capitalize()} side by side"),
         element("p", "Words that no reference has are ", element("mark", "marked"), ": often another good choice.", class_="note"),
     ]
     for test, samples in findings.samples.items():

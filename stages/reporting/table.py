@@ -9,24 +9,26 @@ from typing import Any
 from stages.reporting.markup import Markup, element
 from stages.reporting.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.reporting.text import machine, number, p_value
+from stages.tasks import Task
 
 
 def tiles(findings: Findings) -> Markup:
     """The figures to see first."""
     shown: list[tuple[str, str]] = []
-    scored = [row for row in findings.rows if row.score("bleu") is not None]
+    task = findings.task
+    scored = [(score, row) for row in findings.rows if (score := row.score(task.metric)) is not None]
     if scored:
-        best = max(scored, key=lambda row: row.score("bleu") or 0)
-        shown.append((f"{best.score('bleu'):.2f}", f"best BLEU: {best.entry} on {best.test}"))
+        top, best = max(scored, key=lambda pair: pair[0])
+        shown.append((f"{top:.2f}", f"best {NAMES[task.metric]}: {best.entry} on {best.test}"))
     timed = [row for row in findings.rows if row.timing]
     if timed:
         quick = min(timed, key=_latency)
-        shown.append((f"{_latency(quick):.1f} ms", f"a sentence, at the median: {quick.entry}"))
+        shown.append((f"{_latency(quick):.1f} ms", f"a {task.unit}, at the median: {quick.entry}"))
         if others := [row for row in timed if not row.baseline]:
             leap = max(others, key=lambda row: _timing(row, "latency_ratio"))
             shown.append((f"{_timing(leap, 'latency_ratio'):.2f}×", f"the baseline's speed at best: {leap.entry}"))
         flood = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
-        shown.append((f"{_timing(flood, 'sentences_per_second'):,.0f}", f"sentences a second in batches: {flood.entry}"))
+        shown.append((f"{_timing(flood, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {flood.entry}"))
     shown.append((f"{findings.corpus['rows']:,}", "training pairs after cleaning"))
     return element(
         "div",
@@ -43,17 +45,18 @@ def _timing(row: Row, name: str) -> float:
     return float(row.timing[name]["median"]) if row.timing else 0.0
 
 
-def explanation(rows: Sequence[Row], benchmark: dict[str, Any] | None) -> str:
+def explanation(rows: Sequence[Row], benchmark: dict[str, Any] | None, task: Task) -> str:
     """How to read the table of one test set."""
     parts = ["The best value of each column is bold."]
     if any(row.comparison for row in rows):
-        parts.append("Δ is the difference in BLEU to the baseline with the p of a paired bootstrap (1,000 resamples).")
+        difference = f"Δ is the difference in {NAMES[task.metric]} to the baseline"
+        parts.append(f"{difference} with the p of a paired bootstrap (1,000 resamples).")
     if benchmark:
         protocol = benchmark["protocol"]
         parts.append(
-            f"Latency: one sentence at a time; throughput: batches of {protocol['batch_size']}; {protocol['sentences']} sentences, "
-            f"{protocol['rounds']} interleaved rounds, tokenisation included; × compares with {protocol['baseline']}. "
-            f"Measured on {machine(benchmark['environment'])}."
+            f"Latency: one {task.unit} at a time; throughput: batches of {protocol['batch_size']}; "
+            f"{protocol['sentences']} {task.units}, {protocol['rounds']} interleaved rounds, tokenisation included; "
+            f"× compares with {protocol['baseline']}. Measured on {machine(benchmark['environment'])}."
         )
     return " ".join(parts)
 
@@ -70,14 +73,14 @@ class Column:
     """1: more is better, -1: less is better."""
 
 
-def _columns(rows: Sequence[Row]) -> list[Column]:
+def _columns(rows: Sequence[Row], task: Task) -> list[Column]:
     columns = [Column("quality", _heading(name), _score_of(name), _digits(2), _sign(name)) for name in computed(rows)]
     if any(row.timing for row in rows):
         columns += [
             Column("latency", "ms ↓", _timing_of("latency_ms"), _digits(1), -1),
             Column("latency", "p95 ↓", _timing_of("latency_ms", "p95"), _digits(1), -1),
             Column("latency", "×", _timing_of("latency_ratio"), lambda value: f"{value:.2f}×"),
-            Column("throughput", "sent/s", _timing_of("sentences_per_second"), _digits(1)),
+            Column("throughput", task.per_second, _timing_of("sentences_per_second"), _digits(1)),
             Column("throughput", "×", _timing_of("throughput_ratio"), lambda value: f"{value:.2f}×"),
         ]
     return columns
@@ -103,9 +106,9 @@ def _timing_of(name: str, part: str = "median") -> Callable[[Row], float | None]
     return lambda row: float(row.timing[name][part]) if row.timing else None
 
 
-def results_table(rows: Sequence[Row]) -> Markup:
+def results_table(rows: Sequence[Row], task: Task) -> Markup:
     """Quality and, where it was timed, speed of each entry."""
-    columns = _columns(rows)
+    columns = _columns(rows, task)
     compared = any(row.comparison for row in rows)
     best = [
         max((column.sign * value for row in rows if (value := column.value(row)) is not None), default=None) for column in columns
@@ -115,9 +118,9 @@ def results_table(rows: Sequence[Row]) -> Markup:
     for group in dict.fromkeys(column.group for column in columns):
         span = sum(column.group == group for column in columns) + (compared and group == "quality")
         groups.append(element("th", group, colspan=str(span)))
-    where = 2
+    where = 1 + next((place for place, name in enumerate(computed(rows), 1) if name == task.metric), 1)
     if compared:
-        heads.insert(where, element("th", "Δ BLEU"))
+        heads.insert(where, element("th", f"Δ {NAMES[task.metric]}"))
     body = []
     for row in rows:
         cells = [_name_cell(row)]

@@ -6,34 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from stages.reporting.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
-
-MAIN = ("bleu", "chrf")
-"""Metrics that stand beside the speed of each entry."""
+from stages.tasks import Task
 
 
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
     """`records/report.md`: for each test set its tables, what it is compared with and the conditions; then the signatures."""
-    parts = [f"# {title}", _corpus_line(findings.corpus)]
-    for test, sentences in findings.tests.items():
+    task = findings.task
+    parts = [f"# {title}", *filter(None, [_corpus_line(findings.corpus), cut_line(findings)])]
+    for test, count in findings.tests.items():
         rows = findings.of(test)
         if not rows:
             continue
-        parts += [f"## {test}: {sentences:,} sentences", results_table(rows)]
-        parts += list(filter(None, [_conditions(findings.benchmarks.get(test)), _comparisons(rows), _other_scores(rows)]))
+        parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
+        below = [lead_line(findings, test), _conditions(findings.benchmarks.get(test), task), _comparisons(rows, task)]
+        parts += list(filter(None, [*below, _other_scores(rows, task)]))
     parts.append(_signatures(findings))
     parts += [f"**Check failed:** {failure}" for failure in failures]
     return "\n\n".join(parts) + "\n"
 
 
-def results_table(rows: Sequence[Row]) -> str:
+def results_table(rows: Sequence[Row], task: Task) -> str:
     """Quality of each entry, and its speed where it was timed."""
-    header = ["system", "search", *(NAMES[name] for name in MAIN)]
+    header = ["system", "search", *(NAMES[name] for name in task.shown)]
     timed = any(row.timing for row in rows)
     if timed:
-        header += ["ms (p50)", "ms (p95)", "speed-up", "sent/s"]
+        header += ["ms (p50)", "ms (p95)", "speed-up", task.per_second]
     lines = []
     for row in rows:
-        scores = [number(row.score(name), 2) for name in MAIN]
+        scores = [number(row.score(name), 2) for name in task.shown]
         lines.append([row.system, row.search, *scores, *(_speed(row.timing) if timed else [])])
     return table(header, lines, text_columns=2)
 
@@ -82,14 +82,34 @@ def _corpus_line(corpus: dict[str, Any]) -> str:
     return f"{kept} (dropped: {dropped})." if dropped else f"{kept}."
 
 
-def _conditions(benchmark: dict[str, Any] | None) -> str | None:
+def cut_line(findings: Findings) -> str | None:
+    """How many sources were cut, where long ones are."""
+    if not findings.cut:
+        return None
+    counts = [f"{tokens['sources_cut']:,} of {tokens['rows']:,} in {name}" for name, tokens in findings.cut.items()]
+    longest = next(iter(findings.cut.values()))["max_source_tokens"]
+    return f"Sources longer than {longest:,} tokens, cut there: {', '.join(counts)}."
+
+
+def lead_line(findings: Findings, test: str) -> str | None:
+    """What the first sentences of the documents score as summaries."""
+    lead = findings.leads.get(test)
+    if lead is None or not lead.scores:
+        return None
+    scores = ", ".join(f"{number(score, 2)} {NAMES[name]}" for name, score in lead.scores.items())
+    what = "The first sentence" if lead.sentences == 1 else f"The first {lead.sentences} sentences"
+    return f"{what} of each document as its summary: {scores}."
+
+
+def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:
     if benchmark is None:
         return None
     protocol = benchmark["protocol"]
     return (
         f"Times: {machine(benchmark['environment'])};\n"
-        f"{protocol['sentences']} sentences in {protocol['rounds']} interleaved rounds, tokenisation included;\n"
-        f"latency one sentence at a time, throughput in batches of {protocol['batch_size']}; speed-up over {protocol['baseline']}."
+        f"{protocol['sentences']} {task.units} in {protocol['rounds']} interleaved rounds, tokenisation included;\n"
+        f"latency one {task.unit} at a time, throughput in batches of {protocol['batch_size']}; "
+        f"speed-up over {protocol['baseline']}."
     )
 
 
@@ -100,10 +120,10 @@ def machine(environment: dict[str, Any]) -> str:
     return f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
 
 
-def _comparisons(rows: Sequence[Row]) -> str | None:
+def _comparisons(rows: Sequence[Row], task: Task) -> str | None:
     base = next((row for row in rows if row.baseline), None)
     lines = [
-        f"- {row.entry}: {row.comparison['delta']:+.2f} BLEU"
+        f"- {row.entry}: {row.comparison['delta']:+.2f} {NAMES[task.metric]}"
         f" (95 % interval {row.comparison['low']:+.2f} to {row.comparison['high']:+.2f}, {p_value(row.comparison['p'])})"
         for row in rows
         if row.comparison
@@ -111,8 +131,8 @@ def _comparisons(rows: Sequence[Row]) -> str | None:
     return "\n".join([f"Against {base.entry}, paired bootstrap:", "", *lines]) if base and lines else None
 
 
-def _other_scores(rows: Sequence[Row]) -> str | None:
-    metrics = [name for name in computed(rows) if name not in MAIN]
+def _other_scores(rows: Sequence[Row], task: Task) -> str | None:
+    metrics = [name for name in computed(rows) if name not in task.shown]
     if not metrics:
         return None
     lines = [[row.system, row.search, *(number(row.score(name), 2) for name in metrics)] for row in rows]

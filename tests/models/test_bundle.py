@@ -51,6 +51,10 @@ def network(sizes=Sizes(37, 37, True)):  # noqa: B008
 
 @pytest.fixture
 def directory(tmp_path, pieces):
+    return make_system(tmp_path, pieces)
+
+
+def make_system(tmp_path, pieces, **more):
     save_model(tmp_path / "trained", "stepwise", CONFIG, Sizes(37, 37, True), network().state_dict())
     write_system(
         tmp_path / "system",
@@ -64,6 +68,7 @@ def directory(tmp_path, pieces):
         source_language="en",
         target_language="de",
         search=StepwiseSearch(strategy="beam", beam_size=3, n_best=2, max_extra_tokens=4),
+        **more,
     )
     return tmp_path / "system"
 
@@ -137,6 +142,30 @@ def test_batches_keep_to_the_budget(directory, monkeypatch):
     assert sorted(len(source) for batch in seen for source in batch) == sorted(len(source) for source in sources if source)
     assert all(len(batch) * (max(map(len, batch)) + 1) <= 20 for batch in seen)
     assert all((len(source) == 0) == (ranked[0].steps == 0) for source, ranked in zip(sources, found, strict=True))
+
+
+def test_a_system_cuts_its_sources_as_they_were_cut_in_its_training(tmp_path, pieces, caplog):
+    whole = load_system(make_system(tmp_path / "whole", pieces))
+    short = load_system(make_system(tmp_path / "short", pieces, task="summarization", max_source_tokens=3))
+    assert json.loads((tmp_path / "short" / "system" / "system.json").read_text())["task"] == "summarization"
+    lines = ["ein hund läuft schnell", "drei", "zwei katze springt schnell blau", "ein hund läuft " * 20]
+    ids = whole.encode(lines[:3])
+    assert [len(source) > 3 for source in ids] == [True, False, True]
+    with caplog.at_level(logging.WARNING, "fewstep"):
+        assert short.encode(lines[:3]) == [source[:3] for source in ids]
+        assert not caplog.records, "that is no surprise"
+        beginnings = [whole.source_pieces.decode(source) for source in short.encode(lines)]
+        assert short.translate(lines) == whole.translate(beginnings)
+    assert [record.getMessage() for record in caplog.records] == ["lines 1 to 4: cut 3 to their first 3 tokens"]
+    caplog.clear()
+    assert short.translate(lines, first_line=101)[:2] == [short.translate([line])[0] for line in lines[:2]]
+    assert caplog.records[0].getMessage() == "lines 101 to 104: cut 3 to their first 3 tokens"
+    assert "max_source_tokens" not in json.loads((tmp_path / "whole" / "system" / "system.json").read_text())
+
+
+def test_a_system_never_reads_more_than_its_network_can(tmp_path, pieces):
+    system = load_system(make_system(tmp_path, pieces, max_source_tokens=500))
+    assert len(system.encode(["ein hund läuft " * 20])[0]) == CONFIG.max_positions - 1
 
 
 def test_over_long_and_broken_lines_are_translated_with_a_warning(directory, caplog):

@@ -156,6 +156,30 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
         ),
         ("defaults: {training: {validation_sentences: 0}}", "expected at least 1 with validation_metric bleu, got 0"),
         ("evaluation: {metrics: [ter], minimum_bleu: 3}", "evaluation.metrics: expected bleu among them for minimum_bleu"),
+        ("evaluation: {minimum_rouge: 3}", "c.yaml:1: evaluation.metrics: expected rougeL among them for minimum_rouge"),
+        ("task: summarisation", "c.yaml:1: task: expected 'translation' or 'summarization', got 'summarisation'; did you mean"),
+        ("task: [summarization]", "c.yaml:1: task: expected 'translation' or 'summarization', got a list"),
+        (
+            "task: summarization\nlanguages: {source: de}",
+            "corpus.train.embedded: expected languages en and en with the embedded corpus, got de-de",
+        ),
+        (
+            "task: summarization\ndefaults: {training: {validation_metric: bleu}}",
+            "c.yaml:2: defaults.training.validation_metric: expected loss or rougeL with task summarization, got 'bleu'",
+        ),
+        ("systems: {a: {training: {validation_metric: rougeL}}}", "expected loss or bleu with task translation, got 'rougeL'"),
+        (
+            "corpus: {max_source_tokens: 400}",
+            "training.max_tokens: expected at least 400, for sources cut to max_source_tokens (400), got 256",
+        ),
+        (
+            "corpus: {max_source_tokens: 200}\ndefaults: {training: {batch_tokens: 200}}",
+            "c.yaml:2: defaults.training.batch_tokens: expected at least 201, for sources cut to max_source_tokens (200), got 200",
+        ),
+        (
+            "task: summarization\ncorpus: {max_source_tokens: 1000}\nsystems: {a: {max_positions: 1000}}",
+            "c.yaml:3: systems.a.max_positions: expected more than max_source_tokens (1000), got 1000",
+        ),
         ("base: [a]", "c.yaml:1: base: expected the path of one file, got a list"),
         ("name: a\nbase: none.yaml", "c.yaml:2: base: expected a file, got"),
         ("name: a\nname: b", "c.yaml:2: name: expected each key once, got it again (first on line 1)"),
@@ -312,6 +336,44 @@ def test_defaults_lie_under_the_teacher_and_all_trained_systems(tmp_path: Path) 
     assert (a.data, a.dropout, a.training) == ("distilled", 0.3, TrainingConfig(updates=50, seed=2))
     assert (b.data, b.dropout, b.training) == ("raw", 0.0, TrainingConfig(updates=60, seed=2))
     assert [[s.name for s in config.systems[n].search] for n in "tab"] == [["greedy"], ["greedy"], ["beam5", "greedy"]]
+
+
+def test_a_task_lies_under_everything(tmp_path: Path) -> None:
+    """As a base would: whatever is stated anywhere else wins."""
+    config = load(tmp_path, "task: summarization\nteacher: {}\nsystems: {t: {use: teacher}, a: {}, b: {training: {max_tokens: 9}}}")
+    assert (config.languages.source, config.languages.target) == ("en", "en")
+    assert (config.corpus.filters.max_ratio, config.corpus.filters.ratio, config.corpus.filters.max_length) == (
+        1.0,
+        "target",
+        10000,
+    )
+    assert config.corpus.filters.min_letters == 0.5
+    assert config.evaluation.metrics == ("rouge1", "rouge2", "rougeL")
+    assert config.teacher is not None
+    assert not isinstance(config.teacher, Pinned)
+    assert config.teacher.training == TrainingConfig(max_tokens=1023, validation_metric="rougeL")
+    assert trained(config, "a").training == config.teacher.training
+    assert trained(config, "b").training == TrainingConfig(max_tokens=9, validation_metric="rougeL")
+    own = "defaults: {training: {validation_metric: loss}}\ncorpus: {filters: {max_ratio: 2}}\nevaluation: {metrics: [rougeLsum]}\n"
+    config = load(tmp_path, f"task: summarization\n{own}")
+    assert trained(config, "autoregressive").training == TrainingConfig(max_tokens=1023, validation_metric="loss")
+    assert (config.corpus.filters.max_ratio, config.corpus.filters.ratio) == (2.0, "target")
+    assert config.evaluation.metrics == ("rougeLsum",)
+    assert load(tmp_path, yaml.safe_dump(resolved(config))) == config
+    assert load(tmp_path, f"{own.replace('rougeLsum', 'bleu')}task: translation").corpus.filters.ratio == "either"
+
+
+def test_both_sides_of_a_summary_are_in_the_language_that_is_stated(tmp_path: Path) -> None:
+    files = "corpus: {train: {tsv: a}, validation: {tsv: a}, test: {x: {tsv: a}}}\ntask: summarization\n"
+    cases = {
+        "{source: de}": ("de", "de"),
+        "{target: fr}": ("fr", "fr"),
+        "{source: de, target: en}": ("de", "en"),
+        "{}": ("en", "en"),
+    }
+    for stated, expected in cases.items():
+        config = load(tmp_path, f"{files}languages: {stated}")
+        assert (config.languages.source, config.languages.target) == expected
 
 
 def sizes(system: StepwiseConfig) -> dict[str, Any]:

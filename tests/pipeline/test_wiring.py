@@ -100,6 +100,23 @@ def test_without_a_student_of_the_teacher_nothing_is_distilled(tmp_path: Path) -
     assert not [step.name for step in plan.steps if step.stage.name == "distill" or step.name == "encode:distilled"]
 
 
+def test_a_task_reaches_every_step_that_depends_on_it(tmp_path: Path) -> None:
+    for name in ("train", "validation", "toy"):
+        (tmp_path / f"{name}.tsv").write_text(f"a document of some words for {name}\ta summary\n")
+    train, validation, toy = ({"tsv": str(tmp_path / f"{name}.tsv")} for name in ("train", "validation", "toy"))
+    corpus = {"train": train, "validation": validation, "test": {"toy": toy}}
+    translation = planned(tmp_path, corpus=corpus, languages={"source": "en", "target": "en"})
+    plan = planned(tmp_path, corpus=corpus, task="summarization")
+    same = {step.name for step in plan.steps if step.fingerprint == fingerprint(translation, step.name)}
+    assert same == {"corpus:validation", "corpus:toy"}, "texts that are not filtered"
+    cut = planned(tmp_path, corpus={**corpus, "max_source_tokens": 100}, task="summarization")
+    counted = {"encode:raw", "encode:raw:toy"}
+    assert counted <= needs(cut, "report:run")
+    same = {step.name for step in plan.steps if step.fingerprint == fingerprint(cut, step.name)}
+    assert same == {"corpus:validation", "corpus:toy", "corpus:train", "vocabulary:joint"}
+    assert {step.name for step in cut.steps} - {step.name for step in plan.steps} == {"encode:raw:toy"}
+
+
 def test_a_pinned_training_must_know_the_vocabulary(tmp_path: Path) -> None:
     vocabulary = fingerprint(planned(tmp_path), "vocabulary:joint")
     plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "train", vocabulary=vocabulary))})
@@ -123,5 +140,5 @@ def test_pinned_distilled_text_must_be_of_this_training_text(tmp_path: Path) -> 
     plan = planned(tmp_path, distillation=pin)
     assert "distill:train" not in [step.name for step in plan.steps]
     more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}  # type: ignore[dict-item]
-    with pytest.raises(DataError, match=r"distillation\.from: expected translations of this run's training text"):
+    with pytest.raises(DataError, match=r"distillation\.from: expected outputs for this run's training text"):
         planned(tmp_path, distillation=pin, corpus=more, benchmark={"test": "toy"})

@@ -13,6 +13,7 @@ import pytest
 from stages.artifacts import Text
 from stages.cleaning import comparison_keys
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, run
+from stages.embedded import documents
 from stages.errors import ArtifactError, DataError, StageError
 from stages.shards import read_shards, row_counts, shard_path, shard_paths
 from stages.stage import ExternalFile, Resources, Work
@@ -163,6 +164,14 @@ def test_the_embedded_corpus_in_both_directions(tmp_path: Path) -> None:
     assert forth[0]["source"] != forth[0]["target"]
     with pytest.raises(DataError, match="expected languages en and de, got en and fr"):
         write(tmp_path / "french", embedded=20, target_language="fr")
+
+
+def test_embedded_documents(tmp_path: Path) -> None:
+    languages = {"task": "summarization", "target_language": "en"}
+    text = rows(write(tmp_path / "text", embedded=20, part="demo", **languages))
+    assert [(row["source"], row["target"]) for row in text] == list(documents("demo", 0, 20))
+    with pytest.raises(DataError, match="expected languages en and en, got en and de"):
+        write(tmp_path / "german", embedded=20, task="summarization")
 
 
 def test_training_text_shares_nothing_with_the_embedded_test_text(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def test_progress_and_pace_are_recorded(tmp_path: Path, log: Log) -> None:
     work = make_work(tmp_path / "a")
     run(work, make_text(tmp_path / "text", LINES))
     progress = json.loads(work.records("progress.json").read_text())
-    assert (progress["done"], progress["total"], progress["unit"]) == (10, 10, "sentences")
+    assert (progress["done"], progress["total"], progress["unit"]) == (10, 10, "rows")
     lines = [json.loads(line) for line in work.records("metrics.a1.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6, 8, 10]
     assert all(line["sentences_per_second"] > 0 and line["target_tokens_per_second"] > 0 for line in lines)

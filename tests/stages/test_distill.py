@@ -15,7 +15,7 @@ import stages.distill
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
-from stages.distill import DistillConfig, DistillInputs, failure, loops
+from stages.distill import DistillConfig, DistillInputs, failure, longest_output, loops
 from stages.errors import StageError
 from stages.shards import read_shards, shard_path, write_shard
 from stages.stage import Resources, Work
@@ -81,7 +81,7 @@ def test_targets_become_the_teachers_and_failures_are_dropped(tmp_path: Path) ->
 
 
 def test_a_teacher_that_says_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"none of 2 sentences: .*'empty': 2"):
+    with pytest.raises(StageError, match=r"none of 2 sources: .*'empty': 2"):
         distill(tmp_path, ["mute", "mute a"])
 
 
@@ -98,8 +98,15 @@ def test_a_teacher_that_says_nothing_is_an_error(tmp_path: Path) -> None:
         ([1, 2, 3, *([8, 9] * 3)], "words", None),
     ],
 )
-def test_what_makes_a_translation_useless(ids: list[int], text: str, reason: str | None) -> None:
-    assert failure(ids, text, source_tokens=2, extra=10) == reason
+def test_what_makes_an_output_useless(ids: list[int], text: str, reason: str | None) -> None:
+    assert failure(ids, text, longest_output(StepwiseSearch(max_extra_tokens=10), source_tokens=2)) == reason
+
+
+def test_an_output_may_be_limited_whatever_its_source() -> None:
+    """As summaries are: what ran into that limit is over-long too."""
+    search = StepwiseSearch(max_extra_tokens=10, max_tokens=9)
+    assert [longest_output(search, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
+    assert longest_output(StepwiseSearch(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
 
 
 @given(st.lists(st.integers(0, 2), max_size=24), st.integers(1, 4))

@@ -2,16 +2,20 @@
 
 import re
 from collections import Counter
+from hashlib import sha256
 from itertools import islice
+from statistics import fmean
 from typing import get_args
 
 import pytest
 
-from stages.embedded import LENGTHS, english, german, grammar, lexicon, pairs, render
+from stages.embedded import LENGTHS, documents, english, german, grammar, lexicon, pairs, render
+from stages.embedded.document import EARLY
 from stages.embedded.draw import Draw
 from stages.embedded.german import CASES, Case, Column, article, noun_phrase, verb_cluster
 from stages.embedded.grammar import Clause, Phrase, Sentence
 from stages.embedded.lexicon import GermanNoun, GermanVerb
+from stages.rouge import f_measures
 
 SAMPLE = [render("check", index) for index in range(4000)]
 
@@ -265,5 +269,63 @@ def test_known_sentence() -> None:
     }
 
 
+def digest(rows: object) -> str:
+    return sha256(repr(rows).encode()).hexdigest()[:16]
+
+
+def test_what_was_drawn_before_is_drawn_again() -> None:
+    """Artifacts of both tasks rest on it."""
+    assert digest(list(pairs("train", 0, 500))) == "9ae4f7ae09f0ba9b"
+    assert digest(list(documents("train", 0, 500))) == "f036baa30da64e4f"
+
+
+def test_a_document_is_a_function_of_part_and_number() -> None:
+    whole = list(documents("train", 0, 40))
+    assert whole[20:30] == list(documents("train", 20, 10))
+    assert whole[:20] != list(documents("test", 0, 20))
+    assert whole[3] == (
+        "Three sisters got up last week. The students call my grandmothers at school. The clever student behind a heavy car "
+        "waits today.",
+        "The students call my grandmothers.",
+    )
+
+
+DOCUMENTS = list(documents("check", 0, 1500))
+
+
+def test_documents_have_three_to_six_sentences_and_the_summary_is_part_of_an_early_one() -> None:
+    places = Counter()
+    for document, summary in DOCUMENTS:
+        sentences = document.split(". ")
+        assert 3 <= len(sentences) <= 6
+        assert re.fullmatch(r"[A-Z][a-z]*( [a-z]+)*\.", summary), summary
+        inside = [place for place, sentence in enumerate(sentences) if within(summary, sentence)]
+        assert inside, (document, summary)
+        assert inside[0] in EARLY
+        places[inside[0]] += 1
+    assert min(places.values()) > 300
+
+
+def within(summary: str, sentence: str) -> bool:
+    """Do the words of a summary stand in the sentence in their order?"""
+    wanted, words = (["a" if word == "an" else word for word in re.findall(r"\w+", text.lower())] for text in (summary, sentence))
+    left = iter(words)
+    return all(word in left for word in wanted)
+
+
+def test_no_sentence_copied_whole_is_a_good_summary() -> None:
+    leads = [document.split(". ")[0] for document, _ in DOCUMENTS]
+    references = [[summary] for _, summary in DOCUMENTS]
+    assert fmean(f_measures("rougeL", "words", leads, references)) < 35
+    constant = [DOCUMENTS[0][1]] * len(DOCUMENTS)
+    assert fmean(f_measures("rougeL", "words", constant, references)) < 20
+
+
+def test_documents_and_summaries_hardly_repeat() -> None:
+    assert len({document for document, _ in DOCUMENTS}) == len(DOCUMENTS)
+    assert len({summary for _, summary in DOCUMENTS}) > 0.98 * len(DOCUMENTS)
+
+
 def test_generation_is_lazy() -> None:
     assert len(list(islice(pairs("train", 0, 10**12), 3))) == 3
+    assert len(list(islice(documents("train", 0, 10**12), 3))) == 3

@@ -82,6 +82,31 @@ def test_every_row_has_its_ids(tmp_path: Path, inputs: EncodeInputs) -> None:
     assert json.loads((tmp_path / "records" / "progress.json").read_text())["done"] == 450
 
 
+def test_long_sources_are_cut_and_counted(tmp_path: Path, inputs: EncodeInputs) -> None:
+    pieces = processor(inputs.vocabulary.path, "source")
+    lengths = sorted(len(pieces.encode(source)) for source, _ in PAIRS)
+    limit = lengths[len(lengths) // 2]
+    run(inputs, EncodeConfig(max_source_tokens=limit), work_in(tmp_path / "cut"))
+    rows = [row for table in read_shards(tmp_path / "cut") for row in table.to_pylist()]
+    assert [row["source"] for row in rows] == [pieces.encode(source)[:limit] for source, _ in PAIRS]
+    assert [row["target"] for row in rows] == [processor(inputs.vocabulary.path, "target").encode(target) for _, target in PAIRS]
+    said = json.loads((tmp_path / "cut" / "tokens.json").read_text())
+    cut = sum(length > limit for length in lengths)
+    assert 100 < cut < 350
+    assert (said["max_source_tokens"], said["sources_cut"], said["rows"]) == (limit, cut, 450)
+    assert said["source_tokens"] == sum(min(length, limit) for length in lengths)
+
+
+def test_what_was_cut_before_a_kill_is_counted_too(tmp_path: Path, inputs: EncodeInputs) -> None:
+    config = EncodeConfig(max_source_tokens=9)
+    run(inputs, config, work_in(tmp_path))
+    whole = results(tmp_path)
+    (tmp_path / "tokens.json").unlink()
+    shard_path(tmp_path, 1).unlink()
+    run(inputs, config, work_in(tmp_path))
+    assert results(tmp_path) == whole
+
+
 def test_ids_take_16_bits_where_they_fit(inputs: EncodeInputs) -> None:
     pieces = processor(inputs.vocabulary.path, "source")
 

@@ -11,13 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stages.artifacts import Hypotheses, Scores, Text, Timings, Trained
+from stages.artifacts import Hypotheses, Scores, Text, Timings, Tokens, Trained
 from stages.errors import DataError, StageError
 from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs
-from stages.score import ScoreConfig, ScoreInputs
+from stages.score import MetricName, ScoreConfig, ScoreInputs
 from stages.score import run as score
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
+from stages.tasks import SUMMARIZATION, TRANSLATION, Task
 from stages.timing import Turn, summarise, table
 from stages.workers import LocalWorkers
 
@@ -45,6 +46,8 @@ class Maker:
     """Plausible inputs for a report."""
 
     root: Path
+    task: Task = TRANSLATION
+    metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
 
     def text(self, name: str, rows: int, ledger: dict[str, Any] | None = None) -> Text:
         path, draw = self.root / name, random.Random(name)
@@ -63,7 +66,8 @@ class Maker:
         data = {"id": rows["id"], "rank": [0] * len(texts), "text": texts}
         write_shard(shard_path(path / "decode", 0), pa.table(data), make_work(path / "decode"))
         hypotheses = Hypotheses(path / "decode", f"decode-{system}-{search}")
-        score(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), make_work(path / "score"))
+        scoring = ScoreConfig(target_language="de", metrics=self.metrics)
+        score(ScoreInputs(hypotheses, text), scoring, make_work(path / "score"))
         return Evaluated(system, search, test, hypotheses, Scores(path / "score", f"score-{system}-{search}"))
 
     def timings(self, slow: dict[str, float]) -> Timings:
@@ -86,7 +90,7 @@ class Maker:
         figures = summarise(turns, baseline)
         work = make_work(path)
         work.write_json(work.records("benchmark.json"), {"protocol": protocol, "environment": where, "entries": figures})
-        work.write_json(work.records("tables", "benchmark.json"), table(500, protocol, figures))
+        work.write_json(work.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
         return Timings(path, "benchmark-fingerprint")
 
     def trained(self, name: str, best: float) -> Trained:
@@ -260,6 +264,40 @@ def test_results_are_the_same_again_and_hold_no_time(tmp_path: Path, report: Wor
     assert results["tests"] == {"demo": 60}
     assert [row["comparison"] is None for row in results["rows"]] == [True, False, False, False]
     assert [path.name for path in work.directory.iterdir() if path.is_file()] == ["results.json"]
+
+
+def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
+    maker = Maker(tmp_path, SUMMARIZATION, ("rouge1", "rouge2", "rougeL", "bleu"))
+    inputs = maker.inputs()
+    cut = {}
+    for name, count in (("train", 4), ("demo", 1)):
+        (tmp_path / f"tokens {name}").mkdir()
+        facts = {"rows": 20, "sources_cut": count, "max_source_tokens": 400}
+        (tmp_path / f"tokens {name}" / "tokens.json").write_text(json.dumps(facts))
+        cut[name] = Tokens(tmp_path / f"tokens {name}", name)
+    config, work = replace(CONFIG, task="summarization", minimum_rouge=10.0), make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, cut=cut), config, work)
+    markdown = work.records("report.md").read_text(encoding="utf-8")
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert heads(lines[0])[:5] == ["system", "search", "ROUGE-1", "ROUGE-2", "ROUGE-L"]
+    assert heads(lines[0])[-1] == "doc/s"
+    assert "## demo: 60 documents" in markdown
+    assert "Sources longer than 400 tokens, cut there: 4 of 20 in train, 1 of 20 in demo.\n" in markdown
+    assert re.search(r"- interleaved/greedy: -\d+\.\d\d ROUGE-L \(95 % interval", markdown)
+    results = json.loads((work.directory / "results.json").read_text())
+    lead = results["leads"]["demo"]
+    assert lead["sentences"] == 1
+    assert set(lead["scores"]) == {"rouge1", "rouge2", "rougeL"}
+    assert f"The first sentence of each document as its summary: {lead['scores']['rouge1']:.2f} ROUGE-1, " in markdown
+    page, html = outline(work), work.records("report.html").read_text()
+    assert page.open == []
+    assert "Summaries side by side" in page.words
+    assert "summarization in few steps" in html
+    assert "cut there: 4 of 20" in html
+    assert "Δ ROUGE-L" in page.words
+    assert not re.search("sentence pair|[Tt]ranslat|one sentence at a time|best BLEU", html)
+    with pytest.raises(StageError, match=r"scores \d+\.\d\d ROUGE-L on test demo, expected at least 99;"):
+        STAGE.run(inputs, replace(config, minimum_rouge=99.0), make_work(tmp_path / "again"))
 
 
 def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs: ReportInputs) -> None:

@@ -17,13 +17,14 @@ from safetensors.torch import load_file
 from models import weights
 from models.bundle import load_model
 from models.stepwise.config import StepwiseConfig
+from models.stepwise.decode import StepwiseDecoder
 from models.training import checkpoint
 from models.training.config import TrainingConfig
 from models.training.place import Place
 from stages import encode, train, vocabulary
 from stages.artifacts import Text, Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError, StageError, TransientError
-from stages.shards import write_shards
+from stages.shards import read_shards, write_shards
 from stages.stage import Resources, Work
 from stages.train import TrainConfig, TrainInputs
 from stages.workers import LocalWorkers
@@ -123,6 +124,27 @@ def test_the_model_is_the_mean_of_the_best_candidates(straight):
     averaged = load_model(straight).state_dict()
     for name, tensor in averaged.items():
         torch.testing.assert_close(tensor, (states[0][name] + states[1][name]) / 2)
+
+
+def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
+    searches = []
+    original = StepwiseDecoder.decode
+
+    def decode(self, prepared, search):
+        searches.append(search)
+        return original(self, prepared, search)
+
+    monkeypatch.setattr(StepwiseDecoder, "decode", decode)
+    config = replace(config_of(validation_metric="rougeL"), task="summarization", target_language="de")
+    train.run(inputs, config, make_work(tmp_path))
+    report = json.loads((tmp_path / "training.json").read_text())
+    qualities = [(validation["rougeL"], validation["update"]) for validation in report["validations"]]
+    assert all(0 <= quality <= 100 for quality, _ in qualities)
+    assert report["averaged"] == sorted(update for _, update in sorted(qualities)[-2:])
+    validated = [line for line in metrics(tmp_path) if "valid_loss" in line]
+    assert [line["valid_rougeL"] for line in validated] == [quality for quality, _ in qualities]
+    lengths = [len(row["target"]) for table in read_shards(inputs.validation.path) for row in table.to_pylist()]
+    assert {search.max_tokens for search in searches} == {max(lengths) + 1}
 
 
 def test_metrics_tell_the_course(straight):

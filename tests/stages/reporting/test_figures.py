@@ -29,20 +29,20 @@ def test_the_front_is_what_brute_force_finds(points: list[tuple[int, int]]) -> N
 
 
 def test_figures_are_the_same_again_and_whole() -> None:
-    drawn = quality_speed(POINTS)
-    assert quality_speed(POINTS) == drawn
+    drawn = quality_speed(POINTS, "BLEU", "sentence")
+    assert quality_speed(POINTS, "BLEU", "sentence") == drawn
     ElementTree.fromstring(drawn)
     for point in POINTS:
         assert drawn.count(point.entry.replace("<", "&lt;").replace(">", "&gt;")) >= 2
-    assert quality_speed(POINTS[:1])
+    assert quality_speed(POINTS[:1], "BLEU", "sentence")
     curves = {"nll": [(1, 3.0), (2, 2.0)], "valid_loss": [(2, 2.5)]}
-    assert training_curves({"t": curves}, ("nll", "valid_loss"), "valid_bleu") == training_curves(
-        {"t": curves}, ("nll", "valid_loss"), "valid_bleu"
+    assert training_curves({"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")) == training_curves(
+        {"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")
     )
 
 
 def test_an_inlined_figure_takes_the_pages_colours_and_keeps_its_ids_to_itself() -> None:
-    one, two = (inlined(quality_speed(POINTS), prefix) for prefix in ("one.demo", "two"))
+    one, two = (inlined(quality_speed(POINTS, "BLEU", "sentence"), prefix) for prefix in ("one.demo", "two"))
     assert one.startswith("<svg")
     assert "http" not in one
     assert "var(--ink)" in one
