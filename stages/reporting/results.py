@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.errors import DataError
 from stages.metrics import Comparison, build_metric
+from stages.reporting.analyses import Analyses, analyse, perplexity
 from stages.reporting.significance import paired_bootstrap, sentence_statistics
 from stages.sentences import Sentence, best_in_order, read_sentences
 from stages.timing import evenly_spaced
@@ -17,9 +18,18 @@ from stages.timing import evenly_spaced
 if TYPE_CHECKING:
     from stages.report import Evaluated, ReportConfig, ReportInputs
 
-NAMES = {"bleu": "BLEU", "chrf": "chrF++", "ter": "TER", "tokenized_bleu": "tok. BLEU", "compound_split_bleu": "split BLEU"}
+NAMES = {
+    "bleu": "BLEU",
+    "chrf": "chrF++",
+    "ter": "TER",
+    "tokenized_bleu": "tok. BLEU",
+    "compound_split_bleu": "split BLEU",
+    "otem": "OTEM",
+    "utem": "UTEM",
+    "perplexity": "perplexity",
+}
 """What metrics are called in reports, in the order of their columns."""
-LOWER_IS_BETTER = {"ter"}
+LOWER_IS_BETTER = {"ter", "otem", "utem", "perplexity"}
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,7 @@ class Findings:
     """Sentences of each test set."""
     benchmarks: dict[str, dict[str, Any]]
     """`records/benchmark.json` by test set."""
+    analyses: Analyses = field(default_factory=Analyses)
 
     def of(self, test: str) -> list[Row]:
         """The rows of one test set."""
@@ -89,6 +100,7 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     if config.baseline not in systems:
         raise DataError(f"evaluation.baseline: expected one of {', '.join(systems) or 'no systems'}, got {config.baseline!r}")
     benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
+    analyses = analyse(inputs, config)
     rows: list[Row] = []
     samples = {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):
@@ -96,14 +108,15 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         sentences = read_sentences(inputs.tests[test].path)
         hypotheses = [best_in_order(item.hypotheses, sentences) for item in items]
         entries = benchmarks.get(test, {}).get("entries", {})
-        rows += _compared(_rows(items, entries, config.baseline), hypotheses, sentences)
+        found = _with_perplexity(_rows(items, entries, config.baseline), analyses.likelihood.get(test, {}))
+        rows += _compared(found, hypotheses, sentences)
         names = [f"{item.system}/{item.search}" for item in items]
         samples[test] = [
             Sample(sentences[index], {name: texts[index] for name, texts in zip(names, hypotheses, strict=True)})
             for index in evenly_spaced(len(sentences), config.samples)
         ]
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
-    return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks)
+    return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks, analyses)
 
 
 def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str) -> list[Row]:
@@ -119,6 +132,14 @@ def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str)
             timing=entries.get(f"{item.system}/{item.search}"),
         )
         for index, item in enumerate(items)
+    ]
+
+
+def _with_perplexity(rows: list[Row], likelihood: Mapping[str, dict[str, Any]]) -> list[Row]:
+    """The rows with the perplexity of their systems, whatever the search."""
+    return [
+        replace(row, metrics={**row.metrics, "perplexity": perplexity(likelihood[row.system])}) if row.system in likelihood else row
+        for row in rows
     ]
 
 
@@ -161,7 +182,8 @@ def results_json(findings: Findings, config: ReportConfig) -> dict[str, Any]:
         {"system": row.system, "search": row.search, "test": row.test, "metrics": row.metrics, "comparison": row.comparison}
         for row in findings.rows
     ]
-    return {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows}
+    analyses = {"analyses": told} if (told := findings.analyses.to_json()) else {}
+    return {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows, **analyses}
 
 
 def _corpus(directory: Path) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 from stages.reporting.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
@@ -12,7 +13,7 @@ MAIN = ("bleu", "chrf")
 
 
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
-    """`records/report.md`: for each test set its tables, what it is compared with and the conditions; then the signatures."""
+    """`records/report.md`: for each test set its tables, what it is compared with and the conditions; analyses; signatures."""
     parts = [f"# {title}", _corpus_line(findings.corpus)]
     for test, sentences in findings.tests.items():
         rows = findings.of(test)
@@ -20,6 +21,8 @@ def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
             continue
         parts += [f"## {test}: {sentences:,} sentences", results_table(rows)]
         parts += list(filter(None, [_conditions(findings.benchmarks.get(test)), _comparisons(rows), _other_scores(rows)]))
+    for found in findings.analyses.tables():
+        parts += [f"## {found['title']}", table(found["columns"], found["rows"], found["words"]), fill(found["caption"], 100)]
     parts.append(_signatures(findings))
     parts += [f"**Check failed:** {failure}" for failure in failures]
     return "\n\n".join(parts) + "\n"
