@@ -101,16 +101,19 @@ def load_system(directory: Path | str, device: str = "cpu") -> System:
     except (TypeError, ValueError) as error:
         raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
     sizes = Sizes(**description["sizes"])
+    decoder = family.load(directory, device)
+    longest = int(description["network"]["max_positions"]) - 1
     system = System(
         name=description["name"],
         family=description["family"],
         source_language=description["languages"]["source"],
         target_language=description["languages"]["target"],
         search=search,
-        decoder=family.load(directory, device),
+        decoder=decoder,
         source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
         target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),
-        max_source_tokens=int(description["network"]["max_positions"]) - 1,
+        max_source_tokens=longest,
+        max_target_tokens=longest,
     )
     cut = description.get("max_source_tokens")
     return system if cut is None else replace(system, max_source_tokens=min(int(cut), system.max_source_tokens), cuts=True)

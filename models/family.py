@@ -54,6 +54,16 @@ class Decoder(Protocol):
         """For each source its hypotheses, best first."""
         ...
 
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+        """For each pair (ids without EOS, either side may be empty) the log-probability of writing the target and ending it there.
+
+        Natural logarithm, float32, unsmoothed; it does not depend on the other pairs, save for rounding. No search enters: no token
+        is banned (the unknown one, which text may hold, is scored like any other) and no length is rewarded. Minus infinity where
+        the network cannot write the target. Raises ValueError for sides of unequal number, for one that is too long for the
+        network, and for a target with any other reserved id, which no text is encoded to.
+        """
+        ...
+
 
 class Sizes(NamedTuple):
     """Vocabulary sizes that a network is built for. `joint`: source and target share one vocabulary and one table."""

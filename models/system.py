@@ -47,6 +47,8 @@ class System:
     target_pieces: SentencePieceProcessor
     max_source_tokens: int
     """Longer sources, in tokens without EOS, are cut."""
+    max_target_tokens: int
+    """Longer targets, in tokens without EOS, cannot be scored."""
     cuts: bool = False
     """Were the sources that it was trained on cut likewise? Else only what the network cannot take is."""
 
@@ -70,8 +72,7 @@ class System:
 
     def _whole(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
         """Source ids of each line, uncut; a line that is too long for the network brings a warning, where cutting is no rule."""
-        cleaned = [clean(line, number) for number, line in enumerate(lines, first_line)]
-        encoded: list[list[int]] = self.source_pieces.encode(cleaned, num_threads=1)
+        encoded = _encode(self.source_pieces, lines, first_line)
         for number, ids in enumerate(encoded, first_line):
             if len(ids) > self.max_source_tokens and not self.cuts:
                 log.warning("line %d: cut to %d tokens, got %d", number, self.max_source_tokens, len(ids))
@@ -86,10 +87,47 @@ class System:
                 found[index] = ranked
         return found
 
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1) -> list[float]:
+        """The natural log-probability of each line of `targets`, and of nothing after it, as the translation of its source.
+
+        Raises ValueError where the sides are not of equal number, and for a line that is too long: nothing is cut.
+        """
+        if len(sources) != len(targets):
+            raise ValueError(f"expected as many targets as sources ({len(sources)}), got {len(targets)}")
+        pairs = self.encode_pairs(sources, targets, first_line=first_line)
+        for number, (source, target) in enumerate(pairs, first_line):
+            for side, ids, longest in (("source", source, self.max_source_tokens), ("target", target, self.max_target_tokens)):
+                if len(ids) > longest:
+                    raise ValueError(f"line {number}: expected a {side} of at most {longest} tokens, got {len(ids)}")
+        return self.score_ids(pairs)
+
+    def encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
+    ) -> list[tuple[list[int], list[int]]]:
+        """Source and target ids of each pair of lines without EOS, however long."""
+        encoded = (_encode(self.source_pieces, sources, first_line), _encode(self.target_pieces, targets, first_line))
+        return list(zip(*encoded, strict=True))
+
+    def score_ids(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+        """The log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
+        scores = [0.0] * len(pairs)
+        for batch in _batches([max(len(source), len(target), 1) for source, target in pairs]):
+            found = self.decoder.score([pairs[index][0] for index in batch], [pairs[index][1] for index in batch])
+            for index, score in zip(batch, found, strict=True):
+                scores[index] = score
+        return scores
+
     def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
         """Text of target ids."""
         texts: list[str] = self.target_pieces.decode([list(ids) for ids in targets])
         return texts
+
+
+def _encode(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: int) -> list[list[int]]:
+    """Ids of lines that were cleaned first."""
+    cleaned = [clean(line, number) for number, line in enumerate(lines, first_line)]
+    encoded: list[list[int]] = pieces.encode(cleaned, num_threads=1)
+    return encoded
 
 
 def load_pieces(path: Path, size: int) -> SentencePieceProcessor:

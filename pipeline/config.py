@@ -45,6 +45,8 @@ StageName = Literal[
     "system",
     "decode",
     "score",
+    "likelihood",
+    "contrastive",
     "benchmark",
     "report",
 ]
@@ -191,6 +193,16 @@ class Distillation(StepwiseSearch):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MutualInformation:
+    """Two systems that write their tokens in one arrangement."""
+
+    parallel: str
+    """System that writes several tokens a step."""
+    sequential: str
+    """System that writes one token a step."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """How test sets are decoded, scored and shown."""
 
@@ -202,6 +214,17 @@ class Evaluation:
     """Compare without case (`-lc`); ROUGE always does."""
     metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
+    head_and_tail: bool = False
+    """Also the precision of the first and of the last words of hypotheses of long sentences?"""
+    long_sentences: Annotated[int, Ge(0)] = 30
+    """Words of the reference above which a sentence is long."""
+    likelihood: bool = False
+    """Also how likely each system holds the references: perplexity, per subword, comparable over one vocabulary?"""
+    mutual_information: dict[Name, MutualInformation] = field(default_factory=dict)
+    """Estimates of how much the tokens that are written together tell of each other, by any name: the loss in perplexity."""
+    contrastive: Annotated[int, Ge(0)] = 0
+    """Minimal pairs (English and German only) on which each system is asked for the number of a verb, by its distance from the
+    subject; 0: none."""
     minimum_bleu: Annotated[float, Ge(0)] = 0.0
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something; 0: no check."""
     minimum_rouge: Annotated[float, Ge(0)] = 0.0
@@ -315,7 +338,7 @@ class RunConfig:
         MinLen(1),
     ] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or one to be trained."""
-    evaluation: Evaluation = Evaluation()
+    evaluation: Evaluation = field(default_factory=Evaluation)
     """How test sets are decoded, scored and shown."""
     benchmark: Benchmark = Benchmark()
     """Timing of the systems."""
@@ -335,6 +358,14 @@ class WrittenConfig(RunConfig):
     """Another config, relative to this file, that this one is laid over: maps are merged, all else is replaced."""
     defaults: StepwiseSystem = StepwiseSystem()
     """What the teacher and all trained systems share: a system states only what differs (`search` holds for `use:` too)."""
+
+
+def network_of(config: RunConfig, system: str) -> StepwiseConfig | None:
+    """The network of a system; None where it is pinned, and its own directory says."""
+    settings = config.systems[system]
+    if isinstance(settings, StepwiseSystem):
+        return settings.network
+    return config.teacher.network if isinstance(config.teacher, StepwiseTeacher) else None
 
 
 WrittenConfig.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[attr-defined]

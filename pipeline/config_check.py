@@ -14,7 +14,7 @@ from stages.tasks import TASKS
 if TYPE_CHECKING:
     from models.stepwise.config import StepwiseConfig, StepwiseSearch
     from models.training.config import TrainingConfig
-    from pipeline.config import RunConfig, TextConfig
+    from pipeline.config import MutualInformation, RunConfig, TextConfig
 
 CUT: Path = ("corpus", "max_source_tokens")
 RESERVED_TESTS = ("train", "validation")
@@ -35,7 +35,8 @@ class _Rule:
 
 def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
     """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
-    rules = [*_corpus(config), *_counts(config), *_teacher(config), *_systems(config), *_names(config), *_minima(config)]
+    counted, trained = [*_corpus(config), *_counts(config)], [*_teacher(config), *_systems(config)]
+    rules = [*counted, *trained, *_names(config), *_minima(config), *_analyses(config)]
     return [
         rule.complaint for rule in rules if not any(_touch(p, q) for p in (rule.complaint.path, *rule.rests_on) for q in pruned)
     ]
@@ -177,3 +178,45 @@ def _minima(config: RunConfig) -> Iterator[_Rule]:
     for key, metric in (("minimum_bleu", "bleu"), ("minimum_rouge", "rougeL")):
         if getattr(config.evaluation, key) and metric not in config.evaluation.metrics:
             yield _broken(("evaluation", "metrics"), f"{metric} among them for {key}", "none", ("evaluation", key))
+
+
+def _analyses(config: RunConfig) -> Iterator[_Rule]:
+    evaluation = config.evaluation
+    languages = (config.languages.source, config.languages.target)
+    if evaluation.contrastive and sorted(languages) != ["de", "en"]:
+        expected = "languages en and de with minimal pairs"
+        yield _broken(("evaluation", "contrastive"), expected, "-".join(languages), ("languages",))
+    if evaluation.mutual_information and not evaluation.likelihood:
+        expected = "true with mutual_information"
+        yield _broken(("evaluation", "likelihood"), expected, False, ("evaluation", "mutual_information"))
+    for name, pair in evaluation.mutual_information.items():
+        path: Path = ("evaluation", "mutual_information", name)
+        unknown = {side: system for side, system in vars(pair).items() if system not in config.systems}
+        for side, system in unknown.items():
+            yield _broken(
+                (*path, side), f"one of {', '.join(config.systems)}", repr(system), ("systems",), valid=list(config.systems)
+            )
+        if not unknown:
+            yield from _arrangements(config, path, pair)
+
+
+def _arrangements(config: RunConfig, path: Path, pair: MutualInformation) -> Iterator[_Rule]:
+    """One system writes together what the other writes one by one."""
+    from pipeline.config import network_of
+
+    try:
+        parallel, sequential = (
+            network.generation() if (network := network_of(config, system)) else None for system in (pair.parallel, pair.sequential)
+        )
+    except ValueError:  # which the system is told itself
+        return
+    rests_on: tuple[Path, ...] = (("systems", pair.parallel), ("systems", pair.sequential), ("teacher",))
+    if parallel is None or parallel.step_size == 1:
+        got = "one that is pinned" if parallel is None else f"{pair.parallel!r}, which writes 1"
+        yield _broken((*path, "parallel"), "a system of this config that writes several tokens a step", got, *rests_on)
+    elif sequential is not None and sequential.step_size > 1:
+        got = f"{pair.sequential!r}, which writes {sequential.step_size}"
+        yield _broken((*path, "sequential"), "a system that writes one token a step", got, *rests_on)
+    elif sequential is not None and (parallel.arrangement, parallel.directions) != (sequential.arrangement, sequential.directions):
+        expected = f"a system that writes in the arrangement of {pair.parallel!r} ({parallel.arrangement})"
+        yield _broken((*path, "sequential"), expected, f"{pair.sequential!r} ({sequential.arrangement})", *rests_on)

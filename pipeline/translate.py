@@ -165,9 +165,13 @@ def _check_apart(read: int, output: Path | None) -> None:
 
 
 def _spelled_out(search: str) -> str:
-    """`beam5` for `{beam: {beam_size: 5}}`, as searches are called in tables."""
-    size = re.fullmatch(r"beam(\d+)", search)
-    return f"{{beam: {{beam_size: {size[1]}}}}}" if size else search
+    """`beam5-dedup` for `{beam: {beam_size: 5, deduplicate: true}}`, as searches are called in tables."""
+    name = re.fullmatch(r"(greedy|sample|beam)((?<=beam)\d+)?(-dedup)?", search)
+    if name is None:
+        return search
+    options = [f"beam_size: {name[2]}"] if name[2] else []
+    options += ["deduplicate: true"] if name[3] else []
+    return f"{{{name[1]}: {{{', '.join(options)}}}}}"
 
 
 def _loaded(directory: Path, device: str) -> Translator:

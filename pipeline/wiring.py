@@ -8,11 +8,27 @@ from pathlib import Path
 from typing import Any, cast
 
 from models.stepwise.config import StepwiseSearch
-from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem
+from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem, network_of
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
-from stages import align, benchmark, corpus, decode, distill, encode, lattice, ngram, report, score, system, train, vocabulary
-from stages.artifacts import Links, Report, System, Text, Timings, Tokens, Trained, Vocabulary
+from stages import (
+    align,
+    benchmark,
+    contrastive,
+    corpus,
+    decode,
+    distill,
+    encode,
+    lattice,
+    likelihood,
+    ngram,
+    report,
+    score,
+    system,
+    train,
+    vocabulary,
+)
+from stages.artifacts import Contrasted, Likelihood, Links, Report, System, Text, Timings, Tokens, Trained, Vocabulary
 from stages.errors import DataError
 from stages.stage import Artifact, ExternalFile, Stage
 
@@ -28,6 +44,8 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     system.STAGE,
     decode.STAGE,
     score.STAGE,
+    likelihood.STAGE,
+    contrastive.STAGE,
     benchmark.STAGE,
     report.STAGE,
 )
@@ -68,6 +86,8 @@ class _Wiring:
             timings=self._timings(systems),
             cut=self.cut,
             counts=self.counts,
+            likelihoods=self._likelihoods(systems),
+            contrasts=self._contrasts(systems),
         )
         page = report.ReportConfig(
             title=self.config.name,
@@ -76,6 +96,7 @@ class _Wiring:
             samples=config.samples,
             minimum_bleu=config.minimum_bleu,
             minimum_rouge=config.minimum_rouge,
+            together=self._together(),
         )
         return self.builder.add(report.STAGE, "run", inputs, page)
 
@@ -257,9 +278,40 @@ class _Wiring:
             tokenizer=config.tokenizer,
             lowercase=config.lowercase,
             metrics=config.metrics,
+            head_and_tail=config.head_and_tail,
+            long_sentences=config.long_sentences,
         )
         scores = self.builder.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
         return report.Evaluated(name, search.name, test, hypotheses, scores)
+
+    def _likelihoods(self, systems: dict[str, System]) -> dict[str, dict[str, Likelihood]]:
+        if not self.config.evaluation.likelihood:
+            return {}
+        return {test: {name: self._likelihood(name, bundle, test) for name, bundle in systems.items()} for test in self.tests}
+
+    def _likelihood(self, name: str, bundle: System, test: str) -> Likelihood:
+        inputs = likelihood.LikelihoodInputs(bundle, self.tests[test])
+        return self.builder.add(likelihood.STAGE, f"{name}:{test}", inputs, likelihood.LikelihoodConfig())
+
+    def _together(self) -> dict[str, report.Together]:
+        pairs = self.config.evaluation.mutual_information
+        networks = {name: network_of(self.config, pair.parallel) for name, pair in pairs.items()}
+        return {
+            name: report.Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
+            for name, pair in pairs.items()
+            if (network := networks[name])
+        }
+
+    def _contrasts(self, systems: dict[str, System]) -> dict[str, Contrasted]:
+        if not self.config.evaluation.contrastive:
+            return {}
+        config = contrastive.ContrastiveConfig(
+            pairs=self.config.evaluation.contrastive, target_language="en" if self.config.languages.target == "en" else "de"
+        )
+        return {
+            name: self.builder.add(contrastive.STAGE, name, contrastive.ContrastiveInputs(bundle), config)
+            for name, bundle in systems.items()
+        }
 
     def _timings(self, systems: dict[str, System]) -> dict[str, Timings]:
         config, all_settings = self.config.benchmark, self.config.systems

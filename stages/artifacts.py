@@ -63,7 +63,19 @@ class Hypotheses(Artifact):
 
 @dataclass(frozen=True)
 class Scores(Artifact):
-    """`scores.json`: metric name -> {score, signature}."""
+    """`scores.json`: metric name -> {score, signature}; where it was asked for, `head_and_tail.json` (`stages.ngram_counts`)."""
+
+
+@dataclass(frozen=True)
+class Likelihood(Artifact):
+    """`shards/00000.arrow ...` (id int64; log_probability float64, null where left_out string says why; tokens int32 with EOS),
+    `likelihood.json` (rows, left_out by reason, tokens and log_probability of the others, perplexity, vocabulary)."""
+
+
+@dataclass(frozen=True)
+class Contrasted(Artifact):
+    """`shards/00000.arrow` (source, right, wrong; distance int32; log-probabilities and tokens of both), `contrastive.json` (pairs,
+    left_out, correct, correct_by_mean, bands: the counts by distance)."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Corpus metrics with signatures: sacreBLEU's, the tokenised BLEU of the papers beside them, and ROUGE."""
+"""Corpus metrics with signatures: sacreBLEU's, ROUGE, and those of the papers beside them: tokenised BLEU, OTEM and UTEM."""
 
 from __future__ import annotations
 
@@ -115,11 +115,40 @@ def score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[st
     """
     if name in rouge.ROUGE:
         return rouge.score(name, hypotheses, references, how.language, how.tokenizer)
+    if name in ("otem", "utem"):
+        return _over_or_under(name, hypotheses, references, how)
     metric = build_metric(name, how)
     texts, streams, note = prepared(name, how.language, hypotheses, references)
     result = metric.corpus_score(texts, streams)
     signature = "|".join(filter(None, [str(metric.get_signature()), note]))
     return {"score": round(float(result.score), 4), "signature": signature, **_lengths(result)}
+
+
+def _over_or_under(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:
+    """OTEM or UTEM, times 100, over the words that BLEU sees."""
+    import sacrebleu
+
+    from stages.ngram_counts import OVER, UNDER, otem, utem
+
+    words = word_splitter(how)
+    function, order = (otem, OVER) if name == "otem" else (utem, UNDER)
+    value = function([words(text) for text in hypotheses], [[words(text) for text in texts] for texts in references])
+    counts = {len(texts) for texts in references}
+    signature = {
+        "nrefs": "var" if len(counts) > 1 else str(max(counts, default=1)),
+        "case": "lc" if how.lowercase else "mixed",
+        "tok": how.tokenizer,
+        "order": str(order),
+        "smooth": "none",
+        "version": sacrebleu.__version__,
+    }
+    return {"score": round(100 * value, 4), "signature": "|".join(f"{key}:{value}" for key, value in signature.items())}
+
+
+def word_splitter(how: Comparison) -> Callable[[str], list[str]]:
+    """Text to the words that BLEU compares. Raises DataError for a tokeniser that is not installed."""
+    tokenize = _bleu(how.tokenizer, False).tokenizer
+    return lambda text: str(tokenize(text.lower() if how.lowercase else text)).split()
 
 
 def _lengths(result: Score) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stages.artifacts import Hypotheses, Report, Scores, Text, Timings, Tokens, Trained
+from stages.artifacts import Contrasted, Hypotheses, Likelihood, Report, Scores, Text, Timings, Tokens, Trained
 from stages.errors import StageError
 from stages.stage import Artifact, Stage, Work
 from stages.tasks import TaskName
@@ -34,6 +34,22 @@ class ReportInputs:
     """Where long sources are cut: the tokens of the training text (`train`) and of each test set."""
     counts: dict[str, Artifact] = field(default_factory=dict)
     """By step: links, tables, language models."""
+    likelihoods: dict[str, dict[str, Likelihood]] = field(default_factory=dict)
+    """By test set and system."""
+    contrasts: dict[str, Contrasted] = field(default_factory=dict)
+    """By system."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Together:
+    """Two systems that write the same arrangement, one of them several tokens at a time."""
+
+    parallel: str
+    """System that writes several tokens a step."""
+    sequential: str
+    """System that writes one token a step."""
+    step_size: int
+    """Tokens that `parallel` writes together."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +68,15 @@ class ReportConfig:
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something."""
     minimum_rouge: float = 0.0
     """The same in ROUGE-L."""
+    together: dict[str, Together] = field(default_factory=dict)
+    """Pairs of systems that the mutual information of tokens written together is estimated from, by name."""
 
 
 def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
     """Write `results.json`, `records/report.md`, `records/report.html` and the figures.
 
-    Raises DataError when the baseline was not evaluated, and StageError, once the page is written, when it scores too little.
+    Raises DataError when the baseline was not evaluated or perplexities cannot be compared, and StageError, once the page is
+    written, when the baseline scores too little.
     """
     from stages.reporting.extras import collect
     from stages.reporting.page import page
@@ -67,7 +86,7 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
     findings = gather(inputs, config)
     failures = shortfalls(findings, {"bleu": config.minimum_bleu, "rougeL": config.minimum_rouge})
     extras = collect(inputs, findings)
-    for figure in [*extras.speed.values(), *filter(None, [extras.curves])]:
+    for figure in [*extras.speed.values(), *filter(None, [extras.curves, extras.agreement])]:
         work.write_text(work.records("figures", f"{figure.name}.svg"), figure.svg)
     work.write_text(work.records("report.md"), markdown(config.title, findings, failures))
     work.write_text(work.records("report.html"), page(config.title, findings, extras, failures))

@@ -8,7 +8,19 @@ from typing import Literal
 from stages.artifacts import Hypotheses, Scores, Text
 from stages.stage import Stage, Work
 
-MetricName = Literal["bleu", "chrf", "ter", "tokenized_bleu", "compound_split_bleu", "rouge1", "rouge2", "rougeL", "rougeLsum"]
+MetricName = Literal[
+    "bleu",
+    "chrf",
+    "ter",
+    "tokenized_bleu",
+    "compound_split_bleu",
+    "otem",
+    "utem",
+    "rouge1",
+    "rouge2",
+    "rougeL",
+    "rougeLsum",
+]
 
 
 @dataclass(frozen=True)
@@ -29,14 +41,19 @@ class ScoreConfig:
     """Compare without case (`-lc`); ROUGE always does."""
     metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
+    head_and_tail: bool = False
+    """Also the precision of the first and of the last words of hypotheses of long sentences?"""
+    long_sentences: int = 30
+    """Words of the reference above which a sentence is long."""
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
-    """Write `scores.json`: metric name -> {score, signature, ...}.
+    """Write `scores.json`: metric name -> {score, signature, ...}, and where it is asked for `head_and_tail.json`.
 
     Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text hold other sentences.
     """
-    from stages.metrics import Comparison, score, tokenizer_of
+    from stages.metrics import Comparison, score, tokenizer_of, word_splitter
+    from stages.ngram_counts import head_and_tail
     from stages.sentences import best_in_order, read_sentences
 
     sentences = read_sentences(inputs.text.path)
@@ -50,6 +67,11 @@ def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
         scores[name] = score(name, hypotheses, references, how)
     work.progress(len(config.metrics), len(config.metrics), "metrics")
     work.metrics(0, {name: value["score"] for name, value in scores.items()})
+    if config.head_and_tail:
+        words = word_splitter(how)
+        split = [[words(text) for text in texts] for texts in references]
+        found = head_and_tail([words(text) for text in hypotheses], split, config.long_sentences)
+        work.write_json(work.directory / "head_and_tail.json", found)
     work.write_json(work.directory / "scores.json", scores)
 
 

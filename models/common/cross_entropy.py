@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,21 @@ def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: flo
     return CrossEntropy(*_CrossEntropy.apply(states, weight, labels, smoothing, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
 
 
+def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """[N]: log p(y) of softmax(states weight^T), float32; states [N,D], weight [V,D], labels [N]."""
+    found = torch.empty(len(labels), device=states.device)
+    for part in _parts(states, len(weight)):
+        logits = (states[part] @ weight.t()).float()
+        found[part] = logits.gather(1, labels[part, None])[:, 0] - logits.logsumexp(1)
+    return found
+
+
+def _parts(states: Tensor, vocabulary: int) -> Iterator[slice]:
+    """Rows whose logits are held together."""
+    rows = max(1, (CPU_LOGITS if states.device.type == "cpu" else GPU_LOGITS) // vocabulary)
+    return (slice(start, start + rows) for start in range(0, len(states), rows))
+
+
 def _product_type(states: Tensor) -> torch.dtype:
     device = states.device.type
     if not torch.is_autocast_enabled(device):
@@ -50,8 +66,7 @@ class _CrossEntropy(torch.autograd.Function):
         sums = torch.zeros(2, device=states.device)
         state_gradient = torch.empty_like(x) if with_gradient else None
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
-        rows = max(1, (CPU_LOGITS if states.device.type == "cpu" else GPU_LOGITS) // vocabulary)
-        for part in (slice(start, start + rows) for start in range(0, len(labels), rows)):
+        for part in _parts(states, vocabulary):
             logits, label = (x[part] @ w.t()).float(), labels[part, None]
             highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)
             weights = logits.sub_(highest).exp_()

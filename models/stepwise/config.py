@@ -105,8 +105,11 @@ class StepwiseSearch:
     """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
     allow_unknown: bool = False
     """May the output hold the unknown token?"""
+    deduplicate: bool = False
+    """Delete the second copy of equal n-grams side by side, of up to four tokens, from outputs; scores stay as they were."""
 
     @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
-        return f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy
+        name = f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy
+        return f"{name}-dedup" if self.deduplicate else name

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from models.batch import pad_rows
-from models.family import Hypothesis
+from models.batch import collate, pad_rows
+from models.common.deduplicate import deduplicate
+from models.family import RESERVED, UNK, Hypothesis
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.greedy import greedy
+from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
 from models.stepwise.sampling import sample
 from models.stepwise.scores import output_limits
@@ -38,10 +41,7 @@ class StepwiseDecoder:
 
     def prepare(self, sources: Sequence[Sequence[int]]) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
-        longest = self.model.config.max_positions
-        for row, source in enumerate(sources):
-            if len(source) >= longest:
-                raise ValueError(f"sources[{row}]: expected at most {longest - 1} tokens, got {len(source)}; cut or leave it out")
+        self._check_lengths("sources", sources)
         return Sources(*pad_rows(sources))
 
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
@@ -54,9 +54,43 @@ class StepwiseDecoder:
             )
         if len(prepared.ids) == 0:
             return []
+        with self._at_work() as device:
+            found = self._search(prepared.ids.to(device), prepared.lengths.to(device), search)
+        return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+        """See `models.family.Decoder.score`. Each slot is charged as the searches charge it, with nothing banned.
+
+        Where either direction may end an output, a text can be written in two ways: the score is that of the way it is trained in.
+        """
+        if len(sources) != len(targets):
+            raise ValueError(f"targets: expected {len(sources)}, one for each source, got {len(targets)}")
+        self._check_lengths("sources", sources)
+        self._check_lengths("targets", targets)
+        for row, target in enumerate(targets):
+            if reserved := [token for token in target if token < len(RESERVED) and token != UNK]:
+                raise ValueError(
+                    f"targets[{row}]: expected ids of text, got the reserved id {reserved[0]} ({RESERVED[reserved[0]]})"
+                )
+        if not sources:
+            return []
+        batch = collate(range(len(sources)), sources, targets)
+        with self._at_work() as device:
+            scores: list[float] = log_probability(self.model, batch.to(device)).tolist()
+        return scores
+
+    def _check_lengths(self, name: str, rows: Sequence[Sequence[int]]) -> None:
+        longest = self.model.config.max_positions - 1
+        for row, ids in enumerate(rows):
+            if len(ids) > longest:
+                raise ValueError(f"{name}[{row}]: expected at most {longest} tokens, got {len(ids)}; cut or leave it out")
+
+    @contextmanager
+    def _at_work(self) -> Iterator[torch.device]:
+        """Evaluation mode, float32, no gradients; the device."""
         device = self.model.target_embedding.weight.device
         with torch.inference_mode(), torch.autocast(device.type, enabled=False), _evaluating(self.model):
-            return self._search(prepared.ids.to(device), prepared.lengths.to(device), search)
+            yield device
 
     def _search(self, source: Tensor, lengths: Tensor, search: StepwiseSearch) -> list[list[Hypothesis]]:
         limits = output_limits(search, lengths, self.model.config.max_positions)
@@ -75,6 +109,17 @@ def _evaluating(model: StepwiseModel) -> Iterator[None]:
         yield
     finally:
         model.train()
+
+
+def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:
+    """Hypotheses without repetitions; of those of a beam that become equal, the first. Samples may be equal anyway."""
+    clean = [replace(hypothesis, ids=deduplicate(hypothesis.ids)) for hypothesis in ranked]
+    if search.strategy == "sample":
+        return clean
+    distinct: dict[tuple[int, ...], Hypothesis] = {}
+    for hypothesis in clean:
+        distinct.setdefault(tuple(hypothesis.ids), hypothesis)
+    return list(distinct.values())
 
 
 def decode_batch(model: StepwiseModel, sources: Sequence[Sequence[int]], search: StepwiseSearch) -> list[list[Hypothesis]]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.batch import Batch
-from models.common.cross_entropy import cross_entropy
+from models.common.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
 from models.stepwise.model import Predictions, StepwiseModel
 
@@ -30,11 +29,12 @@ def log_probability(model: StepwiseModel, batch: Batch) -> Tensor:
     Where the first EOS ends an output, whatever would be written beside it counts with all its probability: it costs nothing.
     """
     predictions = _predict(model, batch)
-    logits = F.linear(predictions.states, predictions.weight).float()
-    nll = F.cross_entropy(logits, predictions.labels, reduction="none")
+    found = token_log_probs(predictions.states, predictions.weight, predictions.labels)
     if model.order.stop == "first-eos":
-        nll = nll * (predictions.slots < batch.target_lengths[predictions.rows])
-    return torch.zeros(len(batch.ids), device=nll.device).index_add_(0, predictions.rows, -nll)
+        found = found * (predictions.slots < batch.target_lengths[predictions.rows])
+    scores = found.new_zeros(len(batch.ids), int(predictions.slots.max()) + 1)
+    scores[predictions.rows, predictions.slots] = found
+    return scores.sum(1, dtype=torch.float64).float()
 
 
 def _predict(model: nn.Module, batch: Batch) -> Predictions:

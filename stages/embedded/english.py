@@ -35,7 +35,7 @@ def _statement(clause: Clause, draw: Draw, *, fronted: bool = False) -> str:
 
 def predicate(clause: Clause) -> str:
     """The verb of a statement with all that agrees with the subject."""
-    plural = clause.subject.plural
+    plural = clause.plural
     often = f"{clause.frequency.english} " if clause.frequency else ""
     if clause.modal:
         finite = clause.modal.plural if plural else clause.modal.singular
@@ -75,7 +75,7 @@ def _relative(phrase: Phrase, clause: Relative) -> str:
 
 
 def _question(clause: Clause, draw: Draw) -> str:
-    plural, subject = clause.subject.plural, noun_phrase(clause.subject)
+    plural, subject = clause.plural, noun_phrase(clause.subject)
     often = f"{clause.frequency.english} " if clause.frequency else ""
     if clause.modal and clause.modal.plural != "want to":
         return f"{clause.modal.singular} {subject} {often}{clause.verb.base}{_rest(clause, draw)}"

@@ -106,7 +106,7 @@ def _question(clause: Clause, word: Conjunction, draw: Draw) -> str:
 
 def cluster(clause: Clause, draw: Draw) -> Cluster:
     """The verbs of a clause, agreeing with its subject."""
-    return verb_cluster(draw.variant(clause.verb.german), clause.tense, clause.modal, clause.subject.plural)
+    return verb_cluster(draw.variant(clause.verb.german), clause.tense, clause.modal, clause.plural)
 
 
 def verb_cluster(verb: GermanVerb, tense: Tense, modal: Modal | None, plural: bool) -> Cluster:

@@ -55,6 +55,13 @@ class Clause:
     frequency: Adverb | None = None
     manner: Adverb | None = None
     place: Adverb | None = None
+    disagrees: bool = False
+    """Its finite verb is in the wrong number: half of a minimal pair (`stages.embedded.contrast`)."""
+
+    @property
+    def plural(self) -> bool:
+        """Is its finite verb in the plural?"""
+        return self.subject.plural != self.disagrees
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.reporting.curves import Series, read_curves
-from stages.reporting.figures import Point, quality_speed, training_curves
+from stages.reporting.figures import Point, agreement, quality_speed, training_curves
 from stages.reporting.results import NAMES
 from stages.stage import MANIFEST
 from stages.tasks import Task
@@ -38,6 +38,8 @@ class Extras:
 
     speed: dict[str, Figure]
     """Quality against speed, by test set."""
+    agreement: Figure | None
+    """Accuracy on minimal pairs, by distance."""
     curves: Figure | None
     figures: list[Figure]
     """Figures that steps left in their records."""
@@ -54,6 +56,7 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     recorded = [*inputs.counts.values(), *inputs.trainings.values(), *inputs.timings.values()]
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
+        agreement=_agreement(findings.analyses.contrastive),
         curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, findings.task),
         figures=[figure for artifact in recorded for figure in _figures(artifact)],
         tables=[
@@ -77,6 +80,20 @@ def _speed(test: str, findings: Findings) -> Figure | None:
         "being worse in the other. Better is up and to the left (latency), up and to the right (throughput)."
     )
     return Figure(f"quality_speed.{test}", quality_speed(points, NAMES[findings.task.metric], findings.task.unit), caption)
+
+
+def _agreement(contrastive: dict[str, dict[str, Any]]) -> Figure | None:
+    if not contrastive:
+        return None
+    curves = {
+        system: [(band["distance"], 100 * band["correct"] / band["pairs"]) for band in found["bands"] if band["pairs"]]
+        for system, found in contrastive.items()
+    }
+    caption = (
+        "How often each system holds a translation likelier than the same with its verb in the wrong number, by distance in words "
+        "from the subject to the verb; by chance it would be 50 %."
+    )
+    return Figure("agreement", agreement(curves), caption)
 
 
 def _curves(trainings: dict[str, dict[str, Series]], task: Task) -> Figure | None:
@@ -113,6 +130,9 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     for item in inputs.evaluated:
         artifacts |= {f"{verb}:{item.system}/{item.search}:{item.test}": artifact for verb, artifact in _parts(item)}
     artifacts |= {f"benchmark:all:{test}": timing for test, timing in inputs.timings.items()}
+    for test, likelihoods in inputs.likelihoods.items():
+        artifacts |= {f"likelihood:{system}:{test}": found for system, found in likelihoods.items()}
+    artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
     for step, artifact in artifacts.items():
         yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
 

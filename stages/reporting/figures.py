@@ -166,18 +166,37 @@ def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     return _svg(figure)
 
 
+def agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+    """Accuracy in per cent by distance, a line for each system; all lines have the same distances."""
+    with _style():
+        return _agreement(curves)
+
+
+def _agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+    figure, (axes, beside) = _panels(3, 1)
+    for (system, points), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.8, marker="o", markersize=4, label=system)
+    axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
+    axes.set(title="Right verb preferred, %", xlabel="words from subject to verb")
+    axes.margins(x=0.03)
+    beside.axis("off")
+    beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
+    return _svg(figure)
+
+
 def _style() -> AbstractContextManager[None]:
     import matplotlib
 
     return matplotlib.rc_context(STYLE)
 
 
-def _panels() -> tuple[Figure, Any]:
+def _panels(*widths: int) -> tuple[Figure, Any]:
+    """Two panels side by side, equal or of these relative widths."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     figure = Figure(figsize=(9.6, 3.5), layout=ConstrainedLayoutEngine(wspace=0.06))
-    return figure, figure.subplots(1, 2)
+    return figure, figure.subplots(1, 2, width_ratios=widths or None)
 
 
 def _cycle(count: int) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from stages.reporting.extras import Extras
 from stages.reporting.markup import Markup, count, element
 from stages.reporting.results import Findings
-from stages.reporting.sections import corpus, figure_element, reproduction, samples, tables, training
+from stages.reporting.sections import analyses, corpus, figure_element, reproduction, samples, tables, training
 from stages.reporting.style import CSS
 from stages.reporting.table import explanation, results_table, tiles
 from stages.reporting.text import lead_line
@@ -24,6 +24,7 @@ def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]
     )
     parts = [
         *_results(findings, extras),
+        *analyses(findings, extras),
         training(extras, findings.task),
         corpus(findings),
         samples(findings),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.errors import DataError
+from stages.reporting.analyses import Analyses, analyse, perplexity
 from stages.reporting.lead import Lead, lead_of
 from stages.reporting.significance import paired_bootstrap, statistics_of
 from stages.sentences import Sentence, best_in_order, read_sentences
@@ -24,13 +25,16 @@ NAMES = {
     "ter": "TER",
     "tokenized_bleu": "tok. BLEU",
     "compound_split_bleu": "split BLEU",
+    "otem": "OTEM",
+    "utem": "UTEM",
     "rouge1": "ROUGE-1",
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
     "rougeLsum": "ROUGE-Lsum",
+    "perplexity": "perplexity",
 }
 """What metrics are called in reports, in the order of their columns."""
-LOWER_IS_BETTER = {"ter"}
+LOWER_IS_BETTER = {"ter", "otem", "utem", "perplexity"}
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class Findings:
     """Of summaries: what the first sentences score, by test set."""
     cut: dict[str, dict[str, int]] = field(default_factory=dict)
     """Where long sources are cut: `tokens.json` of the training text (`train`) and of each test set."""
+    analyses: Analyses = field(default_factory=Analyses)
 
     def of(self, test: str) -> list[Row]:
         """The rows of one test set."""
@@ -105,6 +110,7 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     if config.baseline not in systems:
         raise DataError(f"evaluation.baseline: expected one of {', '.join(systems) or 'no systems'}, got {config.baseline!r}")
     benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
+    analyses = analyse(inputs, config)
     rows: list[Row] = []
     task, samples, leads = TASKS[config.task], {}, {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):
@@ -112,7 +118,8 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         sentences = read_sentences(inputs.tests[test].path)
         hypotheses = [best_in_order(item.hypotheses, sentences) for item in items]
         entries = benchmarks.get(test, {}).get("entries", {})
-        found = _compared(_rows(items, entries, config.baseline), hypotheses, sentences, task.metric)
+        found = _with_perplexity(_rows(items, entries, config.baseline), analyses.likelihood.get(test, {}))
+        found = _compared(found, hypotheses, sentences, task.metric)
         rows += found
         if task is SUMMARIZATION:
             leads[test] = lead_of(sentences, found[0].metrics)
@@ -123,7 +130,7 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         ]
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
     cut = {name: _read(tokens.path / "tokens.json") for name, tokens in inputs.cut.items()}
-    return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks, task, leads, cut)
+    return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks, task, leads, cut, analyses)
 
 
 def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str) -> list[Row]:
@@ -139,6 +146,14 @@ def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str)
             timing=entries.get(f"{item.system}/{item.search}"),
         )
         for index, item in enumerate(items)
+    ]
+
+
+def _with_perplexity(rows: list[Row], likelihood: Mapping[str, dict[str, Any]]) -> list[Row]:
+    """The rows with the perplexity of their systems, whatever the search."""
+    return [
+        replace(row, metrics={**row.metrics, "perplexity": perplexity(likelihood[row.system])}) if row.system in likelihood else row
+        for row in rows
     ]
 
 
@@ -174,10 +189,11 @@ def results_json(findings: Findings, config: ReportConfig) -> dict[str, Any]:
         {"system": row.system, "search": row.search, "test": row.test, "metrics": row.metrics, "comparison": row.comparison}
         for row in findings.rows
     ]
+    told = findings.analyses.to_json()
     result = {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows}
     if findings.leads:
         result["leads"] = {test: asdict(lead) for test, lead in findings.leads.items()}
-    return result
+    return result | ({"analyses": told} if told else {})
 
 
 def _corpus(directory: Path) -> dict[str, Any]:

@@ -118,6 +118,15 @@ def tables(extras: Extras) -> Iterable[Markup]:
         yield figure_element(figure)
 
 
+def analyses(findings: Findings, extras: Extras) -> Iterable[Markup]:
+    """Tables and figure of what was asked for besides scores and speed."""
+    for found in findings.analyses.tables():
+        yield element("h2", found["title"])
+        yield table(found["columns"], found["rows"], text=range(found["words"]), caption=found["caption"])
+    if extras.agreement:
+        yield figure_element(extras.agreement)
+
+
 def reproduction(findings: Findings, extras: Extras) -> Markup:
     """Signatures, machine and fingerprints."""
     lines = [[name, element("code", signature)] for name, signature in findings.signatures()]

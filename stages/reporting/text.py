@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 from stages.reporting.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
@@ -10,7 +11,7 @@ from stages.tasks import Task
 
 
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
-    """`records/report.md`: for each test set its tables, what it is compared with and the conditions; then the signatures."""
+    """`records/report.md`: tables, comparisons and conditions of each test set; analyses; signatures."""
     task = findings.task
     parts = [f"# {title}", *filter(None, [_corpus_line(findings.corpus), cut_line(findings)])]
     for test, count in findings.tests.items():
@@ -20,6 +21,8 @@ def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
         parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
         below = [lead_line(findings, test), _conditions(findings.benchmarks.get(test), task), _comparisons(rows, task)]
         parts += list(filter(None, [*below, _other_scores(rows, task)]))
+    for found in findings.analyses.tables():
+        parts += [f"## {found['title']}", table(found["columns"], found["rows"], found["words"]), fill(found["caption"], 100)]
     parts.append(_signatures(findings))
     parts += [f"**Check failed:** {failure}" for failure in failures]
     return "\n\n".join(parts) + "\n"

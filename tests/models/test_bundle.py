@@ -182,6 +182,31 @@ def test_over_long_and_broken_lines_are_translated_with_a_warning(directory, cap
     assert not any("line 101" in message for message in messages)
 
 
+def test_lines_are_scored_each_by_itself_as_the_network_does(directory, monkeypatch):
+    system = load_system(directory)
+    targets = ["zwei katze", "", "drei", "blau", "ein hund springt", "grün", "zwei katze"]
+    together = system.score(LINES, targets)
+    for source, target, score in zip(LINES, targets, together, strict=True):
+        ids = [system.source_pieces.encode(" ".join(source.split())), system.target_pieces.encode(target)]
+        assert system.decoder.score(ids[:1], ids[1:]) == pytest.approx([score], abs=1e-4)
+    assert together[0] == pytest.approx(together[6], abs=1e-4)
+    assert len({round(score, 3) for score in together}) > 4
+    monkeypatch.setattr("models.system.BATCH_TOKENS", 1)
+    assert system.score(LINES, targets) == pytest.approx(together, abs=1e-4)
+    assert system.score([], []) == []
+
+
+def test_lines_that_cannot_be_scored_are_named(directory):
+    system = load_system(directory)
+    long = "ein hund läuft " * 20
+    with pytest.raises(ValueError, match=r"line 8: expected a source of at most 11 tokens, got \d+"):
+        system.score(["ein", long], ["ein", "hund"], first_line=7)
+    with pytest.raises(ValueError, match="line 1: expected a target of at most 11 tokens"):
+        system.score(["ein"], [long])
+    with pytest.raises(ValueError, match=r"expected as many targets as sources \(2\), got 1"):
+        system.score(["ein", "zwei"], ["ein"])
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(" \t\n\u2581\u00a0\ufeff\x1c\x85\x7fe\u0301"), max_size=12)

@@ -34,6 +34,7 @@ from stages.score import ScoreConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 TEACHER = "teacher: {data: raw}\n"
+PAIR = "evaluation: {likelihood: true, mutual_information: {x: {parallel: fold, sequential: ones}}}\n"
 
 
 def load(tmp_path: Path, text: str, *overrides: str) -> RunConfig:
@@ -179,6 +180,41 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
         (
             "task: summarization\ncorpus: {max_source_tokens: 1000}\nsystems: {a: {max_positions: 1000}}",
             "c.yaml:3: systems.a.max_positions: expected more than max_source_tokens (1000), got 1000",
+        ),
+        (
+            "evaluation: {contrastive: 9}\nlanguages: {target: fr}",
+            "c.yaml:1: evaluation.contrastive: expected languages en and de with minimal pairs, got en-fr",
+        ),
+        ("evaluation: {contrastive: -1}", "c.yaml:1: evaluation.contrastive: expected at least 0, got -1"),
+        (
+            PAIR.replace("likelihood: true, ", ""),
+            "c.yaml:1: evaluation.likelihood: expected true with mutual_information, got false",
+        ),
+        (
+            PAIR + "systems: {fold: {order: interleaved}, one: {}}",
+            "evaluation.mutual_information.x.sequential: expected one of fold, one, got 'ones'; did you mean 'one'?",
+        ),
+        (
+            PAIR + "systems: {fold: {}, ones: {}}",
+            "evaluation.mutual_information.x.parallel: expected a system of this config that writes several tokens a step, "
+            "got 'fold', which writes 1",
+        ),
+        (
+            PAIR + "systems: {fold: {order: interleaved}, ones: {order: double-token}}",
+            "mutual_information.x.sequential: expected a system that writes one token a step, got 'ones', which writes 2",
+        ),
+        (
+            PAIR + "systems: {fold: {order: interleaved}, ones: {}}",
+            "evaluation.mutual_information.x.sequential: expected a system that writes in the arrangement of 'fold' (fold), "
+            "got 'ones' (l2r)",
+        ),
+        (
+            PAIR + "systems: {fold: {use: teacher}, ones: {}}\nteacher: {from: d}",
+            "x.parallel: expected a system of this config that writes several tokens a step, got one that is pinned",
+        ),
+        (
+            "evaluation: {likelihood: true, mutual_information: {x: {parallel: a}}}",
+            "c.yaml:1: evaluation.mutual_information.x.sequential: expected a value, got nothing",
         ),
         ("base: [a]", "c.yaml:1: base: expected the path of one file, got a list"),
         ("name: a\nbase: none.yaml", "c.yaml:2: base: expected a file, got"),
@@ -411,6 +447,16 @@ def test_searches_have_short_forms(tmp_path: Path) -> None:
         ConfigError, match=r"^--search bem: expected 'greedy', 'beam' or 'sample', got 'bem'; did you mean 'beam'\?$"
     ):
         parse_search("bem", "--search bem")
+
+
+def test_pairs_of_systems_that_write_in_one_arrangement(tmp_path: Path) -> None:
+    one = "systems: {fold: {order: interleaved-sa}, ones: {order: bidirectional-autoregressive}}"
+    (pair,) = load(tmp_path, PAIR + one).evaluation.mutual_information.values()
+    assert (pair.parallel, pair.sequential) == ("fold", "ones")
+    load(tmp_path, PAIR + TEACHER + "systems: {fold: {order: semi-autoregressive}, ones: {use: teacher}}")
+    load(tmp_path, PAIR + "teacher: {from: d}\nsystems: {fold: {order: semi-autoregressive}, ones: {use: teacher}}")
+    (problem,) = wrong(tmp_path, PAIR + "systems: {fold: {order: interleaved, step_size: 3}, ones: {}}")
+    assert problem.startswith("c.yaml:2: systems.fold.order: expected an order that goes together")
 
 
 def test_texts_take_one_file_or_several(tmp_path: Path) -> None:

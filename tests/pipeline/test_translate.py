@@ -167,6 +167,9 @@ def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
         "greedy": StepwiseSearch(),
         "beam": StepwiseSearch(strategy="beam"),
         "beam7": StepwiseSearch(strategy="beam", beam_size=7),
+        "greedy-dedup": StepwiseSearch(deduplicate=True),
+        "sample-dedup": StepwiseSearch(strategy="sample", deduplicate=True),
+        "beam7-dedup": StepwiseSearch(strategy="beam", beam_size=7, deduplicate=True),
         "{beam: {beam_size: 3, length_penalty: 0}}": StepwiseSearch(strategy="beam", beam_size=3, length_penalty=0.0),
     }
     for text, expected in searches.items():

@@ -10,6 +10,7 @@ from pipeline.plan import Plan
 from pipeline.store import Manifest, Store
 from pipeline.wiring import STAGES, build_plan
 from stages.errors import DataError
+from stages.report import Together
 
 CONFIG = {
     "name": "toy",
@@ -19,6 +20,7 @@ CONFIG = {
     "systems": {"autoregressive": {"use": "teacher"}, "student": {"data": "distilled"}, "both": {"data": "mixed"}},
     "lattice": {},
     "ngram": {"order": 3},
+    "evaluation": {"likelihood": True, "contrastive": 7},
 }
 
 
@@ -95,6 +97,31 @@ def test_the_teacher_feeds_the_students_through_its_translations(tmp_path: Path)
     assert needs(plan, "system:autoregressive") == {"train:teacher", "vocabulary:joint"}
 
 
+def test_analyses_take_systems_and_reach_the_report(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    assert needs(plan, "likelihood:student:toy") == {"system:student", "corpus:toy"}
+    assert needs(plan, "contrastive:both") == {"system:both"}
+    wanted = {
+        f"{stage}:{system}{test}" for stage, test in (("likelihood", ":toy"), ("contrastive", "")) for system in CONFIG["systems"]
+    }  # type: ignore[attr-defined]
+    assert wanted <= needs(plan, "report:run")
+
+
+def test_what_is_not_asked_for_leaves_every_other_step_as_it_was(tmp_path: Path) -> None:
+    asked = {step.name: step.fingerprint for step in planned(tmp_path).steps}
+    plain = {step.name: step.fingerprint for step in planned(tmp_path, evaluation={}).steps}
+    assert set(asked) - set(plain) == {name for name in asked if name.startswith(("likelihood:", "contrastive:"))}
+    assert {name for name in plain if plain[name] != asked[name]} == {"report:run"}
+
+
+def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
+    evaluation = {"likelihood": True, "mutual_information": {"fold": {"parallel": "four", "sequential": "one"}}}
+    systems = {"one": {"order": "bidirectional-autoregressive"}, "four": {"order": "interleaved-sa"}}
+    plan = planned(tmp_path, systems=systems, evaluation=evaluation)
+    (step,) = [step for step in plan.steps if step.name == "report:run"]
+    assert step.config.together == {"fold": Together(parallel="four", sequential="one", step_size=4)}
+
+
 def test_without_a_student_of_the_teacher_nothing_is_distilled(tmp_path: Path) -> None:
     plan = planned(tmp_path, systems={"autoregressive": {"use": "teacher"}})
     assert not [step.name for step in plan.steps if step.stage.name == "distill" or step.name == "encode:distilled"]
@@ -105,11 +132,12 @@ def test_a_task_reaches_every_step_that_depends_on_it(tmp_path: Path) -> None:
         (tmp_path / f"{name}.tsv").write_text(f"a document of some words for {name}\ta summary\n")
     train, validation, toy = ({"tsv": str(tmp_path / f"{name}.tsv")} for name in ("train", "validation", "toy"))
     corpus = {"train": train, "validation": validation, "test": {"toy": toy}}
-    translation = planned(tmp_path, corpus=corpus, languages={"source": "en", "target": "en"})
-    plan = planned(tmp_path, corpus=corpus, task="summarization")
+    settings: dict[str, object] = {"evaluation": {"likelihood": True}}
+    translation = planned(tmp_path, corpus=corpus, languages={"source": "en", "target": "en"}, **settings)
+    plan = planned(tmp_path, corpus=corpus, task="summarization", **settings)
     same = {step.name for step in plan.steps if step.fingerprint == fingerprint(translation, step.name)}
     assert same == {"corpus:validation", "corpus:toy"}, "texts that are not filtered"
-    cut = planned(tmp_path, corpus={**corpus, "max_source_tokens": 100}, task="summarization")
+    cut = planned(tmp_path, corpus={**corpus, "max_source_tokens": 100}, task="summarization", **settings)
     counted = {"encode:raw", "encode:raw:toy"}
     assert counted <= needs(cut, "report:run")
     same = {step.name for step in plan.steps if step.fingerprint == fingerprint(cut, step.name)}

@@ -99,3 +99,19 @@ def test_a_missing_tokeniser_names_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(builtins, "__import__", without_mecab)
     with pytest.raises(DataError, match=r'pip install "sacrebleu\[ja\]"'):
         score("bleu", ["a"], [["a"]], Comparison(language="ja", tokenizer="ja-mecab", lowercase=False))
+
+
+def test_over_and_under_translation_see_the_words_that_bleu_sees() -> None:
+    # "Ja, ja, ja." is ja , ja , ja . to 13a
+    lowered = Comparison(language="de", tokenizer="13a", lowercase=True)
+    texts, references = ["Ja, ja, ja."], [["Ja, ja."]]
+    over = score("otem", texts, references, lowered)
+    assert over["score"] == pytest.approx(100 * exp(1 - 4 / 6) * (2 / 6 * 2 / 5) ** 0.5, abs=1e-3)
+    assert over["signature"].startswith("nrefs:1|case:lc|tok:13a|order:2|smooth:none|version:")
+    assert score("otem", texts, references, GERMAN)["score"] == pytest.approx(
+        100 * exp(1 - 4 / 6) * (2 / 6 * 1 / 5) ** 0.5, abs=1e-3
+    )  # Ja once; (, ja) once too often, but (ja ,) only once in all
+    under = score("utem", ["a b c d"], [["a b c d e"], ["x"]][:1], GERMAN)
+    assert under["score"] == pytest.approx(100 * exp(1 - 4 / 5) * (1 / 120) ** 0.25, abs=1e-3)
+    assert "order:4" in under["signature"]
+    assert "nrefs:var" in score("utem", ["a", "b"], [["a"], ["b", "c"]], GERMAN)["signature"]

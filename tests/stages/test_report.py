@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from dataclasses import dataclass, replace
@@ -11,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stages.artifacts import Hypotheses, Scores, Text, Timings, Tokens, Trained
+from stages.artifacts import Contrasted, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
 from stages.errors import DataError, StageError
-from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs
+from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, Together
+from stages.reporting.analyses import mutual_information
 from stages.score import MetricName, ScoreConfig, ScoreInputs
 from stages.score import run as score
 from stages.shards import shard_path, write_shard
@@ -239,6 +241,104 @@ def test_every_metric_and_its_signature_is_in_the_markdown(report: Work, inputs:
     names = {"BLEU": "bleu", "chrF++": "chrf", "TER": "ter", "tok. BLEU": "tokenized_bleu"}
     listed = "\n".join(f"- {name}: `{scores[metric]['signature']}`" for name, metric in names.items())
     assert f"\n\nSignatures:\n\n{listed}\n" in markdown
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> Work:
+    """A report with everything that may be asked for."""
+    root = tmp_path_factory.mktemp("analysed")
+
+    def likelihood(system: str, log_probability: float) -> Likelihood:
+        work = make_work(root / f"likelihood.{system}")
+        found = {"rows": 60, "left_out": {"over_long": 2}, "tokens": 1000, "log_probability": log_probability, "vocabulary": "ab12"}
+        work.write_json(work.directory / "likelihood.json", {**found, "perplexity": math.exp(-log_probability / 1000)})
+        return Likelihood(work.directory, f"likelihood-{system}")
+
+    def contrasted(system: str, correct: list[int]) -> Contrasted:
+        work = make_work(root / f"contrastive.{system}")
+        bands = [{"distance": name, "pairs": 20, "correct": n} for name, n in zip(["1", "2", "3-4"], correct, strict=True)]
+        found = {"pairs": 60, "left_out": 0, "correct": sum(correct), "correct_by_mean": 30, "bands": bands}
+        work.write_json(work.directory / "contrastive.json", found)
+        return Contrasted(work.directory, f"contrastive-{system}")
+
+    evaluated = []
+    for item in inputs.evaluated:
+        work = make_work(root / f"{item.system}.{item.search}")
+        config = ScoreConfig(target_language="de", metrics=("bleu", "otem", "utem"), head_and_tail=True, long_sentences=5)
+        score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, work)
+        evaluated.append(replace(item, scores=Scores(work.directory, "again")))
+    systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
+    asked = replace(
+        inputs,
+        evaluated=tuple(evaluated),
+        likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
+        contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
+    )
+    together = {"l2r": Together(parallel="interleaved", sequential="autoregressive", step_size=2)}
+    STAGE.run(asked, replace(CONFIG, together=together), work := make_work(root / "out"))
+    return work
+
+
+def test_perplexity_is_told_of_each_system_and_less_is_better(analysed: Work) -> None:
+    rows = json.loads((analysed.directory / "results.json").read_text())["rows"]
+    found = {row["system"]: row["metrics"]["perplexity"] for row in rows}
+    assert found["autoregressive"]["score"] == pytest.approx(math.exp(1.2), abs=1e-4)
+    assert found["graph"]["signature"] == "sentences:58 of 60|tokens:subwords+eos|vocabulary:ab12"
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    assert "Other scores (less OTEM, UTEM, perplexity is better):" in markdown
+    assert re.search(r"\| graph +\| beam5 +\| +[\d.]+ \| +[\d.]+ \| +3\.49 \|", markdown)
+    html = analysed.records("report.html").read_text(encoding="utf-8")
+    for head in ("OTEM ↓", "UTEM ↓", "perplexity ↓"):
+        assert f"<th>{head}</th>" in html
+    assert '<td class="best">3.32</td>' in html
+    assert '<td class="best">3.67</td>' not in html
+
+
+def test_mutual_information_is_told_in_nats_a_step_and_as_the_paper_does(analysed: Work) -> None:
+    (pair,) = json.loads((analysed.directory / "results.json").read_text())["analyses"]["mutual_information"]["demo"]
+    assert pair["nats_a_step"] == pytest.approx(2 * 0.1)
+    assert pair["log10_ratio"] == pytest.approx(math.log10(math.exp(1.3) / math.exp(1.2)), abs=1e-6)
+    row = r"\| l2r +\| interleaved +\| autoregressive +\| +2 \| +3\.669 \| +3\.320 \| +0\.200 \| +0\.043 \|"
+    assert re.search(row, analysed.records("report.md").read_text(encoding="utf-8"))
+
+
+def test_agreement_is_told_by_distance_in_a_table_and_a_figure(analysed: Work) -> None:
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    assert re.search(r"\| autoregressive +\| +83\.3 \| +50\.0 \| +100\.0 \| +95\.0 \| +55\.0 \|", markdown)
+    assert "Pairs: 1: 20, 2: 20, 3-4: 20." in markdown.replace("\n", " ")
+    assert "<svg" in analysed.records("figures", "agreement.svg").read_text()
+    page = outline(analysed)
+    assert page.open == []
+    assert page.seen.count("svg") == 3
+    assert len(page.ids) == len(set(page.ids))
+    assert "contrastive:graph" in page.words
+
+
+def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: Work) -> None:
+    results = json.loads((analysed.directory / "results.json").read_text())
+    ends = results["analyses"]["head_and_tail"]["demo"]["autoregressive/beam5"]
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    rows = [line for line in markdown.splitlines() if re.match(r"\| \w+/\w+ +\| +[14] \|", line)]
+    assert len(rows) == 2 * len(ENTRIES)
+    assert heads(rows[0])[2] == f"{ends['precision']['1']['all']:.1f}"
+    assert "60 sentences whose reference has more than 5 words" in markdown.replace("\n", " ")
+    assert "| n-grams |  all | first 5 | first 10 | first 15 | last 5 | last 10 | last 15 |" in markdown
+    assert markdown.isascii()
+
+
+def test_the_results_hold_no_analyses_where_none_was_asked_for(report: Work) -> None:
+    results = json.loads((report.directory / "results.json").read_text())
+    assert "analyses" not in results
+    assert "perplexity" not in results["rows"][0]["metrics"]
+
+
+def test_perplexities_over_other_tokens_are_not_compared() -> None:
+    found = {"tokens": 5, "vocabulary": "a", "log_probability": -3.0}
+    for key, value in (("tokens", 6), ("vocabulary", "b")):
+        with pytest.raises(
+            DataError, match=rf"mutual_information\.x: expected systems that score the same tokens, .*{key} .* and s with {value}"
+        ):
+            mutual_information("x", "p", "s", 2, {"p": found, "s": {**found, key: value}})
 
 
 def test_without_a_benchmark_there_are_no_times(tmp_path: Path, inputs: ReportInputs) -> None:

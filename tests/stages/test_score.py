@@ -73,3 +73,18 @@ def test_a_doubled_hypothesis_is_refused(tmp_path: Path) -> None:
     hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "a"), (7, 0, "b")])
     with pytest.raises(ArtifactError, match="two for id 7"):
         STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), make_work(tmp_path / "scores"))
+
+
+def test_precision_of_head_and_tail_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["Es regnet, sagt sie."]), (9, ["Nein."])])
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "es regnet, sagt er."), (9, 0, "Nein.")])
+    work = make_work(tmp_path / "plain")
+    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", metrics=("bleu",)), work)
+    assert not (work.directory / "head_and_tail.json").exists()
+    work = make_work(tmp_path / "asked")
+    config = ScoreConfig(target_language="de", metrics=("otem",), lowercase=True, head_and_tail=True, long_sentences=5)
+    STAGE.run(ScoreInputs(hypotheses, text), config, work)
+    found = json.loads((work.directory / "head_and_tail.json").read_text())
+    assert (found["sentences"], found["longer_than"]) == (1, 5)
+    assert found["precision"]["1"]["all"] == pytest.approx(100 * 5 / 6, abs=1e-3)  # es regnet , sagt er .
+    assert json.loads((work.directory / "scores.json").read_text())["otem"]["score"] == 0.0

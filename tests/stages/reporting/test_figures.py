@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.reporting.curves import read_curves, thinned
-from stages.reporting.figures import Point, inlined, pareto, quality_speed, training_curves
+from stages.reporting.figures import Point, agreement, inlined, pareto, quality_speed, training_curves
 from stages.reporting.markup import element, join
 
 POINTS = [
@@ -39,6 +39,15 @@ def test_figures_are_the_same_again_and_whole() -> None:
     assert training_curves({"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")) == training_curves(
         {"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")
     )
+
+
+def test_agreement_is_drawn_the_same_again_with_every_system_and_distance() -> None:
+    curves = {"one <1>": [("1", 100.0), ("3-4", 75.0), ("13+", 50.0)], "two": [("1", 90.0), ("3-4", 80.0), ("13+", 40.0)]}
+    drawn = agreement(curves)
+    assert agreement(curves) == drawn
+    ElementTree.fromstring(drawn)
+    for text in ("one &lt;1&gt;", "two", ">3-4<", ">13+<"):
+        assert text in drawn
 
 
 def test_an_inlined_figure_takes_the_pages_colours_and_keeps_its_ids_to_itself() -> None:
