@@ -79,8 +79,7 @@ def test_a_network_that_sees_the_future_fails_the_demo(tmp_path: Path, monkeypat
     """The demo checks its own BLEU: training without the causal mask learns to copy the next token, and cannot translate."""
 
     def unmasked(self: StepwiseModel, flat: torch.Tensor, memories: list[Memory]) -> torch.Tensor:
-        rows, slots = flat.shape
-        inputs = self.dropout(self.embed_slots(flat[:, :-1], 0, slots, rows))
+        inputs = self.dropout(self.embed_slots(flat[:, :-1], self.slot_codes(flat.size(1))))
         states: torch.Tensor = self.decoder(inputs, memories, None, causal=False)
         return states
 
