@@ -51,11 +51,16 @@ def dag_log_likelihood(
 ) -> Tensor:
     """[B]: log of the sum over all paths of exp(score) (equation 3 of the paper, by the recurrence of equation 15).
 
-    Differentiable once, by the posteriors of tokens at vertices and of transitions, which are computed anew in the backward pass.
+    Differentiable once. The gradient, the posteriors of tokens at vertices and of transitions, is computed along with the value.
     """
     _check(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
-        token_log_probs, transition_log_probs, target_lengths, graph_lengths, threads or torch.get_num_threads()
+        token_log_probs,
+        transition_log_probs,
+        target_lengths,
+        graph_lengths,
+        threads or torch.get_num_threads(),
+        torch.is_grad_enabled() and (token_log_probs.requires_grad or transition_log_probs.requires_grad),
     )
     return found
 
@@ -101,22 +106,43 @@ def dag_max_log_likelihood(
 
 class _LogLikelihood(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor, threads: int) -> Tensor:
-        found = torch.empty(len(tokens), dtype=tokens.dtype)
-        arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, found)
-        fewstep_native.dag_log_likelihood(*arrays, careful=False, threads=threads)
-        ctx.save_for_backward(tokens, transitions, target_lengths, graph_lengths)
+    def forward(
+        ctx: Any,
+        tokens: Tensor,
+        transitions: Tensor,
+        target_lengths: Tensor,
+        graph_lengths: Tensor,
+        threads: int,
+        with_gradient: bool,
+    ) -> Tensor:
+        scores = tokens, transitions, target_lengths, graph_lengths
+        if not with_gradient:
+            found = torch.empty(len(tokens), dtype=tokens.dtype)
+            fewstep_native.dag_log_likelihood(*_arrays(*scores, found), careful=False, threads=threads)
+            return found
+        found, *ctx.posteriors = _posteriors(*scores, threads)
+        ctx.save_for_backward(*scores)
         ctx.threads = threads
         return found
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        tokens, transitions, target_lengths, graph_lengths = ctx.saved_tensors
-        gradients = torch.empty(tokens.shape, dtype=tokens.dtype), torch.empty(transitions.shape, dtype=tokens.dtype)
-        arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, upstream[0], *gradients)
-        fewstep_native.dag_gradients(*arrays, careful=False, threads=ctx.threads)
-        return (*gradients, None, None, None)
+        # The posteriors become the gradients where they lie; who asks again has them computed again.
+        posteriors = ctx.posteriors or _posteriors(*ctx.saved_tensors, ctx.threads)[1:]
+        ctx.posteriors = None
+        tokens, transitions = (posterior.mul_(upstream[0][:, None, None]) for posterior in posteriors)
+        return tokens, transitions, None, None, None, None
+
+
+def _posteriors(
+    tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor, threads: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-likelihoods [B], posteriors [B,M,L] of tokens at vertices, and [B,L,L] of transitions."""
+    results = tuple(torch.empty(shape, dtype=tokens.dtype) for shape in (tokens.shape[:1], tokens.shape, transitions.shape))
+    arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, *results)
+    fewstep_native.dag_posteriors(*arrays, careful=False, threads=threads)
+    return results
 
 
 def _arrays(*tensors: Tensor) -> list[Any]:

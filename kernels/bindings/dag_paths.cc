@@ -54,17 +54,17 @@ void log_likelihood(const Cube<T>& tokens, const Cube<T>& transitions, const Len
 }
 
 template <typename T>
-void gradients(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths& target_lengths, const Lengths& graph_lengths,
-               const Vector<T>& upstream, const MutableCube<T>& token_gradients, const MutableCube<T>& transition_gradients, bool careful,
-               int threads) {
+void posteriors(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths& target_lengths, const Lengths& graph_lengths,
+                const MutableVector<T>& result, const MutableCube<T>& token_posteriors, const MutableCube<T>& transition_posteriors,
+                bool careful, int threads) {
     const DagBatch batch = batch_of(tokens, transitions, target_lengths, graph_lengths);
-    require(upstream.size() == batch.sentences, "upstream: expected [B]");
+    require(result.size() == batch.sentences, "result: expected [B]");
     for (std::size_t i = 0; i < 3; ++i)
-        require(token_gradients.shape(i) == tokens.shape(i) && transition_gradients.shape(i) == transitions.shape(i),
-                "gradients: expected the shapes of the scores");
+        require(token_posteriors.shape(i) == tokens.shape(i) && transition_posteriors.shape(i) == transitions.shape(i),
+                "posteriors: expected the shapes of the scores");
     require_threads(threads);
     const nb::gil_scoped_release release;
-    dag_gradients(batch, given(upstream.data()), careful, threads, wanted(token_gradients.data()), wanted(transition_gradients.data()));
+    dag_posteriors(batch, careful, threads, wanted(result.data()), {wanted(token_posteriors.data()), wanted(transition_posteriors.data())});
 }
 
 template <typename T>
@@ -83,8 +83,8 @@ void bind(nb::module_& module) {
     const auto whole = [](const char* name) { return nb::arg(name).noconvert(); };
     module.def("dag_log_likelihood", log_likelihood<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
                whole("graph_lengths"), whole("result"), nb::kw_only(), "careful"_a, "threads"_a);
-    module.def("dag_gradients", gradients<T>, whole("tokens"), whole("transitions"), whole("target_lengths"), whole("graph_lengths"),
-               whole("upstream"), whole("token_gradients"), whole("transition_gradients"), nb::kw_only(), "careful"_a, "threads"_a);
+    module.def("dag_posteriors", posteriors<T>, whole("tokens"), whole("transitions"), whole("target_lengths"), whole("graph_lengths"),
+               whole("result"), whole("token_posteriors"), whole("transition_posteriors"), nb::kw_only(), "careful"_a, "threads"_a);
     module.def("dag_best_alignment", best_alignment<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
                whole("graph_lengths"), whole("vertices"), whole("scores"), nb::kw_only(), "threads"_a);
 }

@@ -221,14 +221,14 @@ class NgramModel:
 def dag_log_likelihood(
     tokens: Floats, transitions: Floats, target_lengths: I64, graph_lengths: I64, result: Floats, *, careful: bool, threads: int
 ) -> None: ...
-def dag_gradients(
+def dag_posteriors(
     tokens: Floats,
     transitions: Floats,
     target_lengths: I64,
     graph_lengths: I64,
-    upstream: Floats,
-    token_gradients: Floats,
-    transition_gradients: Floats,
+    result: Floats,
+    token_posteriors: Floats,
+    transition_posteriors: Floats,
     *,
     careful: bool,
     threads: int,

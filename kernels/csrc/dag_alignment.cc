@@ -36,9 +36,9 @@ bool Aligner::load(const DagSentence& sentence) {
     scores_.assign(width_, NONE);
     next_.assign(width_, NONE);
     bool fine = true;
-    for (std::size_t t = 0; t < sentence.tokens; ++t) fine &= sentence.read_tokens(t, tokens_.data() + t * width_, width_);
+    for (std::size_t t = 0; t < sentence.tokens; ++t) fine &= !std::isnan(sentence.read_tokens(t, tokens_.data() + t * width_, width_));
     for (std::size_t i = 0; i + 1 < sentence.vertices; ++i)
-        fine &= sentence.read_transitions(i, transitions_.data() + i * width_, width_);
+        fine &= !std::isnan(sentence.read_transitions(i, transitions_.data() + i * width_, width_));
     return fine;
 }
 

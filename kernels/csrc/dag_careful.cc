@@ -54,8 +54,8 @@ bool DagCareful::load(const DagSentence& sentence) {
     transitions_.assign(sentence.vertices * width_, NONE);
     for (auto* table : {&tokens_, &alpha_, &beta_}) table->assign(sentence.tokens * width_, NONE);
     bool fine = true;
-    for (std::size_t t = 0; t < sentence.tokens; ++t) fine &= sentence.read_tokens(t, row(tokens_, t), width_);
-    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) fine &= sentence.read_transitions(i, row(transitions_, i), width_);
+    for (std::size_t t = 0; t < sentence.tokens; ++t) fine &= !std::isnan(sentence.read_tokens(t, row(tokens_, t), width_));
+    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) fine &= !std::isnan(sentence.read_transitions(i, row(transitions_, i), width_));
     return fine;
 }
 
@@ -73,23 +73,23 @@ double DagCareful::forward(const DagSentence& sentence) {
     return row(alpha_, sentence.tokens - 1)[sentence.vertices - 1];
 }
 
-void DagCareful::backward(const DagSentence& sentence, const DagGradients& gradients) {
+void DagCareful::backward(const DagSentence& sentence, const DagPosteriors& posteriors) {
     const std::size_t end = sentence.tokens - 1, last = sentence.vertices - 1;
     const double log_z = row(alpha_, end)[last];
     row(beta_, end)[last] = row(tokens_, end)[last];
-    set(gradients.tokens, end * sentence.stride + last, gradients.upstream);
+    set(posteriors.tokens, end * sentence.stride + last, 1.0);
     for (std::size_t t = end; t-- > 0;) {
         const Band band = sentence.emitters(t), after = sentence.emitters(t + 1);
         double *const alpha = row(alpha_, t), *const beta = row(beta_, t), *const tokens = row(tokens_, t);
         for (std::size_t i = band.first; i <= band.last; ++i) {
             const double rest = log_sum_columns(row(transitions_, i), {std::max(after.first, i + 1), after.last}, row(beta_, t + 1));
             beta[i] = tokens[i] + rest;
-            set(gradients.tokens, t * sentence.stride + i, gradients.upstream * std::exp(std::min(alpha[i] + rest - log_z, 0.0)));
+            set(posteriors.tokens, t * sentence.stride + i, std::exp(std::min(alpha[i] + rest - log_z, 0.0)));
         }
     }
 }
 
-void DagCareful::write_transitions(const DagSentence& sentence, const DagGradients& gradients) const {
+void DagCareful::write_transitions(const DagSentence& sentence, const DagPosteriors& posteriors) const {
     const double log_z = row(alpha_, sentence.tokens - 1)[sentence.vertices - 1];
     for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) {
         const Band tokens = sentence.emitted(i), columns = sentence.successors(i);
@@ -100,19 +100,19 @@ void DagCareful::write_transitions(const DagSentence& sentence, const DagGradien
                 add_exponentials(row(alpha_, t)[i] - log_z + lanes(row(transitions_, i) + j) + lanes(row(beta_, t + 1) + j), total);
             for (std::size_t lane = 0; lane < LANES; ++lane)
                 if (j + lane >= columns.first && j + lane <= columns.last)
-                    set(gradients.transitions, i * sentence.stride + j + lane, gradients.upstream * total[lane]);
+                    set(posteriors.transitions, i * sentence.stride + j + lane, total[lane]);
         }
     }
 }
 
-double DagCareful::log_likelihood(const DagSentence& sentence) {
-    return load(sentence) ? forward(sentence) : std::numeric_limits<double>::quiet_NaN();
-}
-
-void DagCareful::gradients(const DagSentence& sentence, const DagGradients& gradients) {
-    if (!load(sentence) || !(forward(sentence) > NONE)) return;
-    backward(sentence, gradients);
-    write_transitions(sentence, gradients);
+double DagCareful::log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors) {
+    if (!load(sentence)) return std::numeric_limits<double>::quiet_NaN();
+    const double found = forward(sentence);
+    if (posteriors && found > NONE) {
+        backward(sentence, *posteriors);
+        write_transitions(sentence, *posteriors);
+    }
+    return found;
 }
 
 }  // namespace fewstep

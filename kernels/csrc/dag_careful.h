@@ -9,15 +9,14 @@ namespace fewstep {
 
 class DagCareful {
  public:
-    // As in dag_log_likelihood. The sentence is `possible`.
-    double log_likelihood(const DagSentence& sentence);
-    void gradients(const DagSentence& sentence, const DagGradients& gradients);
+    // As in dag_log_likelihood. The sentence is `possible`. Posteriors are written where they are wanted and there are any.
+    double log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors);
 
  private:
     bool load(const DagSentence& sentence);
     double forward(const DagSentence& sentence);
-    void backward(const DagSentence& sentence, const DagGradients& gradients);
-    void write_transitions(const DagSentence& sentence, const DagGradients& gradients) const;
+    void backward(const DagSentence& sentence, const DagPosteriors& posteriors);
+    void write_transitions(const DagSentence& sentence, const DagPosteriors& posteriors) const;
 
     double* row(std::vector<double>& table, std::size_t index) const { return table.data() + index * width_; }
     const double* row(const std::vector<double>& table, std::size_t index) const { return table.data() + index * width_; }

@@ -68,15 +68,14 @@ struct DagSentence {
         return {vertex > slack ? vertex - slack : 0, std::min(vertex, tokens - 1)};
     }
 
-    // Row t or i as doubles, [width] cells of which those outside the band are minus infinity. False if a cell of the band is NaN or
-    // plus infinity.
-    bool read_tokens(std::size_t token, double* row, std::size_t width) const;
-    bool read_transitions(std::size_t vertex, double* row, std::size_t width) const;
+    // Row t or i as doubles, [width] cells of which those outside the band are minus infinity. Returns the highest; NaN if a cell of
+    // the band is NaN or plus infinity.
+    double read_tokens(std::size_t token, double* row, std::size_t width) const;
+    double read_transitions(std::size_t vertex, double* row, std::size_t width) const;
 };
 
-// Where the gradients of one sentence go: arrays as those of the scores, all zero before.
-struct DagGradients {
-    double upstream;  // of log Z
+// Where the posteriors of a sentence, or of all, go: arrays as those of the scores.
+struct DagPosteriors {
     Results tokens, transitions;
 };
 
@@ -88,14 +87,14 @@ struct DagGradients {
 // `careful`: in logarithms from the start (dag_careful.h), not only where plain products would not do.
 void dag_log_likelihood(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods);
 
-// Its gradients, times `upstream` [B], with beta the mirror image of alpha (both include token[t,j]):
+// Its gradients too: how probable it is that a path emits token t at vertex j, and that it takes a transition. With beta the mirror
+// image of alpha (both include token[t,j])
 //
-//     token gradient [t,j]       exp(alpha[t,j] + beta[t,j] - token[t,j] - log Z)
-//     transition gradient [i,j]  sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)
+//     tokens [t,j]       exp(alpha[t,j] + beta[t,j] - token[t,j] - log Z)
+//     transitions [i,j]  sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)
 //
 // 0 in cells that no path reads, and for sentences whose log Z is not finite.
-void dag_gradients(const DagBatch& batch, const Scores& upstream, bool careful, int threads, const Results& token_gradients,
-                   const Results& transition_gradients);
+void dag_posteriors(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods, const DagPosteriors& posteriors);
 
 // The best single path: the recurrence with max instead of log sum exp. Where predecessors are equally good the lowest vertex is
 // taken. `vertices` [B,M] is -1 past the target, and throughout where no path exists (score minus infinity) or where a path reads a

@@ -38,10 +38,10 @@ double to_probabilities(double* x, std::size_t width, double highest_x, double l
     return sum(total);
 }
 
-double highest_of(const double* x, Band band) {
-    double found = NONE;
-    for (std::size_t j = band.first; j <= band.last; ++j) found = std::max(found, x[j]);
-    return found;
+double highest_of(const double* x, std::size_t width) {
+    Lanes found = Lanes{} + NONE;
+    for (std::size_t j = 0; j < width; j += LANES) choose(found, lanes(x + j) > found, lanes(x + j), found);
+    return highest(found);
 }
 
 // y[0, 8 N) = sum over i of a[i] E[i, column + 0..8 N)
@@ -93,35 +93,38 @@ bool DagScaled::load(const DagSentence& sentence) {
     reset(sentence);
     bool fine = true;
     for (std::size_t t = 0; t < sentence.tokens; ++t) {
-        double* const scores = row(W_, t);
-        fine &= sentence.read_tokens(t, scores, width_);
-        top_[t] = highest_of(scores, sentence.emitters(t));
-        if (top_[t] > NONE) to_probabilities(scores, width_, top_[t], LEAST_TOKEN, cut_W_[t]);
+        top_[t] = sentence.read_tokens(t, row(W_, t), width_);
+        fine &= !std::isnan(top_[t]);
+        if (top_[t] > NONE) to_probabilities(row(W_, t), width_, top_[t], LEAST_TOKEN, cut_W_[t]);
     }
     for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) {
-        fine &= sentence.read_transitions(i, row(E_, i), width_);
-        G_ = std::max(G_, highest_of(row(E_, i), sentence.successors(i)));
+        const double most = sentence.read_transitions(i, row(E_, i), width_);
+        fine &= !std::isnan(most);
+        G_ = std::max(G_, most);
     }
-    if (G_ > NONE)
-        for (std::size_t i = 0; i + 1 < sentence.vertices; ++i)
-            row_sum_ = std::max(row_sum_, to_probabilities(row(E_, i), width_, G_, LEAST_TRANSITION, cut_E_));
+    if (fine && G_ > NONE)
+        for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) {
+            const std::size_t start = down(i + 1), end = up(sentence.successors(i).last + 1);
+            std::fill(row(E_, i), row(E_, i) + start, 0.0);
+            row_sum_ = std::max(row_sum_, to_probabilities(row(E_, i) + start, end - start, G_, LEAST_TRANSITION, cut_E_));
+            std::fill(row(E_, i) + end, row(E_, i + 1), 0.0);
+        }
     return fine;
 }
 
 // Divides the new cells of a step by the highest of them, drops the least, and brings `lost` along. False if too little is left.
-bool DagScaled::rescale(double* cells, Band band, double& log_scale, double& lost) {
-    const double most = highest_of(cells, band);
+bool DagScaled::rescale(double* cells, std::size_t width, double& log_scale, double& lost) {
+    const double most = highest_of(cells, width);
     if (!(most >= LEAST_STEP)) return false;
     const double factor = 1.0 / most;
-    double dropped = 0.0;
-    for (std::size_t j = band.first; j <= band.last; ++j) {
-        const double value = cells[j] * factor;
-        const bool kept = value >= LEAST_CELL;
-        dropped += kept ? 0.0 : value;
-        cells[j] = kept ? value : 0.0;
+    Lanes dropped{};
+    for (std::size_t j = 0; j < width; j += LANES) {
+        const Lanes value = lanes(cells + j) * factor;
+        choose(lanes(cells + j), value >= LEAST_CELL, value, Lanes{});
+        dropped += value - lanes(cells + j);
     }
     log_scale = std::log(most);
-    lost = (lost + TRACE) * factor + dropped;
+    lost = (lost + TRACE) * factor + sum(dropped);
     return true;
 }
 
@@ -134,52 +137,54 @@ bool DagScaled::forward(const DagSentence& sentence) {
         const Band before = sentence.emitters(t - 1), band = sentence.emitters(t);
         const double *const from = row(A_, t - 1), *const weights = row(W_, t);
         double* const to = row(A_, t);
-        const std::size_t end = up(band.last + 1);
-        for (std::size_t column = down(band.first), wide; column < end; column += wide) {
+        const std::size_t start = down(band.first), end = up(band.last + 1);
+        for (std::size_t column = start, wide; column < end; column += wide) {
             wide = column + GROUP * LANES <= end ? GROUP * LANES : LANES;
             const Band rows{before.first, std::min(before.last, column + wide - 2)};
             const auto combine = wide == LANES ? combine_rows<1> : combine_rows<GROUP>;
             combine(from, rows, E_.data(), width_, column, to + column);
         }
-        for (std::size_t j = down(band.first); j < end; j += LANES) lanes(to + j) *= lanes(weights + j);
+        for (std::size_t j = start; j < end; j += LANES) lanes(to + j) *= lanes(weights + j);
         double lost = (lost_A_[t - 1] + n * n * cut_E_ + n * cut_W_[t]) * row_sum_, log_scale;
-        if (!rescale(to, band, log_scale, lost)) return false;
+        if (!rescale(to + start, end - start, log_scale, lost)) return false;
         c_[t] = c_[t - 1] + G_ + top_[t] + log_scale;
         lost_A_[t] = lost;
     }
     return lost_A_.back() < MOST_LOST;
 }
 
-// B, the gradients of the tokens, and A[t] times exp(c_t + G + d_{t+1} - log Z), if that is good enough.
-bool DagScaled::backward(const DagSentence& sentence, const DagGradients& gradients) {
-    const std::size_t end = sentence.tokens - 1;
+// B, the posteriors of the tokens, and A[t] times exp(c_t + G + d_{t+1} - log Z), if that is good enough.
+bool DagScaled::backward(const DagSentence& sentence, const DagPosteriors& posteriors) {
+    const std::size_t last = sentence.tokens - 1;
     const auto n = static_cast<double>(sentence.vertices);
-    row(B_, end)[sentence.vertices - 1] = 1.0;
-    set(gradients.tokens, end * sentence.stride + sentence.vertices - 1, gradients.upstream);
-    double d = top_[end], lost = 0.0, log_scale;
-    for (std::size_t t = end; t-- > 0;) {
+    row(B_, last)[sentence.vertices - 1] = 1.0;
+    set(posteriors.tokens, last * sentence.stride + sentence.vertices - 1, 1.0);
+    double d = top_[last], lost = 0.0, log_scale;
+    for (std::size_t t = last; t-- > 0;) {
         const Band band = sentence.emitters(t), after = sentence.emitters(t + 1);
         std::fill(U_.begin(), U_.end(), 0.0);
         for (std::size_t i = band.first; i <= band.last; i += GROUP)
             combine_columns(E_.data(), width_, i, std::max(after.first, i + 1), after.last, row(B_, t + 1), U_.data() + i);
         const double missing = lost * row_sum_ + n * cut_E_;  // in each cell of U
-        const double exponent = c_[t] + G_ + d - c_[end], factor = std::exp(std::min(exponent, MOST_EXPONENT));
+        const double exponent = c_[t] + G_ + d - c_[last], factor = std::exp(std::min(exponent, MOST_EXPONENT));
         if (exponent > MOST_EXPONENT || !(factor * (lost_A_[t] * (row_sum_ + missing) + n * missing) < MOST_LOST)) return false;
         double *const A = row(A_, t), *const B = row(B_, t), *const W = row(W_, t);
-        for (std::size_t j = band.first; j <= band.last; ++j) {
-            A[j] *= factor;
-            set(gradients.tokens, t * sentence.stride + j, gradients.upstream * (A[j] * U_[j]));
-            B[j] = W[j] * U_[j];
+        const std::size_t start = down(band.first), end = up(band.last + 1);
+        for (std::size_t j = start; j < end; j += LANES) {
+            lanes(A + j) *= factor;
+            lanes(B + j) = lanes(W + j) * lanes(U_.data() + j);
+            lanes(U_.data() + j) *= lanes(A + j);
         }
+        put(U_.data(), band, posteriors.tokens.at(t * sentence.stride));
         lost = missing + row_sum_ * cut_W_[t];
-        if (!rescale(B, band, log_scale, lost)) return false;
+        if (!rescale(B + start, end - start, log_scale, lost)) return false;
         d += G_ + top_[t] + log_scale;
     }
     return true;
 }
 
 // E[i,j] sum_t A[t,i] B[t+1,j], some rows at a time.
-void DagScaled::write_transitions(const DagSentence& sentence, const DagGradients& gradients) {
+void DagScaled::write_transitions(const DagSentence& sentence, const DagPosteriors& posteriors) {
     std::vector<double>& sums = U_;
     sums.resize(GROUP * width_);
     const std::size_t end = sentence.tokens - 1;
@@ -192,35 +197,20 @@ void DagScaled::write_transitions(const DagSentence& sentence, const DagGradient
             for (std::size_t t = first; t < last; ++t)
                 for (std::size_t r = 0; r < GROUP; ++r) total[r] += row(A_, t)[i + r] * lanes(row(B_, t + 1) + j);
             for (std::size_t r = 0; r < GROUP; ++r)
-                lanes(sums.data() + r * width_ + j) = gradients.upstream * (lanes(row(E_, i + r) + j) * total[r]);
+                lanes(sums.data() + r * width_ + j) = lanes(row(E_, i + r) + j) * total[r];
         }
         for (std::size_t r = 0; i + r < past; ++r)
-            put(sums.data() + r * width_, sentence.successors(i + r), gradients.transitions.at((i + r) * sentence.stride));
+            put(sums.data() + r * width_, sentence.successors(i + r), posteriors.transitions.at((i + r) * sentence.stride));
     }
 }
 
-DagScaled::State DagScaled::start(const DagSentence& sentence) {
-    if (!load(sentence)) return State::NOT_A_NUMBER;
+std::optional<double> DagScaled::log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors) {
+    if (!load(sentence)) return std::numeric_limits<double>::quiet_NaN();
     const bool some = (sentence.tokens == 1 || G_ > NONE) && std::all_of(top_.begin(), top_.end(), [](double top) { return top > NONE; });
-    if (!some) return State::NO_PATH;
-    return forward(sentence) ? State::DONE : State::WOULD_NOT_DO;
-}
-
-std::optional<double> DagScaled::log_likelihood(const DagSentence& sentence) {
-    switch (start(sentence)) {
-        case State::NOT_A_NUMBER: return std::numeric_limits<double>::quiet_NaN();
-        case State::NO_PATH: return NONE;
-        case State::DONE: return c_.back();
-        default: return std::nullopt;
-    }
-}
-
-bool DagScaled::gradients(const DagSentence& sentence, const DagGradients& gradients) {
-    const State state = start(sentence);
-    if (state != State::DONE) return state != State::WOULD_NOT_DO;
-    if (!backward(sentence, gradients)) return false;
-    write_transitions(sentence, gradients);
-    return true;
+    if (!some) return NONE;
+    if (!forward(sentence) || (posteriors && !backward(sentence, *posteriors))) return std::nullopt;
+    if (posteriors) write_transitions(sentence, *posteriors);
+    return c_.back();
 }
 
 }  // namespace fewstep

@@ -21,22 +21,17 @@ namespace fewstep {
 // leaves almost nothing, there is no result and `DagCareful` has to do it.
 class DagScaled {
  public:
-    // None where it would not do; minus infinity and NaN as in dag_log_likelihood. The sentence is `possible`.
-    std::optional<double> log_likelihood(const DagSentence& sentence);
-
-    // False where it would not do; then some cells may have been written.
-    bool gradients(const DagSentence& sentence, const DagGradients& gradients);
+    // As in dag_log_likelihood; none where it would not do. The sentence is `possible`. Posteriors, all zero before, are written where
+    // they are wanted; also some cells, perhaps, where there is no result.
+    std::optional<double> log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors);
 
  private:
-    enum class State { DONE, NO_PATH, NOT_A_NUMBER, WOULD_NOT_DO };
-
-    State start(const DagSentence& sentence);
     void reset(const DagSentence& sentence);
     bool load(const DagSentence& sentence);
     bool forward(const DagSentence& sentence);
-    bool backward(const DagSentence& sentence, const DagGradients& gradients);
-    void write_transitions(const DagSentence& sentence, const DagGradients& gradients);
-    static bool rescale(double* cells, Band band, double& log_scale, double& lost);
+    bool backward(const DagSentence& sentence, const DagPosteriors& posteriors);
+    void write_transitions(const DagSentence& sentence, const DagPosteriors& posteriors);
+    static bool rescale(double* cells, std::size_t width, double& log_scale, double& lost);
 
     double* row(std::vector<double>& table, std::size_t index) { return table.data() + index * width_; }
 
