@@ -16,7 +16,7 @@ constexpr double LEAST_TOKEN = -460.0;       // and of W
 constexpr double LEAST_CELL = 1e-200;        // of A and B: times the least of E it is far above what a double can hold
 constexpr double LEAST_STEP = 1e-250;        // highest cell of a step before rescaling
 constexpr double TRACE = 1e-300;             // of what was dropped something stays in the books
-constexpr double MOST_LOST = 1e-10;          // relative error of Z, or absolute error of a posterior
+constexpr double MOST_LOST = 1e-10;          // of Z
 constexpr double MOST_EXPONENT = 600.0;
 constexpr std::size_t GROUP = 4;             // rows, or lanes, that are done together
 
@@ -153,10 +153,11 @@ bool DagScaled::forward(const DagSentence& sentence) {
     return lost_A_.back() < MOST_LOST;
 }
 
-// B, the posteriors of the tokens, and A[t] times exp(c_t + G + d_{t+1} - log Z), if that is good enough.
+// B, the posteriors of the tokens, and A[t] times exp(c_t + G + d_{t+1} - log Z). Paths that are lost on the way are missing in
+// beta[0,0] too, which is log Z: so that tells whether it is good enough.
 bool DagScaled::backward(const DagSentence& sentence, const DagPosteriors& posteriors) {
     const std::size_t last = sentence.tokens - 1;
-    const auto n = static_cast<double>(sentence.vertices);
+    const double log_z = c_[last];
     row(B_, last)[sentence.vertices - 1] = 1.0;
     set(posteriors.tokens, last * sentence.stride + sentence.vertices - 1, 1.0);
     double d = top_[last], lost = 0.0, log_scale;
@@ -165,22 +166,21 @@ bool DagScaled::backward(const DagSentence& sentence, const DagPosteriors& poste
         std::fill(U_.begin(), U_.end(), 0.0);
         for (std::size_t i = band.first; i <= band.last; i += GROUP)
             combine_columns(E_.data(), width_, i, std::max(after.first, i + 1), after.last, row(B_, t + 1), U_.data() + i);
-        const double missing = lost * row_sum_ + n * cut_E_;  // in each cell of U
-        const double exponent = c_[t] + G_ + d - c_[last], factor = std::exp(std::min(exponent, MOST_EXPONENT));
-        if (exponent > MOST_EXPONENT || !(factor * (lost_A_[t] * (row_sum_ + missing) + n * missing) < MOST_LOST)) return false;
-        double *const A = row(A_, t), *const B = row(B_, t), *const W = row(W_, t);
+        const double exponent = c_[t] + G_ + d - log_z;
+        if (exponent > MOST_EXPONENT) return false;
+        const double factor = std::exp(exponent);
+        double *const A = row(A_, t), *const B = row(B_, t), *const W = row(W_, t), *const U = U_.data();
         const std::size_t start = down(band.first), end = up(band.last + 1);
         for (std::size_t j = start; j < end; j += LANES) {
             lanes(A + j) *= factor;
-            lanes(B + j) = lanes(W + j) * lanes(U_.data() + j);
-            lanes(U_.data() + j) *= lanes(A + j);
+            lanes(B + j) = lanes(W + j) * lanes(U + j);
+            lanes(U + j) *= lanes(A + j);
         }
-        put(U_.data(), band, posteriors.tokens.at(t * sentence.stride));
-        lost = missing + row_sum_ * cut_W_[t];
+        put(U, band, posteriors.tokens.at(t * sentence.stride));
         if (!rescale(B + start, end - start, log_scale, lost)) return false;
         d += G_ + top_[t] + log_scale;
     }
-    return true;
+    return std::abs(d - log_z) < MOST_LOST * std::max(1.0, std::abs(log_z));
 }
 
 // E[i,j] sum_t A[t,i] B[t+1,j], some rows at a time.

@@ -17,8 +17,8 @@ namespace fewstep {
 //     A[t] ~ W[t] * (A[t-1] E)                              B[t] ~ W[t] * U[t]     U[t] = E B[t+1]
 //
 // in doubles. What falls below a threshold is dropped, so that no product underflows, and what was dropped is followed: `lost` bounds
-// the sum over j of what is missing in A[t,j] (the maximum, for B), in units of exp(c_t). Where it could touch the result, or a step
-// leaves almost nothing, there is no result and `DagCareful` has to do it.
+// the sum over j of what is missing in A[t,j]. Where it could touch log Z, or paths are missing on the way back, or a step leaves
+// almost nothing, there is no result and `DagCareful` has to do it.
 class DagScaled {
  public:
     // As in dag_log_likelihood; none where it would not do. The sentence is `possible`. Posteriors, all zero before, are written where

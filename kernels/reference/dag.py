@@ -59,10 +59,10 @@ def _start(tokens: Tensor) -> Tensor:
 
 
 def _ends(alpha: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> Tensor:
-    """alpha[M-1,L-1] of each sentence, with its own lengths; minus infinity where one of them is 0."""
+    """alpha[M-1,L-1] of each sentence, with its own lengths; minus infinity, without gradient, where no path got there."""
     sentences = torch.arange(len(alpha))
     ends = alpha[sentences, (target_lengths - 1).clamp_min(0), (graph_lengths - 1).clamp_min(0)]
-    return ends.masked_fill((target_lengths < 1) | (graph_lengths < 1), -torch.inf)
+    return ends.masked_fill((target_lengths < 1) | (graph_lengths < 1) | (ends == -torch.inf), -torch.inf)
 
 
 def _log_sum(x: Tensor) -> Tensor:
