@@ -1,7 +1,7 @@
 """Milliseconds and extra memory of the sum over all paths of a graph, value and gradients, beside what torch can do.
 
-All sides run in turn in one process on the same float32 scores, some rounds over; each must find the likelihoods and gradients of the
-log-space recurrence in float64 (the scaled torch forms need not on extreme scores: --spread 30 shows where they break).
+All sides run in turn in one process on the same float32 scores, some rounds over. Their largest differences from the log-space
+recurrence in float64 stand beside (--spread 30 shows where the scaled torch forms break).
 
     log space       the recurrence with logsumexp, differentiated by autograd: kernels.reference.dag
     scaled          exponentiated transitions, a bmm a step, each step divided by its sum; differentiated by autograd
@@ -189,7 +189,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "native_forward_ms": {"median": statistics.median(forward), "best": min(forward)},
         "input_bytes": size,
         "conditions": {name: value for name, value in vars(arguments).items() if name != "json"},
-        "versions": {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.processor() or platform.machine()},
+        "versions": {
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "machine": platform.processor() or platform.machine(),
+        },
     }
 
 
@@ -199,11 +203,12 @@ def show(result: dict[str, Any]) -> None:
         f"forward + backward, B={conditions['sentences']} M={conditions['tokens']} L={conditions['vertices']}, float32, "
         f"{conditions['threads']} threads, {conditions['rounds']} rounds; scores take {result['input_bytes'] / 1e6:.2f} MB"
     )
-    print(f"{'':16s}{'median ms':>10s}{'best ms':>10s}{'x native':>10s}{'extra MB':>10s}{'x input':>9s}   largest errors: log Z, gradients")
+    columns = "".join(f"{name:>10s}" for name in ("median ms", "best ms", "x native", "extra MB", "x input"))
+    print(f"{'':16s}{columns}   largest errors: log Z, gradients")
     for side, found in sides.items():
         print(
             f"{side:16s}{found['median_ms']:10.2f}{found['best_ms']:10.2f}{found['median_ms'] / sides['native']['median_ms']:10.1f}"
-            f"{found['extra_bytes'] / 1e6:10.2f}{found['extra_bytes'] / result['input_bytes']:9.2f}   "
+            f"{found['extra_bytes'] / 1e6:10.2f}{found['extra_bytes'] / result['input_bytes']:10.2f}   "
             + " ".join(f"{error:.1e}" for error in found["error"])
         )
     forward = result["native_forward_ms"]

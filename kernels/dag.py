@@ -1,7 +1,7 @@
 """Sums and maxima over all paths of a directed acyclic graph (Huang et al. 2022, "Directed Acyclic Transformer", section 3).
 
-A graph has L vertices. A path starts at vertex 0, ends at vertex graph_length - 1, visits strictly ascending vertices, and emits one
-token of the target at each, BOS and EOS among them. It scores
+A graph has L vertices. A path starts at vertex 0, ends at vertex graph_length - 1, visits strictly ascending vertices, and emits
+one token of the target at each, BOS and EOS among them. It scores
 
     sum_t token_log_probs[t, v_t] + sum_t transition_log_probs[v_t, v_{t+1}]
 
@@ -13,9 +13,9 @@ All functions take, for B sentences of at most M target tokens and L vertices,
     graph_lengths [B] int64       vertices, 0 to L
 
 in natural logarithms, float32 or float64; the sums run in float64. What stands in cells that no path of the sentence's own lengths
-reaches is never read. A sentence without a path (a target longer than its graph, say) gives minus infinity and zero gradients; one of
-whose paths meets a NaN or plus infinity gives NaN and zero gradients; neither touches the sentences beside it. Raises ValueError or
-TypeError for arrays that do not fit together. Results do not depend on `threads` (none: as many as torch uses).
+reaches is never read. A sentence without a path (a target longer than its graph, say) gives minus infinity and zero gradients; one
+of whose paths meets a NaN or plus infinity gives NaN and zero gradients; neither touches the sentences beside it. Raises ValueError
+or TypeError for arrays that do not fit together. Results do not depend on `threads` (none: as many as torch uses).
 
 `kernels.reference.dag` is the slow twin.
 """
@@ -73,7 +73,7 @@ def dag_best_alignment(
     *,
     threads: int | None = None,
 ) -> DagAlignment:
-    """The path of the highest score. Of equally good ones, looking back from the end, the one with the lowest vertex where they part."""
+    """The path of the highest score. Of equally good ones the one that has the lowest vertex where they part, seen from the end."""
     _check(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     vertices = torch.empty(token_log_probs.shape[:2], dtype=torch.int64)
     scores = torch.empty(len(token_log_probs), dtype=token_log_probs.dtype)
@@ -126,23 +126,25 @@ class _LogLikelihood(torch.autograd.Function):
         return found
 
     @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         # The posteriors become the gradients where they lie; who asks again has them computed again.
-        posteriors = ctx.posteriors or _posteriors(*ctx.saved_tensors, ctx.threads)[1:]
+        tokens, transitions, target_lengths, graph_lengths = ctx.saved_tensors
+        posteriors = ctx.posteriors or _posteriors(tokens, transitions, target_lengths, graph_lengths, ctx.threads)[1:]
         ctx.posteriors = None
-        tokens, transitions = (posterior.mul_(upstream[0][:, None, None]) for posterior in posteriors)
-        return tokens, transitions, None, None, None, None
+        gradients = (posterior.mul_(upstream[0][:, None, None]) for posterior in posteriors)
+        return (*gradients, None, None, None, None)
 
 
 def _posteriors(
     tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor, threads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Log-likelihoods [B], posteriors [B,M,L] of tokens at vertices, and [B,L,L] of transitions."""
-    results = tuple(torch.empty(shape, dtype=tokens.dtype) for shape in (tokens.shape[:1], tokens.shape, transitions.shape))
-    arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, *results)
+    found = torch.empty(len(tokens), dtype=tokens.dtype)
+    cells = torch.empty(tokens.shape, dtype=tokens.dtype), torch.empty(transitions.shape, dtype=tokens.dtype)
+    arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, found, *cells)
     fewstep_native.dag_posteriors(*arrays, careful=False, threads=threads)
-    return results
+    return found, *cells
 
 
 def _arrays(*tensors: Tensor) -> list[Any]:
@@ -153,7 +155,9 @@ def _check(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_le
     named = {"token_log_probs": tokens, "transition_log_probs": transitions}
     for name, scores in named.items():
         if scores.dtype not in (torch.float32, torch.float64) or scores.dtype != tokens.dtype:
-            raise TypeError(f"{name}: expected float32, or float64 like the other scores, got {scores.dtype}; convert it with .float()")
+            raise TypeError(
+                f"{name}: expected float32, or float64 like the other scores, got {scores.dtype}; convert it with .float()"
+            )
         if scores.ndim != 3:
             raise ValueError(f"{name}: expected three dimensions, got shape {list(scores.shape)}")
     for name, lengths in {"target_lengths": target_lengths, "graph_lengths": graph_lengths}.items():

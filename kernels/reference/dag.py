@@ -1,8 +1,8 @@
 """Twins of the dynamic programs over a directed acyclic graph, in torch, differentiated by autograd, any device and type.
 
-    alpha[0,0] = token[0,0], minus infinity for other vertices
-    alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
-    log Z      = alpha[M-1,L-1]
+alpha[0,0] = token[0,0], minus infinity for other vertices
+alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
+log Z      = alpha[M-1,L-1]
 """
 
 from __future__ import annotations

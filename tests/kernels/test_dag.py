@@ -211,7 +211,7 @@ FREE = (0.0,) * 6
 @example([(*FREE[:3], -240.0, 0.0, 0.0), *[(*FREE[:3], 0.0, -90.0, -90.0)] * 4])
 @example([(0.0, 0.0, 0.0, 0.0, -225.0, -1000.0), (*FREE[:4], -225.0, 0.0), FREE, *[(*FREE[:3], -190.0, -40.0, 0.0)] * 3])
 def test_what_looks_hopeless_on_the_way_may_win(steps):
-    """Three separate chains of vertices from the first to the last: steps are (scores of three tokens, scores of three transitions)."""
+    """Three separate chains of vertices from the first to the last; a step has scores of three tokens and of three transitions."""
     length, size = len(steps) + 2, 3 * len(steps) + 2
     tokens = torch.full((1, length, size), -torch.inf, dtype=torch.float64)
     transitions = torch.full((1, size, size), -torch.inf, dtype=torch.float64)
@@ -307,12 +307,11 @@ def test_pinning_the_best_path_leaves_its_score(side):
     one = graphs.tokens.clone()
     at = int(path[3])
     one[0, 3], one[0, 3, at] = -torch.inf, 0.0
-    before = graphs._replace(tokens=one[:, :4], target_lengths=torch.tensor([4]), graph_lengths=torch.tensor([at + 1]))
-    after = graphs._replace(
-        tokens=one[:, 3:, at:], transitions=graphs.transitions[:, at:, at:], target_lengths=torch.tensor([4]), graph_lengths=torch.tensor([25 - at])
-    )
+    four, late = torch.tensor([4]), graphs.transitions[:, at:, at:].contiguous()
+    before = Graphs(one[:, :4], graphs.transitions, four, torch.tensor([at + 1]))
+    after = Graphs(one[:, 3:, at:].contiguous(), late, four, torch.tensor([25 - at]))
     whole = SIDES[side](graphs._replace(tokens=one))[0]
-    close(whole, SIDES[side](before)[0] + SIDES[side](Graphs(*(x.contiguous() for x in after)))[0])
+    close(whole, SIDES[side](before)[0] + SIDES[side](after)[0])
 
 
 # Borders
@@ -384,7 +383,8 @@ def test_nothing_reads_the_cells_of_no_path(garbage):
     assert torch.equal(found, found_wide)
     assert torch.equal(tokens, tokens_wide[:, :6, :19])
     assert torch.equal(transitions, transitions_wide[:, :19, :19])
-    assert tokens_wide[:, 6:].count_nonzero() == tokens_wide[:, :, 19:].count_nonzero() == transitions_wide[:, 19:].count_nonzero() == 0
+    for outside in (tokens_wide[:, 6:], tokens_wide[:, :, 19:], transitions_wide[:, 19:], transitions_wide[:, :, 19:]):
+        assert outside.count_nonzero() == 0
     assert torch.equal(kernels.dag_best_alignment(*graphs).vertices, kernels.dag_best_alignment(*wide).vertices[:, :6])
     scores = [x.clone().requires_grad_() for x in wide[:2]]
     most = kernels.dag_max_log_likelihood(*scores, *wide[2:])
@@ -395,7 +395,8 @@ def test_nothing_reads_the_cells_of_no_path(garbage):
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("where", ["tokens", "transitions"])
 def test_a_broken_score_breaks_its_sentence_alone(careful, bad, where):
-    graphs = random_graphs(3, 6, 19, seed=13)._replace(target_lengths=torch.tensor([6, 6, 6]), graph_lengths=torch.tensor([19, 19, 19]))
+    graphs = random_graphs(3, 6, 19, seed=13)
+    graphs = graphs._replace(target_lengths=torch.tensor([6, 6, 6]), graph_lengths=torch.tensor([19, 19, 19]))
     clean = native(graphs, careful=careful)
     getattr(graphs, where)[1, 3, 11] = bad
     found = native(graphs, careful=careful, threads=2)
@@ -476,7 +477,11 @@ def test_an_empty_batch():
         ({"graph_lengths": torch.tensor([6, 5])}, ValueError, "graph_lengths: expected 0 to 5, got 6"),
         ({"graph_lengths": torch.tensor([5])}, ValueError, "graph_lengths: expected .B. with B 2"),
         ({"graph_lengths": torch.tensor([5, 5]).int()}, TypeError, "graph_lengths: expected int64"),
-        ({"tokens": torch.zeros(2, 3, 5, device="meta").double()}, ValueError, "token_log_probs: expected a tensor on the CPU, got meta"),
+        (
+            {"tokens": torch.zeros(2, 3, 5, device="meta").double()},
+            ValueError,
+            "token_log_probs: expected a tensor on the CPU, got meta",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(change, error, message):
