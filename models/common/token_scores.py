@@ -71,19 +71,17 @@ class _TokenScores(torch.autograd.Function):
         dtype = cross_entropy.product_type(states)
         x, w = states.to(dtype), weight.to(dtype)
         found = torch.zeros(len(states), targets.size(1), device=states.device)
-        normalisers = torch.zeros(len(states), device=states.device)
         best = torch.zeros(len(states), dtype=torch.int64, device=states.device)
         size = len(states) // max(1, len(targets))
         for part in _parts(rows, len(weight)):
             logits = _logits(x[part], w)
             if with_best:
                 best[part] = logits.argmax(1)
-            normalisers[part] = normaliser = logits.logsumexp(1)
             scores = logits.gather(1, targets[part // size])
             if smoothing:
                 scores = torch.lerp(scores, logits.mean(1, keepdim=True), smoothing)
-            found[part] = scores - normaliser[:, None]
-        ctx.save_for_backward(x, w, targets, rows, normalisers)
+            found[part] = scores - logits.logsumexp(1, keepdim=True)
+        ctx.save_for_backward(x, w, targets, rows)
         ctx.smoothing, ctx.size, ctx.types = smoothing, size, (states.dtype, weight.dtype)
         ctx.mark_non_differentiable(best)
         return found, best
@@ -91,15 +89,14 @@ class _TokenScores(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, targets, rows, normalisers = ctx.saved_tensors
+        x, w, targets, rows = ctx.saved_tensors
         needs_states, needs_weight = ctx.needs_input_grad[:2]
         state_gradient = torch.zeros_like(x) if needs_states else None
         weight_gradient = torch.zeros_like(w, dtype=torch.float32) if needs_weight else None
         for part in _parts(rows, len(w)):
             given = upstream[0][part]
             total = given.sum(1, keepdim=True)
-            logits = _logits(x[part], w)
-            gradient = logits.sub_(normalisers[part, None]).exp_().mul_(-total)
+            gradient = _logits(x[part], w).softmax(1).mul_(-total)
             if ctx.smoothing:
                 gradient += total * (ctx.smoothing / len(w))
             gradient.scatter_add_(1, targets[part // ctx.size], given * (1.0 - ctx.smoothing))
