@@ -7,7 +7,8 @@ recurrence in float64 stand beside (--spread 30 shows where the scaled torch for
     scaled          exponentiated transitions, a bmm a step, each step divided by its sum; differentiated by autograd
     scaled by hand  the same with its analytic gradients: a bmm a step back, and one for the gradient of all transitions
 
-Extra memory is how far a process of its own grows during one forward and backward pass, results included (Linux).
+Extra memory is how far a process of its own grows during one forward and backward pass, results included (Linux). The floor is the
+time to read all scores and write all gradients once, as copies go. On a GPU "native" is Triton, and memory what torch allocates.
 
     python benchmarks/dag_kernels.py --threads 2 --json dag_kernels.json
 """
@@ -50,6 +51,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--vertices", type=int, default=160, help="L")
     parser.add_argument("--spread", type=float, default=2.0, help="standard deviation of the scores before they are normalised")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--json", type=Path, help="where to write the result")
     return parser.parse_args()
@@ -63,7 +65,13 @@ def drawn(arguments: argparse.Namespace) -> Scores:
     transitions = transitions.masked_fill(torch.ones(size, size).tril() > 0, -torch.inf)[:, :-1].log_softmax(2)
     transitions = torch.cat((transitions, torch.full((arguments.sentences, 1, size), -torch.inf)), 1)
     lengths = [torch.full((arguments.sentences,), length) for length in (arguments.tokens, size)]
-    return Scores(tokens.clamp_max(0.0).requires_grad_(), transitions.requires_grad_(), *lengths)
+    return to(Scores(tokens.clamp_max(0.0), transitions, *lengths), device=arguments.device)
+
+
+def to(scores: Scores, **options: Any) -> Scores:
+    """The scores as leaves of another type or on another device."""
+    values = [x.detach().to(**options).requires_grad_() for x in scores[:2]]
+    return Scores(*values, *(x.to(values[0].device) for x in scores[2:]))
 
 
 def scaled(scores: Scores) -> Tensor:
@@ -139,6 +147,16 @@ def grown(arguments: argparse.Namespace, side: str, answer: Any) -> None:
     del kept
 
 
+def allocated(arguments: argparse.Namespace, side: str) -> int:
+    """The same on a GPU."""
+    scores = drawn(arguments)
+    passes(side, scores)
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    passes(side, scores)
+    return torch.cuda.max_memory_allocated() - before
+
+
 def resident(what: str) -> int:
     """Bytes, now or at most."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
@@ -146,6 +164,8 @@ def resident(what: str) -> int:
 
 
 def extra_memory(arguments: argparse.Namespace, side: str) -> int:
+    if arguments.device != "cpu":
+        return allocated(arguments, side)
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
     process = context.Process(target=grown, args=(arguments, side, answer))
@@ -155,25 +175,29 @@ def extra_memory(arguments: argparse.Namespace, side: str) -> int:
     return found
 
 
+def milliseconds(action: Callable[[], Any], device: str) -> float:
+    began = time.perf_counter()
+    action()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return 1000 * (time.perf_counter() - began)
+
+
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(arguments.threads)
-    scores = drawn(arguments)
-    exact = passes("log space", Scores(*(x.detach().double().requires_grad_() for x in scores[:2]), *scores[2:]))
+    scores, device = drawn(arguments), arguments.device
+    exact = passes("log space", to(scores, dtype=torch.float64))
+    errors = {side: [float((x - y).abs().max()) for x, y in zip(passes(side, scores), exact, strict=True)] for side in SIDES}
+    del exact
     times: dict[str, list[float]] = {side: [] for side in SIDES}
-    errors = {
-        side: [float((x - y).abs().max()) for x, y in zip(passes(side, scores), exact, strict=True)] for side in SIDES
-    }  # and warms up
+    forward, floor = [], []
+    copies = [(x.detach(), torch.empty_like(x)) for x in scores[:2]]
     for _ in range(arguments.rounds):
         for side, taken in times.items():
-            began = time.perf_counter()
-            passes(side, scores)
-            taken.append(1000 * (time.perf_counter() - began))
-    forward = []
-    with torch.no_grad():
-        for _ in range(arguments.rounds):
-            began = time.perf_counter()
-            SIDES["native"](scores)
-            forward.append(1000 * (time.perf_counter() - began))
+            taken.append(milliseconds(lambda side=side: passes(side, scores), device))  # type: ignore[misc]
+        with torch.no_grad():
+            forward.append(milliseconds(lambda: SIDES["native"](scores), device))
+        floor.append(milliseconds(lambda: [to.copy_(x) for x, to in copies], device))
     size = sum(x.nbytes for x in scores[:2])
     sides = {
         side: {
@@ -187,6 +211,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     return {
         "sides": sides,
         "native_forward_ms": {"median": statistics.median(forward), "best": min(forward)},
+        "floor_ms": {"median": statistics.median(floor), "best": min(floor)},
         "input_bytes": size,
         "conditions": {name: value for name, value in vars(arguments).items() if name != "json"},
         "versions": {
@@ -201,7 +226,8 @@ def show(result: dict[str, Any]) -> None:
     conditions, sides = result["conditions"], result["sides"]
     print(
         f"forward + backward, B={conditions['sentences']} M={conditions['tokens']} L={conditions['vertices']}, float32, "
-        f"{conditions['threads']} threads, {conditions['rounds']} rounds; scores take {result['input_bytes'] / 1e6:.2f} MB"
+        f"{conditions['device']}, {conditions['threads']} threads, {conditions['rounds']} rounds; "
+        f"scores take {result['input_bytes'] / 1e6:.2f} MB"
     )
     columns = "".join(f"{name:>10s}" for name in ("median ms", "best ms", "x native", "extra MB", "x input"))
     print(f"{'':16s}{columns}   largest errors: log Z, gradients")
@@ -213,6 +239,7 @@ def show(result: dict[str, Any]) -> None:
         )
     forward = result["native_forward_ms"]
     print(f"{'native, value':16s}{forward['median']:10.2f}{forward['best']:10.2f}")
+    print(f"{'floor':16s}{result['floor_ms']['median']:10.2f}{result['floor_ms']['best']:10.2f}")
 
 
 def main() -> None:

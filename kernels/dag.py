@@ -17,6 +17,8 @@ reaches is never read. A sentence without a path (a target longer than its graph
 of whose paths meets a NaN or plus infinity gives NaN and zero gradients; neither touches the sentences beside it. Raises ValueError
 or TypeError for arrays that do not fit together. Results do not depend on `threads` (none: as many as torch uses).
 
+Tensors on a GPU are done there, in their own type (`kernels.gpu.dag`, needs triton).
+
 `kernels.reference.dag` is the slow twin.
 """
 
@@ -54,6 +56,10 @@ def dag_log_likelihood(
     Differentiable once. The gradient, the posteriors of tokens at vertices and of transitions, is computed along with the value.
     """
     _check(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
+    if token_log_probs.is_cuda:
+        from kernels.gpu import dag as gpu
+
+        return gpu.log_likelihood(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
         token_log_probs,
         transition_log_probs,
@@ -75,6 +81,10 @@ def dag_best_alignment(
 ) -> DagAlignment:
     """The path of the highest score. Of equally good ones the one that has the lowest vertex where they part, seen from the end."""
     _check(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
+    if token_log_probs.is_cuda:
+        from kernels.gpu import dag as gpu
+
+        return DagAlignment(*gpu.best_alignment(token_log_probs, transition_log_probs, target_lengths, graph_lengths))
     vertices = torch.empty(token_log_probs.shape[:2], dtype=torch.int64)
     scores = torch.empty(len(token_log_probs), dtype=token_log_probs.dtype)
     fewstep_native.dag_best_alignment(
@@ -164,5 +174,11 @@ def _check(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_le
         if lengths.dtype != torch.int64 or lengths.ndim != 1:
             raise TypeError(f"{name}: expected int64 [B], got {lengths.dtype} {list(lengths.shape)}; convert it with .long()")
     for name, array in {**named, "target_lengths": target_lengths, "graph_lengths": graph_lengths}.items():
-        if array.device.type != "cpu":
-            raise ValueError(f"{name}: expected a tensor on the CPU, got {array.device}; move it with .cpu()")
+        if array.device != tokens.device or array.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"{name}: expected all tensors on the CPU, or on one GPU, got {array.device}; move it with .to()")
+    batch, size = tokens.size(0), tokens.size(2)
+    if transitions.shape != (batch, size, size):
+        raise ValueError(f"transition_log_probs: expected {[batch, size, size]}, got {list(transitions.shape)}")
+    for name, lengths in {"target_lengths": target_lengths, "graph_lengths": graph_lengths}.items():
+        if len(lengths) != batch:
+            raise ValueError(f"{name}: expected [{batch}], got {list(lengths.shape)}")

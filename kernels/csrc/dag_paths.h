@@ -61,7 +61,12 @@ struct DagSentence {
         if (token + 1 == tokens) return {vertices - 1, vertices - 1};
         return {token, token == 0 ? 0 : vertices - tokens + token};
     }
-    Band successors(std::size_t vertex) const { return {vertex + 1, std::min(vertices - 1, vertex + 1 + vertices - tokens)}; }
+    // Empty where `first` is beyond `last`. A path of three tokens has one vertex between its ends, one of two has none.
+    Band successors(std::size_t vertex) const {
+        if (tokens == 2 && vertex > 0) return {vertices, vertices - 1};
+        const bool ends = tokens == 2 || (tokens == 3 && vertex > 0);
+        return {ends ? vertices - 1 : vertex + 1, std::min(vertices - 1, vertex + 1 + vertices - tokens)};
+    }
     // The tokens that a vertex can emit.
     Band emitted(std::size_t vertex) const {
         const std::size_t slack = vertices - tokens;

@@ -36,7 +36,7 @@ def dag_best_alignment(
         predecessors.append((candidates == best[:, None]).int().argmax(1))  # argmax: the first of those that are equal
         rows.append(tokens[:, t] + best)
     scores = _ends(torch.stack(rows, 1), target_lengths, graph_lengths)
-    vertices = torch.full(tokens.shape[:2], -1)
+    vertices = torch.full(tokens.shape[:2], -1, device=tokens.device)
     for b, (length, end) in enumerate(zip(target_lengths.tolist(), graph_lengths.tolist(), strict=True)):
         vertex = end - 1
         for t in reversed(range(length if scores[b] > -torch.inf else 0)):
@@ -47,7 +47,7 @@ def dag_best_alignment(
 
 def _masked(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Minus infinity, without gradient, wherever no path may go."""
-    t, j = torch.arange(tokens.size(1)), torch.arange(tokens.size(2))
+    t, j = (torch.arange(tokens.size(dimension), device=tokens.device) for dimension in (1, 2))
     inside = j < graph_lengths[:, None]
     emits = (t < target_lengths[:, None])[:, :, None] & inside[:, None]
     leads = (j > j[:, None]) & inside[:, None]
@@ -55,12 +55,12 @@ def _masked(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_l
 
 
 def _start(tokens: Tensor) -> Tensor:
-    return tokens[:, 0].masked_fill(torch.arange(tokens.size(2)) > 0, -torch.inf)
+    return tokens[:, 0].masked_fill(torch.arange(tokens.size(2), device=tokens.device) > 0, -torch.inf)
 
 
 def _ends(alpha: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> Tensor:
     """alpha[M-1,L-1] of each sentence, with its own lengths; minus infinity, without gradient, where no path got there."""
-    sentences = torch.arange(len(alpha))
+    sentences = torch.arange(len(alpha), device=alpha.device)
     ends = alpha[sentences, (target_lengths - 1).clamp_min(0), (graph_lengths - 1).clamp_min(0)]
     return ends.masked_fill((target_lengths < 1) | (graph_lengths < 1) | (ends == -torch.inf), -torch.inf)
 
