@@ -37,8 +37,13 @@ DagBatch batch_of(const Cube<T>& tokens, const Cube<T>& transitions, const Lengt
             "transition_log_probs: expected [B,L,L] with B " + std::to_string(sentences) + " and L " + std::to_string(vertices));
     require_lengths(target_lengths, "target_lengths", sentences, tokens.shape(1));
     require_lengths(graph_lengths, "graph_lengths", sentences, vertices);
-    return {given(tokens.data()),  given(transitions.data()), target_lengths.data(), graph_lengths.data(), sentences,
-            tokens.shape(1), vertices};
+    return {given(tokens.data()),
+            given(transitions.data()),
+            target_lengths.data(),
+            graph_lengths.data(),
+            sentences,
+            tokens.shape(1),
+            vertices};
 }
 
 void require_threads(int threads) { require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads)); }
@@ -64,7 +69,8 @@ void posteriors(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths
                 "posteriors: expected the shapes of the scores");
     require_threads(threads);
     const nb::gil_scoped_release release;
-    dag_posteriors(batch, careful, threads, wanted(result.data()), {wanted(token_posteriors.data()), wanted(transition_posteriors.data())});
+    dag_posteriors(batch, careful, threads, wanted(result.data()),
+                   {wanted(token_posteriors.data()), wanted(transition_posteriors.data())});
 }
 
 template <typename T>
@@ -83,8 +89,9 @@ void bind(nb::module_& module) {
     const auto whole = [](const char* name) { return nb::arg(name).noconvert(); };
     module.def("dag_log_likelihood", log_likelihood<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
                whole("graph_lengths"), whole("result"), nb::kw_only(), "careful"_a, "threads"_a);
-    module.def("dag_posteriors", posteriors<T>, whole("tokens"), whole("transitions"), whole("target_lengths"), whole("graph_lengths"),
-               whole("result"), whole("token_posteriors"), whole("transition_posteriors"), nb::kw_only(), "careful"_a, "threads"_a);
+    module.def("dag_posteriors", posteriors<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
+               whole("graph_lengths"), whole("result"), whole("token_posteriors"), whole("transition_posteriors"), nb::kw_only(),
+               "careful"_a, "threads"_a);
     module.def("dag_best_alignment", best_alignment<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
                whole("graph_lengths"), whole("vertices"), whole("scores"), nb::kw_only(), "threads"_a);
 }

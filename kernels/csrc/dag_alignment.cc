@@ -13,18 +13,18 @@ namespace {
 constexpr double NONE = -std::numeric_limits<double>::infinity();
 
 class Aligner {
- public:
+  public:
     // Writes the vertices of the best path, if there is one, and returns its score.
     double align(const DagSentence& sentence, std::int64_t* vertices);
 
- private:
+  private:
     bool load(const DagSentence& sentence);
     void step(const DagSentence& sentence, std::size_t token);
 
     std::size_t width_ = 0;
-    std::vector<double> transitions_;        // [L,width], minus infinity where no path goes
-    std::vector<double> scores_, next_;      // [width] of the best path to a vertex
-    std::vector<double> tokens_;             // [M,width]
+    std::vector<double> transitions_;         // [L,width], minus infinity where no path goes
+    std::vector<double> scores_, next_;       // [width] of the best path to a vertex
+    std::vector<double> tokens_;              // [M,width]
     std::vector<std::int64_t> predecessors_;  // [M,width]
 };
 
@@ -36,7 +36,8 @@ bool Aligner::load(const DagSentence& sentence) {
     scores_.assign(width_, NONE);
     next_.assign(width_, NONE);
     bool fine = true;
-    for (std::size_t t = 0; t < sentence.tokens; ++t) fine &= !std::isnan(sentence.read_tokens(t, tokens_.data() + t * width_, width_));
+    for (std::size_t t = 0; t < sentence.tokens; ++t)
+        fine &= !std::isnan(sentence.read_tokens(t, tokens_.data() + t * width_, width_));
     for (std::size_t i = 0; i + 1 < sentence.vertices; ++i)
         fine &= !std::isnan(sentence.read_transitions(i, transitions_.data() + i * width_, width_));
     return fine;
@@ -68,7 +69,8 @@ double Aligner::align(const DagSentence& sentence, std::int64_t* vertices) {
     const double score = scores_[sentence.vertices - 1];
     if (!(score > NONE)) return score;
     std::int64_t vertex = static_cast<std::int64_t>(sentence.vertices) - 1;
-    for (std::size_t t = sentence.tokens; t-- > 0; vertex = predecessors_[t * width_ + static_cast<std::size_t>(vertex)]) vertices[t] = vertex;
+    for (std::size_t t = sentence.tokens; t-- > 0; vertex = predecessors_[t * width_ + static_cast<std::size_t>(vertex)])
+        vertices[t] = vertex;
     return score;
 }
 

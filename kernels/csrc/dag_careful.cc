@@ -16,8 +16,9 @@ constexpr double NONE = -std::numeric_limits<double>::infinity();
 double finite(double x) { return x > NONE ? x : 0.0; }
 
 // total += exp(x), where rounding may have left x a little above 0.
-void add_exponentials(Lanes x, Lanes& total) {
-    choose(x, x < 0.0, x, Lanes{});
+void add_exponentials(const Lanes& exponents, Lanes& total) {
+    Lanes x;
+    choose(x, exponents < 0.0, exponents, Lanes{});
     exponentials(x);
     total += x;
 }
@@ -42,7 +43,8 @@ double log_sum_columns(const double* x, Band columns, const double* b) {
         choose(most, value > most, value, most);
     }
     const double shift = finite(highest(most));
-    for (std::size_t j = down(columns.first); j <= columns.last; j += LANES) add_exponentials(lanes(x + j) + lanes(b + j) - shift, total);
+    for (std::size_t j = down(columns.first); j <= columns.last; j += LANES)
+        add_exponentials(lanes(x + j) + lanes(b + j) - shift, total);
     return std::log(sum(total)) + shift;
 }
 
@@ -55,7 +57,8 @@ bool DagCareful::load(const DagSentence& sentence) {
     for (auto* table : {&tokens_, &alpha_, &beta_}) table->assign(sentence.tokens * width_, NONE);
     bool fine = true;
     for (std::size_t t = 0; t < sentence.tokens; ++t) fine &= !std::isnan(sentence.read_tokens(t, row(tokens_, t), width_));
-    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) fine &= !std::isnan(sentence.read_transitions(i, row(transitions_, i), width_));
+    for (std::size_t i = 0; i + 1 < sentence.vertices; ++i)
+        fine &= !std::isnan(sentence.read_transitions(i, row(transitions_, i), width_));
     return fine;
 }
 
@@ -82,7 +85,8 @@ void DagCareful::backward(const DagSentence& sentence, const DagPosteriors& post
         const Band band = sentence.emitters(t), after = sentence.emitters(t + 1);
         double *const alpha = row(alpha_, t), *const beta = row(beta_, t), *const tokens = row(tokens_, t);
         for (std::size_t i = band.first; i <= band.last; ++i) {
-            const double rest = log_sum_columns(row(transitions_, i), {std::max(after.first, i + 1), after.last}, row(beta_, t + 1));
+            const double rest =
+                log_sum_columns(row(transitions_, i), {std::max(after.first, i + 1), after.last}, row(beta_, t + 1));
             beta[i] = tokens[i] + rest;
             set(posteriors.tokens, t * sentence.stride + i, std::exp(std::min(alpha[i] + rest - log_z, 0.0)));
         }

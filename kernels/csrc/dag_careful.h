@@ -8,11 +8,11 @@
 namespace fewstep {
 
 class DagCareful {
- public:
+  public:
     // As in dag_log_likelihood. The sentence is `possible`. Posteriors are written where they are wanted and there are any.
     double log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors);
 
- private:
+  private:
     bool load(const DagSentence& sentence);
     double forward(const DagSentence& sentence);
     void backward(const DagSentence& sentence, const DagPosteriors& posteriors);
@@ -21,9 +21,9 @@ class DagCareful {
     double* row(std::vector<double>& table, std::size_t index) const { return table.data() + index * width_; }
     const double* row(const std::vector<double>& table, std::size_t index) const { return table.data() + index * width_; }
 
-    std::size_t width_ = 0;                         // cells of a row: vertices, rounded up
-    std::vector<double> transitions_;               // [L,width], minus infinity where no path goes; so are
-    std::vector<double> tokens_, alpha_, beta_;     // [M,width]
+    std::size_t width_ = 0;                      // cells of a row: vertices, rounded up
+    std::vector<double> transitions_;            // [L,width], minus infinity where no path goes; so are
+    std::vector<double> tokens_, alpha_, beta_;  // [M,width]
 };
 
 }  // namespace fewstep

@@ -85,9 +85,11 @@ void dag_log_likelihood(const DagBatch& batch, bool careful, int threads, const 
     });
 }
 
-void dag_posteriors(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods, const DagPosteriors& posteriors) {
+void dag_posteriors(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods,
+                    const DagPosteriors& posteriors) {
     std::vector<Workers> workers(static_cast<std::size_t>(threads));
-    const std::size_t token_cells = batch.max_tokens * batch.max_vertices, transition_cells = batch.max_vertices * batch.max_vertices;
+    const std::size_t token_cells = batch.max_tokens * batch.max_vertices,
+                      transition_cells = batch.max_vertices * batch.max_vertices;
     parallel_for(static_cast<std::int64_t>(batch.sentences), threads, [&](std::int64_t item, int thread) {
         const auto b = static_cast<std::size_t>(item);
         const DagPosteriors own{posteriors.tokens.at(b * token_cells), posteriors.transitions.at(b * transition_cells)};

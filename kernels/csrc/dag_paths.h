@@ -40,8 +40,8 @@ struct Band {
     std::size_t first, last;
 };
 
-// One sentence. A path visits `tokens` vertices in ascending order, the first and the last of the graph among them, and emits a token
-// at each. So token t can only stand at t <= j <= L - M + t, and no transition of a path is longer than L - M + 1.
+// One sentence. A path visits `tokens` vertices in ascending order, the first and the last of the graph among them, and emits a
+// token at each. So token t can only stand at t <= j <= L - M + t, and no transition of a path is longer than L - M + 1.
 struct DagSentence {
     std::size_t tokens, vertices;  // M, L
     Scores token_scores;           // [M,L] of rows `stride` apart
@@ -73,8 +73,8 @@ struct DagSentence {
         return {vertex > slack ? vertex - slack : 0, std::min(vertex, tokens - 1)};
     }
 
-    // Row t or i as doubles, [width] cells of which those outside the band are minus infinity. Returns the highest; NaN if a cell of
-    // the band is NaN or plus infinity.
+    // Row t or i as doubles, [width] cells of which those outside the band are minus infinity. Returns the highest; NaN if a cell
+    // of the band is NaN or plus infinity.
     double read_tokens(std::size_t token, double* row, std::size_t width) const;
     double read_transitions(std::size_t vertex, double* row, std::size_t width) const;
 };
@@ -99,7 +99,8 @@ void dag_log_likelihood(const DagBatch& batch, bool careful, int threads, const 
 //     transitions [i,j]  sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)
 //
 // 0 in cells that no path reads, and for sentences whose log Z is not finite.
-void dag_posteriors(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods, const DagPosteriors& posteriors);
+void dag_posteriors(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods,
+                    const DagPosteriors& posteriors);
 
 // The best single path: the recurrence with max instead of log sum exp. Where predecessors are equally good the lowest vertex is
 // taken. `vertices` [B,M] is -1 past the target, and throughout where no path exists (score minus infinity) or where a path reads a

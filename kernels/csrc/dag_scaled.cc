@@ -18,7 +18,7 @@ constexpr double LEAST_STEP = 1e-250;        // highest cell of a step before re
 constexpr double TRACE = 1e-300;             // of what was dropped something stays in the books
 constexpr double MOST_LOST = 1e-10;          // of Z
 constexpr double MOST_EXPONENT = 600.0;
-constexpr std::size_t GROUP = 4;             // rows, or lanes, that are done together
+constexpr std::size_t GROUP = 4;  // rows, or lanes, that are done together
 
 // x = exp(x - highest), 0 where that is below exp(least). Returns the sum; `cut` becomes the highest that was dropped.
 double to_probabilities(double* x, std::size_t width, double highest_x, double least, double& cut) {
@@ -56,7 +56,8 @@ void combine_rows(const double* a, Band rows, const double* E, std::size_t width
 }
 
 // y[r] = sum over j of E[i + r, j] b[j]
-void combine_columns(const double* E, std::size_t width, std::size_t i, std::size_t first, std::size_t last, const double* b, double* y) {
+void combine_columns(const double* E, std::size_t width, std::size_t i, std::size_t first, std::size_t last, const double* b,
+                     double* y) {
     Lanes total[GROUP]{};
     for (std::size_t j = down(first); j <= last; j += LANES)
         for (std::size_t r = 0; r < GROUP; ++r) total[r] += lanes(E + (i + r) * width + j) * lanes(b + j);
@@ -196,8 +197,7 @@ void DagScaled::write_transitions(const DagSentence& sentence, const DagPosterio
             Lanes total[GROUP]{};
             for (std::size_t t = first; t < last; ++t)
                 for (std::size_t r = 0; r < GROUP; ++r) total[r] += row(A_, t)[i + r] * lanes(row(B_, t + 1) + j);
-            for (std::size_t r = 0; r < GROUP; ++r)
-                lanes(sums.data() + r * width_ + j) = lanes(row(E_, i + r) + j) * total[r];
+            for (std::size_t r = 0; r < GROUP; ++r) lanes(sums.data() + r * width_ + j) = lanes(row(E_, i + r) + j) * total[r];
         }
         for (std::size_t r = 0; i + r < past; ++r)
             put(sums.data() + r * width_, sentence.successors(i + r), posteriors.transitions.at((i + r) * sentence.stride));
@@ -206,7 +206,8 @@ void DagScaled::write_transitions(const DagSentence& sentence, const DagPosterio
 
 std::optional<double> DagScaled::log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors) {
     if (!load(sentence)) return std::numeric_limits<double>::quiet_NaN();
-    const bool some = (sentence.tokens == 1 || G_ > NONE) && std::all_of(top_.begin(), top_.end(), [](double top) { return top > NONE; });
+    const bool some =
+        (sentence.tokens == 1 || G_ > NONE) && std::all_of(top_.begin(), top_.end(), [](double top) { return top > NONE; });
     if (!some) return NONE;
     if (!forward(sentence) || (posteriors && !backward(sentence, *posteriors))) return std::nullopt;
     if (posteriors) write_transitions(sentence, *posteriors);

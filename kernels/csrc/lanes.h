@@ -25,7 +25,9 @@ inline Lanes& lanes(double* from) { return *reinterpret_cast<Lanes*>(from); }
                                                                   (reinterpret_cast<const Words&>(other) & ~condition)));
 }
 
-[[gnu::always_inline]] inline double sum(const Lanes& x) { return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7])); }
+[[gnu::always_inline]] inline double sum(const Lanes& x) {
+    return ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+}
 
 [[gnu::always_inline]] inline double highest(const Lanes& x) {
     double found = x[0];
@@ -45,8 +47,9 @@ constexpr double LEAST_EXPONENT = -707.0;
     const Lanes shifted = x * 0x1.71547652b82fep0 + ROUNDER;
     const Lanes n = shifted - ROUNDER;
     const Lanes r = (x - n * 0x1.62e42fefa3800p-1) - n * 0x1.ef35793c76730p-45;
-    constexpr double INVERSE_FACTORIALS[] = {1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
-                                             1.0 / 720,       1.0 / 120,      1.0 / 24,      1.0 / 6,      0.5,         1.0, 1.0};
+    constexpr double INVERSE_FACTORIALS[] = {
+        1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040, 1.0 / 720,
+        1.0 / 120,       1.0 / 24,       1.0 / 6,       0.5,          1.0,         1.0};
     Lanes power = Lanes{} + 1.0 / 6227020800;
     for (const double coefficient : INVERSE_FACTORIALS) power = power * r + coefficient;
     const Words bits = (reinterpret_cast<const Words&>(power) + (reinterpret_cast<const Words&>(shifted) << 52)) & kept;
