@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from models.common.attention import Cache, CrossAttention, Memory, SelfAttention
 from models.common.dropout import Dropout
+from models.common.linear import Linear
 
 Norm = Literal["pre", "post"]
 
@@ -35,8 +36,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.widen = nn.Linear(shape.width, shape.inner)
-        self.narrow = nn.Linear(shape.inner, shape.width)
+        self.widen = Linear(shape.width, shape.inner)
+        self.narrow = Linear(shape.inner, shape.width)
         self.dropout = Dropout(shape.feed_forward_dropout)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from models.batch import collate, pad_rows
 from models.common.deduplicate import deduplicate
+from models.common.linear import pack
 from models.family import RESERVED, UNK, Hypothesis
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
@@ -132,4 +133,5 @@ def load(directory: Path, device: str) -> StepwiseDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
     model = make_model(directory, read_json(directory / "system.json", "a system"), device)
     assert isinstance(model, StepwiseModel)
+    pack(model)
     return StepwiseDecoder(model)

@@ -14,6 +14,7 @@ from models.common.embeddings import Positions, embed
 from models.common.encoder import Decoder, Encoder
 from models.common.initialisation import initialise
 from models.common.layers import Shape
+from models.common.linear import TokenTable
 from models.family import Sizes
 from models.stepwise.arrangement import arrange, labelled, step_mask
 from models.stepwise.config import StepwiseConfig
@@ -55,7 +56,7 @@ class StepwiseModel(nn.Module):
             feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
             norm=config.norm,
         )
-        self.target_embedding = nn.Embedding(sizes.target, config.width)
+        self.target_embedding = TokenTable(sizes.target, config.width)
         self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
         self.source_positions = Positions(config.positions, config.max_positions, config.width)
         learned = "learned" in (config.positions, order.target_positions)
@@ -98,7 +99,7 @@ class StepwiseModel(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """[...,D] to [...,V], by the target embedding, without a bias."""
-        return F.linear(states, self.target_embedding.weight)
+        return self.target_embedding.logits(states)
 
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Predictions:
         """Teacher-forced predictions of targets [B,T] (natural order, with EOS)."""
