@@ -18,7 +18,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
 
-from models.stepwise.config import SIZES, StepwiseSearch
+from models.common.network import SIZES
+from models.stepwise.config import StepwiseSearch
 from pipeline.config import WrittenConfig, adapter
 from pipeline.config_problems import keys, members, metadata, strip
 from pipeline.config_shorthand import FILES, PRESETS, STRATEGIES

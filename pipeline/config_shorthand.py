@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, get_args, get_type_hints
 
-from models.stepwise.config import SIZES, StepwiseSearch
+from models.common.network import SIZES
+from models.stepwise.config import StepwiseSearch
 from pipeline.config_tree import Node, merge, tree
 
 STRATEGIES = get_args(get_type_hints(StepwiseSearch)["strategy"])

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.common.dropout import dropout as drop
+from models.common.linear import Linear
 
 
 class Memory(NamedTuple):
@@ -66,8 +67,8 @@ class SelfAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.projection = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
+        self.projection = Linear(width, 3 * width)
+        self.output = Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False, cache: Cache | None = None) -> Tensor:
         """x [B,T,D] to [B,T,D]. `mask` broadcasts to [B,H,T,T]; `causal` stands for the lower triangle."""
@@ -86,9 +87,9 @@ class CrossAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.queries = nn.Linear(width, width)
-        self.projection = nn.Linear(width, 2 * width)
-        self.output = nn.Linear(width, width)
+        self.queries = Linear(width, width)
+        self.projection = Linear(width, 2 * width)
+        self.output = Linear(width, width)
 
     def memory(self, encoded: Tensor, mask: Tensor | None) -> Memory:
         """Keys and values of encoded sources [B,S,D], computed once per sentence."""

@@ -6,12 +6,15 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.common.attention import Cache, CrossAttention, Memory, SelfAttention
 from models.common.dropout import Dropout
+from models.common.linear import Linear
 
 Norm = Literal["pre", "post"]
+Activation = Literal["relu", "gelu"]
 
 
 class Shape(NamedTuple):
@@ -28,20 +31,23 @@ class Shape(NamedTuple):
     feed_forward_dropout: float
     """Of the units between the two maps."""
     norm: Norm
+    activation: Activation = "relu"
+    """Between the two maps of a feed-forward block."""
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with a ReLU and dropout between them."""
+    """Two linear maps with an activation and dropout between them."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.widen = nn.Linear(shape.width, shape.inner)
-        self.narrow = nn.Linear(shape.inner, shape.width)
+        self.widen = Linear(shape.width, shape.inner)
+        self.narrow = Linear(shape.inner, shape.width)
         self.dropout = Dropout(shape.feed_forward_dropout)
+        self.activation = torch.relu if shape.activation == "relu" else F.gelu
 
     def forward(self, x: Tensor) -> Tensor:
         """[...,D] to [...,D]"""
-        output: Tensor = self.narrow(self.dropout(torch.relu(self.widen(x))))
+        output: Tensor = self.narrow(self.dropout(self.activation(self.widen(x))))
         return output
 
 

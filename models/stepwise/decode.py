@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from models.batch import collate, pad_rows
+from models.common.at_work import at_work, check_lengths, check_pairs
 from models.common.deduplicate import deduplicate
-from models.family import RESERVED, UNK, Hypothesis
+from models.common.linear import pack
+from models.family import Hypothesis
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.greedy import greedy
@@ -41,7 +41,7 @@ class StepwiseDecoder:
 
     def prepare(self, sources: Sequence[Sequence[int]]) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
-        self._check_lengths("sources", sources)
+        check_lengths("sources", sources, self._longest)
         return Sources(*pad_rows(sources))
 
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
@@ -54,7 +54,7 @@ class StepwiseDecoder:
             )
         if len(prepared.ids) == 0:
             return []
-        with self._at_work() as device:
+        with at_work(self.model) as device:
             found = self._search(prepared.ids.to(device), prepared.lengths.to(device), search)
         return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
 
@@ -63,52 +63,23 @@ class StepwiseDecoder:
 
         Where either direction may end an output, a text can be written in two ways: the score is that of the way it is trained in.
         """
-        if len(sources) != len(targets):
-            raise ValueError(f"targets: expected {len(sources)}, one for each source, got {len(targets)}")
-        self._check_lengths("sources", sources)
-        self._check_lengths("targets", targets)
-        for row, target in enumerate(targets):
-            if reserved := [token for token in target if token < len(RESERVED) and token != UNK]:
-                raise ValueError(
-                    f"targets[{row}]: expected ids of text, got the reserved id {reserved[0]} ({RESERVED[reserved[0]]})"
-                )
+        check_pairs(sources, targets, self._longest)
         if not sources:
             return []
         batch = collate(range(len(sources)), sources, targets)
-        with self._at_work() as device:
+        with at_work(self.model) as device:
             scores: list[float] = log_probability(self.model, batch.to(device)).tolist()
         return scores
 
-    def _check_lengths(self, name: str, rows: Sequence[Sequence[int]]) -> None:
-        longest = self.model.config.max_positions - 1
-        for row, ids in enumerate(rows):
-            if len(ids) > longest:
-                raise ValueError(f"{name}[{row}]: expected at most {longest} tokens, got {len(ids)}; cut or leave it out")
-
-    @contextmanager
-    def _at_work(self) -> Iterator[torch.device]:
-        """Evaluation mode, float32, no gradients; the device."""
-        device = self.model.target_embedding.weight.device
-        with torch.inference_mode(), torch.autocast(device.type, enabled=False), _evaluating(self.model):
-            yield device
+    @property
+    def _longest(self) -> int:
+        """Longest sources and targets, in tokens without EOS."""
+        return self.model.config.max_positions - 1
 
     def _search(self, source: Tensor, lengths: Tensor, search: StepwiseSearch) -> list[list[Hypothesis]]:
         limits = output_limits(search, lengths, self.model.config.max_positions)
         strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
         return strategy(self.model, source, lengths, search, limits)
-
-
-@contextmanager
-def _evaluating(model: StepwiseModel) -> Iterator[None]:
-    """Evaluation mode, and then the mode from before. (Changing it takes a while: every module is visited.)"""
-    if not model.training:
-        yield
-        return
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train()
 
 
 def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:
@@ -132,4 +103,5 @@ def load(directory: Path, device: str) -> StepwiseDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
     model = make_model(directory, read_json(directory / "system.json", "a system"), device)
     assert isinstance(model, StepwiseModel)
+    pack(model)
     return StepwiseDecoder(model)

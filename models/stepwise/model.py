@@ -6,14 +6,12 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from models.common.attention import Memory, padding_mask
-from models.common.dropout import Dropout
-from models.common.embeddings import Positions, embed
-from models.common.encoder import Decoder, Encoder
+from models.common.attention import Memory
+from models.common.backbone import Backbone
+from models.common.embeddings import embed
 from models.common.initialisation import initialise
-from models.common.layers import Shape
 from models.family import Sizes
 from models.stepwise.arrangement import arrange, labelled, step_mask
 from models.stepwise.config import StepwiseConfig
@@ -36,42 +34,18 @@ class Predictions(NamedTuple):
     """[N] the slot of each"""
 
 
-class StepwiseModel(nn.Module):
+class StepwiseModel(Backbone):
     """Writes `order.step_size` tokens with each call of its decoder."""
 
     def __init__(self, config: StepwiseConfig, sizes: Sizes, order: Order) -> None:
         """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
-        super().__init__()
-        if config.width % config.heads or config.width % 2:
-            raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
-        self.config, self.sizes, self.order = config, sizes, order
+        super().__init__(config, sizes)
+        self.config, self.order = config, order
         self.max_slots = config.max_positions + -config.max_positions % order.step_size
-        shape = Shape(
-            width=config.width,
-            inner=config.feed_forward,
-            heads=config.heads,
-            dropout=config.dropout,
-            attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
-            feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
-            norm=config.norm,
-        )
-        self.target_embedding = nn.Embedding(sizes.target, config.width)
-        self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
-        self.source_positions = Positions(config.positions, config.max_positions, config.width)
         learned = "learned" in (config.positions, order.target_positions)
         self.target_positions = SlotCodes(order, "learned" if learned else "sinusoidal", self.max_slots, config.width)
         self.start = None if order.start == "zero" else StartVectors(order, config.width)
-        self.dropout = Dropout(config.dropout)
-        self.encoder = Encoder(config.encoder_layers, shape)
-        self.decoder = Decoder(config.decoder_layers, shape)
         initialise(self)
-
-    def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
-        """Sources [B,S] with EOS to what the decoder's layers read of them."""
-        mask = padding_mask(source_lengths, source.size(1))
-        positions = self.source_positions(torch.arange(source.size(1), device=source.device))
-        embedded = embed(source, self.source_embedding or self.target_embedding) + positions
-        return self.decoder.memories(self.encoder(self.dropout(embedded), mask), mask)
 
     def slot_codes(self, count: int) -> Tensor:
         """[count,D]: what the first `count` slots of the decoder are told apart by, position codes and start vectors."""
@@ -95,10 +69,6 @@ class StepwiseModel(nn.Module):
         mask = None if causal else step_mask(self.order, slots, flat.device)
         states: Tensor = self.decoder(inputs, memories, mask, causal=causal)
         return states
-
-    def logits(self, states: Tensor) -> Tensor:
-        """[...,D] to [...,V], by the target embedding, without a bias."""
-        return F.linear(states, self.target_embedding.weight)
 
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Predictions:
         """Teacher-forced predictions of targets [B,T] (natural order, with EOS)."""

@@ -12,7 +12,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.stepwise.config import SIZES, StepwiseConfig, StepwiseSearch
+from models.common.network import SIZES
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from pipeline import config_docs
 from pipeline.config import (

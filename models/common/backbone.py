@@ -1,0 +1,58 @@
+"""What the networks of all families begin with: token tables, the source's positions, the two stacks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.common.attention import Memory, padding_mask
+from models.common.dropout import Dropout
+from models.common.embeddings import Positions, embed
+from models.common.encoder import Decoder, Encoder
+from models.common.layers import Activation, Shape
+from models.common.linear import TokenTable
+from models.common.network import NetworkConfig
+from models.family import Sizes
+
+
+class Backbone(nn.Module):
+    """A Transformer encoder-decoder without what is fed to its decoder. With a joint vocabulary both sides share one table."""
+
+    def __init__(self, config: NetworkConfig, sizes: Sizes, activation: Activation = "relu") -> None:
+        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        super().__init__()
+        if config.width % config.heads or config.width % 2:
+            raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
+        self.sizes = sizes
+        shape = Shape(
+            width=config.width,
+            inner=config.feed_forward,
+            heads=config.heads,
+            dropout=config.dropout,
+            attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
+            feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
+            norm=config.norm,
+            activation=activation,
+        )
+        self.target_embedding = TokenTable(sizes.target, config.width)
+        self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
+        self.source_positions = Positions(config.positions, config.max_positions, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = Encoder(config.encoder_layers, shape)
+        self.decoder = Decoder(config.decoder_layers, shape)
+
+    def encoded(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Sources [B,S] with EOS to their states [B,S,D] and the mask [B,1,1,S] of what is real (None: everything)."""
+        mask = padding_mask(source_lengths, source.size(1))
+        positions = self.source_positions(torch.arange(source.size(1), device=source.device))
+        embedded = embed(source, self.source_embedding or self.target_embedding) + positions
+        states: Tensor = self.encoder(self.dropout(embedded), mask)
+        return states, mask
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
+        """Sources [B,S] with EOS to what the decoder's layers read of them."""
+        return self.decoder.memories(*self.encoded(source, source_lengths))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[...,D] to [...,V], by the target embedding, without a bias."""
+        return self.target_embedding.logits(states)
