@@ -14,6 +14,7 @@ from kernels.symmetrize import symmetrize
 if TYPE_CHECKING:
     from kernels.beam import Beam, BeamOptions
     from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
+    from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
     from kernels.ngram import NgramModel
 
 __all__ = [
@@ -25,7 +26,11 @@ __all__ = [
     "CandidateOptions",
     "CandidateTables",
     "Candidates",
+    "DagAlignment",
     "NgramModel",
+    "dag_best_alignment",
+    "dag_log_likelihood",
+    "dag_max_log_likelihood",
     "fast_align",
     "lattice_candidates",
     "symmetrize",
@@ -37,7 +42,11 @@ _HOMES = {
     "CandidateOptions": "kernels.candidates",
     "CandidateTables": "kernels.candidates",
     "Candidates": "kernels.candidates",
+    "DagAlignment": "kernels.dag",
     "NgramModel": "kernels.ngram",
+    "dag_best_alignment": "kernels.dag",
+    "dag_log_likelihood": "kernels.dag",
+    "dag_max_log_likelihood": "kernels.dag",
     "lattice_candidates": "kernels.candidates",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""

@@ -13,6 +13,7 @@ U32: TypeAlias = npt.NDArray[np.uint32]
 U64: TypeAlias = npt.NDArray[np.uint64]
 F32: TypeAlias = npt.NDArray[np.float32]
 F64: TypeAlias = npt.NDArray[np.float64]
+Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 Halves: TypeAlias = tuple[int, int]
 Sizes: TypeAlias = Sequence[tuple[int, int, int]]
 Links: TypeAlias = list[tuple[int, int]]
@@ -216,3 +217,22 @@ class NgramModel:
     def step(self, state: int, word: int) -> tuple[float, int]: ...
     def score_text(self, source: bytes | str, *, bos: bool, eos: bool, threads: int) -> tuple[int, int, int, float, float]: ...
     def scorer(self, pieces: list[bytes]) -> NgramScorer: ...
+
+def dag_log_likelihood(
+    tokens: Floats, transitions: Floats, target_lengths: I64, graph_lengths: I64, result: Floats, *, careful: bool, threads: int
+) -> None: ...
+def dag_posteriors(
+    tokens: Floats,
+    transitions: Floats,
+    target_lengths: I64,
+    graph_lengths: I64,
+    result: Floats,
+    token_posteriors: Floats,
+    transition_posteriors: Floats,
+    *,
+    careful: bool,
+    threads: int,
+) -> None: ...
+def dag_best_alignment(
+    tokens: Floats, transitions: Floats, target_lengths: I64, graph_lengths: I64, vertices: I64, scores: Floats, *, threads: int
+) -> None: ...

@@ -47,7 +47,7 @@ def _parts(states: Tensor, vocabulary: int) -> Iterator[slice]:
     return (slice(start, start + rows) for start in range(0, len(states), rows))
 
 
-def _product_type(states: Tensor) -> torch.dtype:
+def product_type(states: Tensor) -> torch.dtype:
     device = states.device.type
     if not torch.is_autocast_enabled(device):
         return states.dtype
@@ -60,7 +60,7 @@ class _CrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, with_gradient: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
-        dtype = _product_type(states)
+        dtype = product_type(states)
         x, w = states.to(dtype), weight.to(dtype)
         vocabulary = len(weight)
         sums = torch.zeros(2, device=states.device)

@@ -1,0 +1,1 @@
+"""Triton twins of kernels that training and decoding on a GPU need. They run on the current stream and never stop a device."""

@@ -1,0 +1,82 @@
+"""Twins of `kernels.dag` on a GPU, in single precision if the scores are: sums and maxima over all paths of a graph.
+
+A program a sentence walks through its steps, forward and backward at a time; then one a tile sums up posteriors of transitions.
+They run on the current stream and wait for nothing: so lengths are not looked at, and a sentence whose lengths are beyond its
+arrays has no path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    import triton
+
+    from kernels.gpu import dag_programs
+except ImportError as error:
+    raise ImportError("kernels.gpu.dag: expected the package triton, got none; install it with `pip install triton`") from error
+
+MANY, FEW = 64, 32
+"""Vertices of a step that are done together, and predecessors of these."""
+ROWS, COLUMNS = 32, 64
+"""A tile of transitions."""
+
+
+def log_likelihood(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> Tensor:
+    """[B], as `kernels.dag_log_likelihood`."""
+    with_gradient = torch.is_grad_enabled() and (tokens.requires_grad or transitions.requires_grad)
+    found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
+        tokens.contiguous(), transitions.contiguous(), target_lengths, graph_lengths, with_gradient
+    )
+    return found
+
+
+def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Vertices [B,M] and scores [B], as `kernels.dag_best_alignment`."""
+    tokens, transitions = tokens.detach().contiguous(), transitions.detach().contiguous()
+    batch, most, size = tokens.shape
+    best, scores = _nowhere(tokens), tokens.new_full((batch,), -torch.inf)
+    predecessors = torch.zeros(tokens.shape, dtype=torch.int32, device=tokens.device)
+    vertices = torch.full((batch, most), -1, device=tokens.device)
+    if scores.numel():
+        arrays = tokens, transitions, target_lengths, graph_lengths, best, predecessors, vertices, scores
+        dag_programs.best_paths[(batch,)](*arrays, most, size, many=MANY, few=FEW)
+    return vertices, scores
+
+
+def _nowhere(tokens: Tensor) -> Tensor:
+    return torch.full(tokens.shape, -torch.inf, dtype=tokens.dtype, device=tokens.device)
+
+
+class _LogLikelihood(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor, with_gradient: bool
+    ) -> Tensor:
+        batch, most, size = tokens.shape
+        alpha, found = _nowhere(tokens), tokens.new_full((batch,), -torch.inf)
+        beta = _nowhere(tokens) if with_gradient else alpha
+        if batch:
+            arrays = tokens, transitions, target_lengths, graph_lengths, alpha, beta, found
+            dag_programs.sums[(batch, 1 + with_gradient)](*arrays, most, size, many=MANY, few=FEW)
+        found.masked_fill_(found == torch.inf, torch.nan)
+        ctx.save_for_backward(tokens, transitions, target_lengths, graph_lengths, alpha, beta, found)
+        return found
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        tokens, transitions, target_lengths, graph_lengths, alpha, beta, found = ctx.saved_tensors
+        met = (alpha > -torch.inf) & (beta > -torch.inf) & found.isfinite()[:, None, None]
+        posteriors = (alpha + beta - tokens - found[:, None, None]).clamp_max(0.0).exp().where(met, 0.0)
+        gradients = torch.empty_like(transitions)
+        batch, most, size = tokens.shape
+        if gradients.numel():
+            given = upstream[0].contiguous()
+            arrays = transitions, target_lengths, graph_lengths, alpha, beta, found, given, gradients
+            grid = (batch, triton.cdiv(size, ROWS), triton.cdiv(size, COLUMNS))
+            dag_programs.transition_gradients[grid](*arrays, most, size, rows=ROWS, columns=COLUMNS)
+        return posteriors * upstream[0][:, None, None], gradients, None, None, None

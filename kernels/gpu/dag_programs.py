@@ -1,0 +1,200 @@
+"""The Triton programs of `kernels.gpu.dag`, which documents and calls them.
+
+A program of `sums` or `best_paths` walks through one sentence; its steps meet at a barrier, and hand over through memory. m and n
+are the sentence's own M and L: token t can only stand at t <= j <= L - M + t, and at the ends at 0 and L - 1 alone; arrays hold
+minus infinity elsewhere. Where all is minus infinity 0 is taken off instead of the highest, so that no NaN arises.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _possible(m, n, max_tokens, max_vertices):
+    """A path of the right length exists, and the arrays hold it."""
+    return (m >= 1) & (m <= n) & (m <= max_tokens) & (n <= max_vertices) & ((m > 1) | (n == 1))
+
+
+@triton.jit
+def _forward(tokens, transitions, alpha, m, n, stride, many: tl.constexpr, few: tl.constexpr):
+    tl.store(alpha, tl.load(tokens))
+    for t in range(1, m):
+        tl.debug_barrier()
+        first = tl.where(t == m - 1, n - 1, t)
+        last = n - m + t
+        last_before = tl.where(t == 1, 0, last - 1)
+        for start in range(first, last + 1, many):
+            j = start + tl.arange(0, many)
+            top = tl.full([many], float("-inf"), tokens.dtype.element_ty)
+            total = tl.zeros([many], tokens.dtype.element_ty)
+            for place in range(t - 1, tl.minimum(last_before, start + many - 2) + 1, few):
+                i = place + tl.arange(0, few)
+                before = tl.load(alpha + (t - 1) * stride + i, mask=i <= last_before, other=float("-inf"))
+                leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
+                edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
+                scores = before[:, None] + edges
+                higher = tl.maximum(top, tl.max(scores, 0))
+                base = tl.where(higher == float("-inf"), 0.0, higher)
+                total = total * tl.exp(top - base) + tl.sum(tl.exp(scores - base[None, :]), 0)
+                top = higher
+            emitted = tl.load(tokens + t * stride + j, mask=j <= last, other=float("-inf"))
+            found = tl.where(top == float("-inf"), 0.0, top) + tl.log(total) + emitted
+            tl.store(alpha + t * stride + j, found, mask=j <= last)
+
+
+@triton.jit
+def _backward(tokens, transitions, beta, m, n, stride, many: tl.constexpr, few: tl.constexpr):
+    end = (m - 1) * stride + n - 1
+    tl.store(beta + end, tl.load(tokens + end))
+    for step in range(1, m):
+        tl.debug_barrier()
+        t = m - 1 - step
+        last = tl.where(t == 0, 0, n - m + t)
+        first_after = tl.where(step == 1, n - 1, t + 1)
+        last_after = n - m + t + 1
+        for start in range(t, last + 1, many):
+            i = start + tl.arange(0, many)
+            top = tl.full([many], float("-inf"), tokens.dtype.element_ty)
+            total = tl.zeros([many], tokens.dtype.element_ty)
+            for place in range(tl.maximum(first_after, start + 1), last_after + 1, few):
+                j = place + tl.arange(0, few)
+                after = tl.load(beta + (t + 1) * stride + j, mask=j <= last_after, other=float("-inf"))
+                leads = (i <= last)[:, None] & (j <= last_after)[None, :] & (j[None, :] > i[:, None])
+                edges = tl.load(transitions + i[:, None] * stride + j[None, :], mask=leads, other=float("-inf"))
+                scores = after[None, :] + edges
+                higher = tl.maximum(top, tl.max(scores, 1))
+                base = tl.where(higher == float("-inf"), 0.0, higher)
+                total = total * tl.exp(top - base) + tl.sum(tl.exp(scores - base[:, None]), 1)
+                top = higher
+            emitted = tl.load(tokens + t * stride + i, mask=i <= last, other=float("-inf"))
+            found = tl.where(top == float("-inf"), 0.0, top) + tl.log(total) + emitted
+            tl.store(beta + t * stride + i, found, mask=i <= last)
+
+
+@triton.jit
+def sums(
+    tokens,
+    transitions,
+    target_lengths,
+    graph_lengths,
+    alpha,
+    beta,
+    result,
+    max_tokens,
+    max_vertices,
+    many: tl.constexpr,
+    few: tl.constexpr,
+):
+    """alpha and `result` of sentence program_id(0) if program_id(1) is 0, else beta."""
+    b = tl.program_id(0).to(tl.int64)
+    m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
+    if _possible(m, n, max_tokens, max_vertices):
+        here = b * max_tokens * max_vertices
+        edges = transitions + b * max_vertices * max_vertices
+        if tl.program_id(1) == 0:
+            _forward(tokens + here, edges, alpha + here, m, n, max_vertices, many, few)
+            tl.debug_barrier()
+            tl.store(result + b, tl.load(alpha + here + (m - 1) * max_vertices + n - 1))
+        else:
+            _backward(tokens + here, edges, beta + here, m, n, max_vertices, many, few)
+
+
+@triton.jit
+def transition_gradients(
+    transitions,
+    target_lengths,
+    graph_lengths,
+    alpha,
+    beta,
+    result,
+    upstream,
+    gradients,
+    max_tokens,
+    max_vertices,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+):
+    """Tile (program_id(1), program_id(2)) of a sentence: sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)."""
+    b = tl.program_id(0).to(tl.int64)
+    m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
+    i = tl.program_id(1) * rows + tl.arange(0, rows)
+    j = tl.program_id(2) * columns + tl.arange(0, columns)
+    log_z = tl.load(result + b)
+    total = tl.zeros([rows, columns], transitions.dtype.element_ty)
+    if _possible(m, n, max_tokens, max_vertices) & (log_z > float("-inf")) & (log_z < float("inf")):
+        here = b * max_tokens * max_vertices
+        # What is longer is a transition of no path.
+        leads = (j[None, :] > i[:, None]) & (j[None, :] - i[:, None] <= n - m + 1) & (j < n)[None, :]
+        cells = transitions + b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :]
+        edges = tl.load(cells, mask=leads, other=float("-inf")) - log_z
+        first = tl.maximum(tl.program_id(1) * rows - (n - m), 0)
+        past = tl.minimum(tl.program_id(1) * rows + rows, m - 1)
+        for t in range(first, past):
+            before = tl.load(alpha + here + t * max_vertices + i, mask=i < n, other=float("-inf"))
+            after = tl.load(beta + here + (t + 1) * max_vertices + j, mask=j < n, other=float("-inf"))
+            met = (before > float("-inf"))[:, None] & (after > float("-inf"))[None, :]
+            total += tl.where(met, tl.exp(tl.minimum(before[:, None] + edges + after[None, :], 0.0)), 0.0)
+        total *= tl.load(upstream + b)
+    inside = (i < max_vertices)[:, None] & (j < max_vertices)[None, :]
+    tl.store(gradients + b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :], total, mask=inside)
+
+
+@triton.jit
+def best_paths(
+    tokens,
+    transitions,
+    target_lengths,
+    graph_lengths,
+    best,
+    predecessors,
+    vertices,
+    result,
+    max_tokens,
+    max_vertices,
+    many: tl.constexpr,
+    few: tl.constexpr,
+):
+    """The recurrence of alpha with max, remembering the lowest of the best predecessors; then the way back."""
+    b = tl.program_id(0).to(tl.int64)
+    m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
+    if _possible(m, n, max_tokens, max_vertices):
+        here = b * max_tokens * max_vertices
+        tokens += here
+        best += here
+        predecessors += here
+        transitions += b * max_vertices * max_vertices
+        tl.store(best, tl.load(tokens))
+        sound = (tl.load(tokens) < float("inf")).to(tl.int32)  # until a path meets NaN or plus infinity
+        for t in range(1, m):
+            tl.debug_barrier()
+            first = tl.where(t == m - 1, n - 1, t)
+            last = n - m + t
+            last_before = tl.where(t == 1, 0, last - 1)
+            for start in range(first, last + 1, many):
+                j = start + tl.arange(0, many)
+                top = tl.full([many], float("-inf"), tokens.dtype.element_ty)
+                origin = tl.zeros([many], tl.int32)
+                for place in range(t - 1, tl.minimum(last_before, start + many - 2) + 1, few):
+                    i = place + tl.arange(0, few)
+                    before = tl.load(best + (t - 1) * max_vertices + i, mask=i <= last_before, other=float("-inf"))
+                    leads = (i <= last_before)[:, None] & (j <= last)[None, :] & (j[None, :] > i[:, None])
+                    edges = tl.load(transitions + i[:, None] * max_vertices + j[None, :], mask=leads, other=float("-inf"))
+                    sound = tl.minimum(sound, tl.min(tl.min((edges < float("inf")).to(tl.int32), 1), 0))
+                    scores = before[:, None] + edges
+                    highest, which = tl.max(scores, 0, return_indices=True, return_indices_tie_break_left=True)
+                    origin = tl.where(highest > top, place + which, origin).to(tl.int32)
+                    top = tl.maximum(top, highest)
+                emitted = tl.load(tokens + t * max_vertices + j, mask=j <= last, other=float("-inf"))
+                sound = tl.minimum(sound, tl.min((emitted < float("inf")).to(tl.int32), 0))
+                tl.store(best + t * max_vertices + j, top + emitted, mask=j <= last)
+                tl.store(predecessors + t * max_vertices + j, origin, mask=j <= last)
+        tl.debug_barrier()
+        score = tl.load(best + (m - 1) * max_vertices + n - 1)
+        tl.store(result + b, tl.where(sound == 1, score, float("nan")))
+        if (score > float("-inf")) & (sound == 1):
+            vertex = n - 1
+            for step in range(1, m + 1):
+                tl.store(vertices + b * max_tokens + m - step, vertex)
+                vertex = tl.load(predecessors + (m - step) * max_vertices + vertex).to(tl.int64)

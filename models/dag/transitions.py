@@ -1,0 +1,90 @@
+"""Gated multi-head transitions of a directed acyclic graph without ever holding all heads of a batch.
+
+Legend: B batch, L vertices, H heads, D width. With d = D/H, for each head h and vertices i < j < graph_length
+
+    p_h(j | i)    = softmax over j of q_ih . k_jh / sqrt(d)
+    log E(i -> j) = log sum_h gate_h(i) p_h(j | i)
+
+so that rows sum to 1: a mixture of softmaxes (Huang et al. 2022, with several heads as in their programs).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+CPU_SCORES, GPU_SCORES = 2**19, 2**26
+"""Scores of all heads held at a time, unless one sentence alone has more."""
+NEVER = -1e30
+LOG2_E = math.log2(math.e)
+
+
+def transition_log_probs(queries: Tensor, keys: Tensor, log_gates: Tensor, graph_lengths: Tensor) -> Tensor:
+    """[B,L,L] float32: log E(i -> j), minus infinity where there is none, as in the rows of the last vertex and of those past it.
+
+    Queries and keys [B,L,H,D/H], log_gates [B,L,H] (normalised over heads), graph_lengths [B]. All is computed in float32 (float64
+    of float64), some sentences at a time, and again for the gradient.
+    """
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    with torch.autocast(queries.device.type, enabled=False):
+        found: Tensor = _Transitions.apply(queries.to(dtype), keys.to(dtype), log_gates.to(dtype), graph_lengths)  # type: ignore[no-untyped-call]
+        return found
+
+
+def _parts(queries: Tensor) -> Iterator[slice]:
+    """Sentences that are done together."""
+    batch, size, heads, _ = queries.shape
+    held = CPU_SCORES if queries.device.type == "cpu" else GPU_SCORES
+    some = max(1, held // max(1, heads * size * size))
+    return (slice(start, start + some) for start in range(0, batch, some))
+
+
+def _allowed(lengths: Tensor, size: int) -> Tensor:
+    """[B,L,L]: j comes after i, inside the graph."""
+    places = torch.arange(size, device=lengths.device)
+    return (places > places[:, None]) & (places < lengths[:, None, None])
+
+
+def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
+    """[B,H,L,L]. What is not allowed is far below all others, but finite, so that dead rows have a softmax too."""
+    scores = torch.matmul(queries.transpose(1, 2) * queries.size(-1) ** -0.5, keys.permute(0, 2, 3, 1))
+    return scores.add_(scores.new_zeros(allowed.shape).masked_fill_(~allowed, NEVER)[:, None])
+
+
+class _Transitions(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, queries: Tensor, keys: Tensor, log_gates: Tensor, lengths: Tensor) -> Tensor:
+        batch, size = queries.shape[:2]
+        found = queries.new_empty(batch, size, size)
+        for part in _parts(queries):
+            allowed = _allowed(lengths[part], size)
+            joint = _scores(queries[part], keys[part], allowed).log_softmax(3).add_(log_gates[part].transpose(1, 2)[..., None])
+            top = joint.amax(1, keepdim=True)
+            # exp2 is several times faster than exp on a CPU.
+            sums = joint.sub_(top).mul_(LOG2_E).exp2_().sum(1)
+            found[part] = sums.log_().add_(top[:, 0]).masked_fill_(~allowed, -torch.inf)
+        ctx.save_for_backward(queries, keys, log_gates, lengths)
+        return found
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """With r_h = gate_h p_h / E, the share of a head: the gradient of log p_h is g r_h, that of log gate_h its sum over j."""
+        queries, keys, log_gates, lengths = ctx.saved_tensors
+        gradients = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(log_gates)
+        scale = queries.size(-1) ** -0.5
+        for part in _parts(queries):
+            allowed = _allowed(lengths[part], queries.size(1))
+            scores = _scores(queries[part], keys[part], allowed)
+            shares = scores.log_softmax(3).add_(log_gates[part].transpose(1, 2)[..., None]).softmax(1)
+            gradient = shares.mul_(upstream[0][part].masked_fill(~allowed, 0.0)[:, None])
+            of_gates = gradient.sum(3, keepdim=True)
+            gradient -= scores.softmax(3).mul_(of_gates)
+            gradients[0][part] = torch.matmul(gradient, keys[part].transpose(1, 2)).mul_(scale).transpose(1, 2)
+            gradients[1][part] = torch.matmul(gradient.transpose(2, 3), queries[part].transpose(1, 2)).mul_(scale).transpose(1, 2)
+            gradients[2][part] = of_gates[..., 0].transpose(1, 2)
+        return (*gradients, None)

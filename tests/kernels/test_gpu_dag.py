@@ -1,0 +1,173 @@
+"""On a GPU where there is one; else by Triton's interpreter, on tensors of the CPU."""
+
+import itertools
+import math
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels.reference import dag as reference
+from tests.kernels.dag_graphs import Graphs, extreme_graphs, figure_11, five_vertices, paths, random_graphs, uniform
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+if DEVICE == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"  # triton reads it when it is imported
+pytest.importorskip("triton", reason="the package triton is not installed")
+
+from kernels.gpu import dag  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter computes with numpy
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from kernels.gpu import dag_programs
+
+TYPES = {"max_tokens": "i32", "max_vertices": "i32", "target_lengths": "*i64", "graph_lengths": "*i64", "vertices": "*i64"}
+SIZES = {"many": 64, "few": 32, "rows": 32, "columns": 64}
+for name in ("sums", "transition_gradients", "best_paths"):
+    program = getattr(dag_programs, name)
+    types = {x: "constexpr" if x in SIZES else TYPES.get(x, "*i32" if x == "predecessors" else "*fp32") for x in program.arg_names}
+    sizes = {x: size for x, size in SIZES.items() if x in types}
+    made = triton.compile(ASTSource(program, types, constexprs=sizes), target=GPUTarget("cuda", 90, 32))
+    assert made.asm["cubin"]
+    print(name)
+"""
+
+
+def passes(graphs):
+    scores = [x.to(DEVICE).requires_grad_() for x in graphs[:2]]
+    found = dag.log_likelihood(*scores, *(x.to(DEVICE) for x in graphs[2:]))
+    return [x.detach().cpu() for x in (found, *torch.autograd.grad(found.sum(), scores))]
+
+
+def expected(graphs):
+    scores = [x.double().requires_grad_() for x in graphs[:2]]
+    found = reference.dag_log_likelihood(*scores, *graphs[2:])
+    return [x.detach() for x in (found, *torch.autograd.grad(found.sum(), scores, materialize_grads=True))]
+
+
+def close(found, wanted, atol, rtol):
+    torch.testing.assert_close(found.double(), wanted.double(), atol=atol, rtol=rtol)
+
+
+def test_known_answers():
+    close(passes(figure_11("Yes"))[0], torch.tensor([math.log(0.76)]), 1e-6, 0)
+    close(passes(five_vertices("A", "B"))[0], torch.tensor([math.log(117 / 1600)]), 1e-6, 0)
+    close(passes(five_vertices("A"))[1][0, 1], torch.tensor([0, 0.454545, 0.181818, 0.363636, 0]), 1e-6, 0)
+    graphs, exact = uniform(12, 6)
+    close(passes(graphs)[0], torch.tensor([math.log(exact)]), 1e-6, 0)
+    assert dag.best_alignment(*(x.to(DEVICE) for x in five_vertices("A", "B")))[0].tolist() == [[0, 1, 2, 4]]
+
+
+@settings(deadline=None, max_examples=12)
+@given(tokens=st.integers(1, 8), vertices=st.integers(1, 9), seed=st.integers(0, 2**32))
+def test_agrees_with_the_twin(tokens, vertices, seed):
+    """Impossible lengths among the others."""
+    graphs = random_graphs(3, tokens, vertices, seed=seed)
+    for found, wanted in zip(passes(graphs), expected(graphs), strict=True):
+        close(found, wanted, 1e-9, 1e-9)
+    for found, wanted in zip(passes(graphs.to(torch.float32)), expected(graphs), strict=True):
+        close(found, wanted, 1e-4, 1e-4)
+
+
+@settings(deadline=None, max_examples=12)
+@given(graphs=extreme_graphs(most=7))
+def test_extreme_scores_agree_with_the_twin(graphs):
+    for found, wanted in zip(passes(graphs), expected(graphs), strict=True):
+        close(found, wanted, 1e-7, 1e-9)
+
+
+def test_more_vertices_than_a_program_takes_at_a_time():
+    graphs = random_graphs(2, 5, 150, seed=1, spread=4.0)._replace(graph_lengths=torch.tensor([150, 71]))
+    for found, wanted in zip(passes(graphs.to(torch.float32)), expected(graphs), strict=True):
+        close(found, wanted, 1e-3, 1e-4)
+    vertices, scores = dag.best_alignment(*(x.to(DEVICE) for x in graphs))
+    wanted, wanted_scores = reference.dag_best_alignment(*graphs)
+    assert torch.equal(vertices.cpu(), wanted)
+    close(scores.cpu(), wanted_scores, 1e-9, 1e-9)
+
+
+@settings(deadline=None, max_examples=12)
+@given(tokens=st.integers(1, 8), vertices=st.integers(1, 9), seed=st.integers(0, 2**32))
+def test_the_best_path_is_the_lowest_of_equally_good_ones(tokens, vertices, seed):
+    graphs = random_graphs(3, tokens, vertices, seed=seed)
+    graphs = graphs._replace(tokens=graphs.tokens.round(), transitions=graphs.transitions.clamp_min(-9.0).round())
+    found, scores = dag.best_alignment(*(x.to(DEVICE) for x in graphs))
+    wanted, wanted_scores = reference.dag_best_alignment(*graphs)
+    assert torch.equal(found.cpu(), wanted)
+    assert torch.equal(scores.cpu(), wanted_scores)
+
+
+def test_garbage_around_a_sentence_is_never_read_and_a_broken_score_breaks_its_sentence_alone():
+    graphs = random_graphs(3, 5, 9, seed=2)._replace(target_lengths=torch.tensor([4, 3, 5]), graph_lengths=torch.tensor([8, 7, 9]))
+    clean = passes(graphs)
+    t, j = torch.arange(5), torch.arange(9)
+    inside = j < graphs.graph_lengths[:, None]
+    emits = (t < graphs.target_lengths[:, None])[:, :, None] & inside[:, None]
+    leads = (j > j[:, None]) & inside[:, None]
+    dirty = graphs._replace(
+        tokens=graphs.tokens.masked_fill(~emits, torch.nan), transitions=graphs.transitions.masked_fill(~leads, torch.nan)
+    )
+    for found, wanted in zip(passes(dirty), clean, strict=True):
+        assert torch.equal(found, wanted)
+    dirty.tokens[1, 1, 3] = torch.inf
+    found = passes(dirty)
+    assert found[0].isnan().tolist() == [False, True, False]
+    for cells, wanted in zip(found[1:], clean[1:], strict=True):
+        assert cells[1].count_nonzero() == 0
+        assert torch.equal(cells[[0, 2]], wanted[[0, 2]])
+    vertices, scores = dag.best_alignment(*(x.to(DEVICE) for x in dirty))
+    assert scores.isnan().tolist() == [False, True, False]
+    assert vertices[1].tolist() == [-1] * 5
+
+
+def test_exactly_the_cells_of_paths_are_read():
+    """A NaN breaks the sentence if and only if some path meets it."""
+    for tokens, vertices in ((2, 4), (3, 4), (4, 5)):
+        graphs = random_graphs(1, tokens, vertices, seed=3)
+        edges = {edge for path in paths(tokens, vertices) for edge in itertools.pairwise(path)}
+        batch = Graphs(*(x.repeat_interleave(vertices**2, 0) for x in graphs))
+        for cell in range(vertices**2):
+            batch.transitions[cell, cell // vertices, cell % vertices] = torch.nan
+        wanted = [(cell // vertices, cell % vertices) in edges for cell in range(vertices**2)]
+        assert passes(batch)[0].isnan().tolist() == wanted
+        assert dag.best_alignment(*(x.to(DEVICE) for x in batch))[1].isnan().tolist() == wanted
+
+
+def test_the_programs_compile_for_a_gpu(tmp_path):
+    """The interpreter forgives what the compiler does not; compiling needs no GPU."""
+    script = tmp_path / "compile.py"
+    script.write_text(COMPILE, encoding="utf-8")
+    environment = {
+        **os.environ,
+        "TRITON_INTERPRET": "0",
+        "TRITON_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["sums", "transition_gradients", "best_paths"], done.stderr
+
+
+def test_lengths_beyond_the_arrays_have_no_path():
+    graphs = random_graphs(2, 3, 5, seed=4)._replace(target_lengths=torch.tensor([4, 3]), graph_lengths=torch.tensor([5, 6]))
+    for found in passes(graphs):
+        assert torch.equal(found, torch.full_like(found, -torch.inf if found.ndim == 1 else 0.0))
+    assert (dag.best_alignment(*(x.to(DEVICE) for x in graphs))[0] == -1).all()
+
+
+def test_gradients_are_multiplied():
+    graphs = random_graphs(2, 4, 7, seed=5)
+    scores = [x.to(DEVICE).requires_grad_() for x in graphs[:2]]
+    found = dag.log_likelihood(*scores, *(x.to(DEVICE) for x in graphs[2:]))
+    upstream = torch.tensor([2.0, -3.0], dtype=torch.float64)
+    got = torch.autograd.grad(found, scores, upstream.to(DEVICE))
+    for one, plain in zip(got, expected(graphs)[1:], strict=True):
+        close(one.cpu(), plain * upstream[:, None, None], 1e-9, 1e-9)
