@@ -14,6 +14,19 @@ from kernels.symmetrize import symmetrize
 if TYPE_CHECKING:
     from kernels.beam import Beam, BeamOptions
     from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
+    from kernels.dag_search import (
+        DagBeamOptions,
+        DagHypothesis,
+        DagPaths,
+        DagViterbiOptions,
+        DagWalkOptions,
+        DagWalks,
+        dag_beam_search,
+        dag_follow,
+        dag_lookahead,
+        dag_sample,
+        dag_viterbi,
+    )
     from kernels.ngram import NgramModel
 
 __all__ = [
@@ -25,7 +38,18 @@ __all__ = [
     "CandidateOptions",
     "CandidateTables",
     "Candidates",
+    "DagBeamOptions",
+    "DagHypothesis",
+    "DagPaths",
+    "DagViterbiOptions",
+    "DagWalkOptions",
+    "DagWalks",
     "NgramModel",
+    "dag_beam_search",
+    "dag_follow",
+    "dag_lookahead",
+    "dag_sample",
+    "dag_viterbi",
     "fast_align",
     "lattice_candidates",
     "symmetrize",
@@ -37,7 +61,18 @@ _HOMES = {
     "CandidateOptions": "kernels.candidates",
     "CandidateTables": "kernels.candidates",
     "Candidates": "kernels.candidates",
+    "DagBeamOptions": "kernels.dag_search",
+    "DagHypothesis": "kernels.dag_search",
+    "DagPaths": "kernels.dag_search",
+    "DagViterbiOptions": "kernels.dag_search",
+    "DagWalkOptions": "kernels.dag_search",
+    "DagWalks": "kernels.dag_search",
     "NgramModel": "kernels.ngram",
+    "dag_beam_search": "kernels.dag_search",
+    "dag_follow": "kernels.dag_search",
+    "dag_lookahead": "kernels.dag_search",
+    "dag_sample": "kernels.dag_search",
+    "dag_viterbi": "kernels.dag_search",
     "lattice_candidates": "kernels.candidates",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""
