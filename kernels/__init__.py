@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from kernels.beam import Beam, BeamOptions
     from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
     from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
+    from kernels.dag_search import (
+        DagBeamOptions,
+        DagHypothesis,
+        DagPaths,
+        DagViterbiOptions,
+        DagWalkOptions,
+        DagWalks,
+        dag_beam_search,
+        dag_follow,
+        dag_lookahead,
+        dag_sample,
+        dag_viterbi,
+    )
     from kernels.ngram import NgramModel
 
 __all__ = [
@@ -27,10 +40,21 @@ __all__ = [
     "CandidateTables",
     "Candidates",
     "DagAlignment",
+    "DagBeamOptions",
+    "DagHypothesis",
+    "DagPaths",
+    "DagViterbiOptions",
+    "DagWalkOptions",
+    "DagWalks",
     "NgramModel",
+    "dag_beam_search",
     "dag_best_alignment",
+    "dag_follow",
     "dag_log_likelihood",
+    "dag_lookahead",
     "dag_max_log_likelihood",
+    "dag_sample",
+    "dag_viterbi",
     "fast_align",
     "lattice_candidates",
     "symmetrize",
@@ -47,6 +71,17 @@ _HOMES = {
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",
     "dag_max_log_likelihood": "kernels.dag",
+    "DagBeamOptions": "kernels.dag_search",
+    "DagHypothesis": "kernels.dag_search",
+    "DagPaths": "kernels.dag_search",
+    "DagViterbiOptions": "kernels.dag_search",
+    "DagWalkOptions": "kernels.dag_search",
+    "DagWalks": "kernels.dag_search",
+    "dag_beam_search": "kernels.dag_search",
+    "dag_follow": "kernels.dag_search",
+    "dag_lookahead": "kernels.dag_search",
+    "dag_sample": "kernels.dag_search",
+    "dag_viterbi": "kernels.dag_search",
     "lattice_candidates": "kernels.candidates",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""

@@ -13,5 +13,6 @@ void bind_symmetrise(nanobind::module_& module);
 void bind_candidates(nanobind::module_& module);
 void bind_ngram(nanobind::module_& module);
 void bind_dag_paths(nanobind::module_& module);
+void bind_dag_search(nanobind::module_& module);
 
 }  // namespace fewstep

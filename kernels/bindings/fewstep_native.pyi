@@ -236,3 +236,41 @@ def dag_posteriors(
 def dag_best_alignment(
     tokens: Floats, transitions: Floats, target_lengths: I64, graph_lengths: I64, vertices: I64, scores: Floats, *, threads: int
 ) -> None: ...
+
+class DagBeam:
+    def __init__(
+        self,
+        *,
+        beam_size: int,
+        beams_per_length: int,
+        candidates: int,
+        top_p: float,
+        length_penalty: float,
+        count_begin: bool,
+        ngram_weight: float,
+        n_best: int,
+        deduplicate: bool,
+        no_repeat_ngram: int,
+        no_consecutive_repeat: int,
+    ) -> None: ...
+    def search(
+        self, scores: F32, next_vertices: I64, token_ids: I64, graph_lengths: I64, *, ngram: NgramScorer | None, threads: int
+    ) -> list[list[tuple[list[int], float]]]: ...
+
+def dag_viterbi(
+    transition_log_probs: F32, token_best: F32, graph_lengths: I64, *, longest: I64, length_exponent: float, threads: int
+) -> tuple[I64, I64, F64]: ...
+def dag_follow(next_vertices: I64, graph_lengths: I64) -> I64: ...
+def dag_walk(
+    scores: F32,
+    next_vertices: I64,
+    token_ids: I64,
+    graph_lengths: I64,
+    *,
+    seeds: I64 | None,
+    candidates: int,
+    top_p: float,
+    no_repeat_ngram: int,
+    no_consecutive_repeat: int,
+    threads: int,
+) -> tuple[I64, I64, F64]: ...

@@ -33,4 +33,5 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_candidates(module);
     fewstep::bind_ngram(module);
     fewstep::bind_dag_paths(module);
+    fewstep::bind_dag_search(module);
 }

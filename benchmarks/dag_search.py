@@ -1,0 +1,201 @@
+"""Milliseconds to search the graph of one sentence, one sentence a call, in one thread: beam search with and without an n-gram
+model, Viterbi, lookahead, and the slow beam search in Python, which must find the same best score.
+
+Graphs are drawn: the transitions of a vertex from a Dirichlet(0.5) over the next 15 vertices, the tokens of a vertex from another
+one over 3 words of the text as they are frequent; the 5 most probable pairs are its candidates. Or they are read from a .npz file
+with the arrays scores, next_vertices, token_ids and graph_lengths, as `kernels.dag_beam_search` takes them. The n-gram model is
+estimated from the words of a text.
+
+The published search in C++ (its authors' program, beam 200, without a language model) took 2.7, 5.8 and 18 ms at 60, 100 and 200
+vertices on an idle machine, and reserved 0.34 GB.
+
+    python benchmarks/dag_search.py --json build/dag_search.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernels import DagBeamOptions, DagViterbiOptions, NgramModel, dag_beam_search, dag_lookahead, dag_viterbi
+from kernels.ngram import NgramScorer
+from kernels.reference import dag_search as reference
+
+ROOT = Path(__file__).resolve().parent.parent
+PUBLISHED = {60: 2.7, 100: 5.8, 200: 18.0}
+"""Milliseconds by vertices."""
+
+SETTINGS = {
+    "10 a length, top-p 0.9": DagBeamOptions(length_penalty=1.1),
+    "200 a length, top-p 1": DagBeamOptions(length_penalty=1.1, beams_per_length=200, top_p=1.0),
+}
+Graph = tuple[Any, Any, Any, Any]
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--vertices", type=int, nargs="+", default=[60, 100, 200])
+    parser.add_argument("--graphs", type=int, default=20, help="graphs of each size")
+    parser.add_argument("--graphs-file", type=Path, help=".npz of a model's graphs, searched as well")
+    parser.add_argument("--text", type=Path, default=data() / "train.de", help="what the n-gram model is estimated from")
+    parser.add_argument("--vocabulary", type=int, default=8000, help="most frequent words of the text that graphs emit")
+    parser.add_argument("--order", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7, help="the quickest counts")
+    parser.add_argument("--json", type=Path, help="where to write the result")
+    return parser.parse_args()
+
+
+def data() -> Path:
+    """The folder that FEWSTEP_DATA names, or the first usual place that is there."""
+    places = (
+        [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [ROOT / "data", ROOT.parent / "shared" / "data"]
+    )
+    return next((place / "multi30k" for place in places if (place / "multi30k").is_dir()), places[0] / "multi30k")
+
+
+def drawn(seed: int, vertices: int, shares: np.ndarray, window: int = 15, words: int = 3, candidates: int = 5) -> Graph:
+    """One graph; `shares` are the frequencies of the words."""
+    draw = np.random.default_rng([seed, vertices])
+    tokens = draw.choice(len(shares), (vertices, words), p=shares)
+    emitted = draw.dirichlet([0.5] * words, vertices)
+    scores = np.full((1, vertices, candidates), -np.inf, np.float32)
+    next_vertices, token_ids = np.zeros((2, 1, vertices, candidates), np.int64)
+    for vertex in range(vertices - 1):
+        reach = min(window, vertices - 1 - vertex)
+        pairs = draw.dirichlet([0.5] * reach)[:, None] * emitted[vertex + 1 : vertex + 1 + reach]
+        best = np.argsort(-pairs, axis=None)[:candidates]
+        steps, places = np.unravel_index(best, pairs.shape)
+        count = len(best)
+        with np.errstate(divide="ignore"):
+            scores[0, vertex, :count] = np.log(pairs[steps, places])
+        next_vertices[0, vertex, :count] = vertex + 1 + steps
+        token_ids[0, vertex, :count] = tokens[vertex + 1 + steps, places]
+    return scores, next_vertices, token_ids, np.array([vertices])
+
+
+def read(path: Path) -> list[Graph]:
+    """Each sentence of a file on its own."""
+    arrays = np.load(path)
+    names = ("scores", "next_vertices", "token_ids", "graph_lengths")
+    rows = range(len(arrays["graph_lengths"]))
+    whole = [arrays[name] for name in names]
+    return [(whole[0][i : i + 1], whole[1][i : i + 1], whole[2][i : i + 1], whole[3][i : i + 1]) for i in rows]
+
+
+def milliseconds(action: Callable[[Graph], Any], graphs: list[Graph], rounds: int) -> dict[str, float]:
+    """Of a graph: the mean over graphs of the quickest round; by the clock, and of this thread."""
+    least = np.full((len(graphs), 2), np.inf)
+    for _ in range(rounds):
+        for place, graph in enumerate(graphs):
+            wall, cpu = time.perf_counter(), time.thread_time()
+            action(graph)
+            least[place] = np.minimum(least[place], (time.perf_counter() - wall, time.thread_time() - cpu))
+    wall, cpu = 1e3 * least.mean(0)
+    return {"ms": wall, "cpu_ms": cpu}
+
+
+def transitions(graph: Graph) -> tuple[Any, Any, Any]:
+    """What Viterbi searches: dense transitions, each with its best token."""
+    scores, next_vertices, _, lengths = graph
+    vertices = int(lengths[0])
+    dense = np.full((1, vertices, vertices), -np.inf, np.float32)
+    for vertex in range(vertices):
+        np.maximum.at(dense[0, vertex], next_vertices[0, vertex], scores[0, vertex])
+    return dense, np.zeros((1, vertices), np.float32), lengths
+
+
+def measure(graphs: list[Graph], ngram: NgramScorer, rounds: int) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for name, options in SETTINGS.items():
+        for model, kind in ((None, ""), (ngram, ", n-gram model")):
+
+            def search(graph: Graph, options: DagBeamOptions = options, model: NgramScorer | None = model) -> Any:
+                return dag_beam_search(*graph, options=options, ngram=model)
+
+            found[f"beam, {name}{kind}"] = milliseconds(search, graphs, rounds)
+    found["lookahead, no repeats"] = milliseconds(lambda graph: dag_lookahead(*graph), graphs, rounds)
+    dense = {id(graph): transitions(graph) for graph in graphs}
+    options = DagViterbiOptions()
+    found["Viterbi, every length"] = milliseconds(lambda graph: dag_viterbi(*dense[id(graph)], options=options), graphs, rounds)
+    return found
+
+
+def resident() -> float:
+    """MiB of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def twin(graph: Graph) -> dict[str, float]:
+    """The slow search of one graph, in seconds, and how far its best score is from the kernel's."""
+    options = next(iter(SETTINGS.values()))
+    begin = time.perf_counter()
+    outputs = reference.beam_search(reference.possible(*(part[0] for part in graph)), options).outputs
+    seconds = time.perf_counter() - begin
+    best = dag_beam_search(*graph, options=options)[0][0]
+    return {"seconds": seconds, "score_difference": abs(max(outputs.values()) - best.score)}
+
+
+def main() -> None:
+    args = parse()
+    lines = [line.split() for line in args.text.read_text(encoding="utf-8").splitlines()]
+    counts = Counter(word for line in lines for word in line).most_common(args.vocabulary)
+    shares = np.array([count for _, count in counts], float)
+    model = NgramModel.estimate(lines, args.order)
+    ngram = model.for_vocabulary([word for word, _ in counts])
+    work = {
+        f"{vertices} vertices": [drawn(seed, vertices, shares / shares.sum()) for seed in range(args.graphs)]
+        for vertices in args.vertices
+    }
+    if args.graphs_file:
+        work[args.graphs_file.name] = read(args.graphs_file)
+    before = resident()
+    figures = {name: measure(graphs, ngram, args.rounds) for name, graphs in work.items()}
+    kept = resident() - before
+    result = {
+        "machine": platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg()[0],
+        "threads": 1,
+        "graphs": {name: len(graphs) for name, graphs in work.items()},
+        "rounds": args.rounds,
+        "ngrams": model.counts,
+        "kept_mib": kept,
+        "published_ms": {f"{vertices} vertices": ms for vertices, ms in PUBLISHED.items()},
+        "figures": figures,
+        "twin": {name: twin(graphs[0]) for name, graphs in list(work.items())[:1]},
+    }
+    report(result)
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def report(result: dict[str, Any]) -> None:
+    print(
+        f"ms a sentence alone, 1 thread, clock (CPU of the thread); quickest of {result['rounds']} rounds, mean over graphs; "
+        f"load {result['load']:.1f}"
+    )
+    names = list(result["figures"])
+    print(f"{'':44}" + "".join(f"{name:>20}" for name in names))
+    for row in result["figures"][names[0]]:
+        cells = [result["figures"][name][row] for name in names]
+        times = [f"{cell['ms']:.2f} ({cell['cpu_ms']:.2f})" for cell in cells]
+        print(f"{row:44}" + "".join(f"{one:>20}" for one in times))
+    published = [result["published_ms"].get(name) for name in names]
+    print(f"{'published search, no language model':44}" + "".join(f"{f'{ms:.1f}' if ms else '':>20}" for ms in published))
+    print(f"n-gram model: {sum(result['ngrams']):,} n-grams; the process grew by {result['kept_mib']:.0f} MiB in all searches")
+    for name, found in result["twin"].items():
+        print(f"slow search in Python, {name}: {found['seconds']:.2f} s, scores differ by {found['score_difference']:.1e}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+// Where to cut a list down to its best, without ordering it.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <span>
+
+namespace fewstep {
+
+// A score as a whole number of the same order.
+inline std::int32_t ordered(float score) {
+    const auto bits = std::bit_cast<std::int32_t>(score);
+    return bits ^ (bits >> 31 & 0x7fffffff);
+}
+
+struct Cut {
+    std::int32_t key;     // the best that are wanted have it or a larger one,
+    std::int64_t excess;  // and so many more
+};
+
+// The largest such key; `count` is at least 1 and at most the number of keys. It halves the range of keys: each step counts,
+// without branches, how many lie above its middle.
+inline Cut cut_at(std::span<const std::int32_t> keys, std::int64_t count) {
+    const auto [least, most] = std::ranges::minmax(keys);
+    std::int64_t low = least, high = most;
+    auto found = static_cast<std::int64_t>(keys.size());
+    while (low < high && found > count) {
+        const std::int64_t middle = low + (high - low + 1) / 2;
+        const auto bound = static_cast<std::int32_t>(middle);
+        std::int32_t above = 0;
+        for (const std::int32_t key : keys) above += key >= bound;
+        if (above >= count) {
+            low = middle;
+            found = above;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return {static_cast<std::int32_t>(low), found - count};
+}
+
+}  // namespace fewstep
