@@ -1,7 +1,8 @@
 """What is kept of a network: the result of a training, and a whole system, each as one directory.
 
 A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
-sizes, default search), `model.safetensors`, `source.spm` and `target.spm`, and needs nothing else to work.
+sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, and needs
+nothing else to work.
 """
 
 from __future__ import annotations
@@ -17,13 +18,24 @@ from torch import Tensor, nn
 import models
 from models.family import Sizes
 from models.system import System, load_pieces
-from models.weights import WEIGHTS, BundleError, describe, make_model, read_json, require_file, save_weights, write_json
+from models.weights import (
+    NGRAM,
+    SOURCE_PIECES,
+    TARGET_PIECES,
+    WEIGHTS,
+    BundleError,
+    describe,
+    make_model,
+    read_json,
+    require_file,
+    save_weights,
+    write_json,
+)
 
 __all__ = ["FORMAT", "BundleError", "System", "load_model", "load_system", "read_description", "save_model", "write_system"]
 
 FORMAT = 1
 """Version of a system directory; raised when an older program could no longer read it."""
-SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 
 
 def save_model(directory: Path, family: str, network: Any, sizes: Sizes, state: Mapping[str, Tensor]) -> None:
@@ -54,13 +66,18 @@ def write_system(
     search: Any,
     task: str = "translation",
     max_source_tokens: int | None = None,
+    ngram: Path | None = None,
 ) -> None:
     """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied.
 
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    for file, origin in ((WEIGHTS, weights), (SOURCE_PIECES, source_vocabulary), (TARGET_PIECES, target_vocabulary)):
+    parts = {WEIGHTS: weights, SOURCE_PIECES: source_vocabulary, TARGET_PIECES: target_vocabulary}
+    if ngram is not None:
+        parts[NGRAM] = ngram
+    for file, origin in parts.items():
+        (directory / file).parent.mkdir(exist_ok=True)
         shutil.copyfile(origin, directory / file)
     description = {
         "format": FORMAT,
@@ -68,7 +85,7 @@ def write_system(
         "name": name,
         "languages": {"source": source_language, "target": target_language},
         "search": asdict(search),
-        "parts": [WEIGHTS, SOURCE_PIECES, TARGET_PIECES],
+        "parts": list(parts),
     }
     if max_source_tokens is not None:
         description["max_source_tokens"] = max_source_tokens

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 import models
 from models.family import Sizes
 
-WEIGHTS = "model.safetensors"
+WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
+NGRAM = "ngram/model.ngram"
+"""Parts of a system."""
 
 
 class BundleError(ValueError):
@@ -98,6 +100,19 @@ def load_weights(path: Path, model: nn.Module) -> None:
     if problems := _misfits(model.state_dict(), state):
         raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
     model.load_state_dict(state)
+
+
+def take_weights(path: Path, model: nn.Module) -> int:
+    """Fill what of `model` has the name and shape of a tensor in a file; how many of its weights (numbers) that were.
+
+    Raises ValueError where none are.
+    """
+    state = model.state_dict()
+    found = {name: tensor for name, tensor in load_file(path).items() if name in state and tensor.shape == state[name].shape}
+    if not found:
+        raise ValueError(f"{path}: expected weights of the names and shapes of this network's, got none; start from random weights")
+    model.load_state_dict({**state, **found})
+    return sum(tensor.numel() for tensor in found.values())
 
 
 def _misfits(expected: Mapping[str, Tensor], got: Mapping[str, Tensor]) -> list[str]:

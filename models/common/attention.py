@@ -44,9 +44,10 @@ def attend(
 ) -> Tensor:
     """softmax(Q K^T / sqrt(d)) V for Q [B,H,T,d], K and V [B,H,S,d]; dropout on the weights.
 
-    On a CPU PyTorch's fused kernels have no dropout, and their gradients take longer than those of these lines.
+    On a CPU PyTorch's fused kernels have no dropout, and their gradients take longer than those of these lines. Who is asked twice
+    from one state of the generator, with gradients and without, drops the same.
     """
-    if queries.device.type != "cpu" or not queries.requires_grad:
+    if queries.device.type != "cpu" or not (queries.requires_grad or dropout):
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
     scores = (queries * queries.size(-1) ** -0.5) @ keys.transpose(2, 3)
     if causal:

@@ -1,0 +1,111 @@
+"""Decoding with a loaded or a living network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from sentencepiece import SentencePieceProcessor
+from torch import Tensor
+
+from kernels import NgramModel
+from models.batch import collate, pad_rows
+from models.common.at_work import at_work, check_lengths, check_pairs
+from models.common.linear import pack
+from models.dag.config import DagSearch
+from models.dag.graph import decoding_factor, graph_lengths
+from models.dag.loss import log_probability
+from models.dag.model import DagModel, empty_vertices
+from models.dag.search import Graph, search_graph, words_needed
+from models.dag.vertices import Words, best_words
+from models.family import Hypothesis
+from models.weights import NGRAM, TARGET_PIECES, BundleError, make_model, read_json
+
+if TYPE_CHECKING:
+    from kernels.ngram import NgramScorer
+
+
+class Sources(NamedTuple):
+    """A batch of sources with EOS."""
+
+    rows: Sequence[Sequence[int]]
+    """As they came, without EOS."""
+    ids: Tensor
+    """[B,S]"""
+    lengths: Tensor
+    """[B]"""
+
+
+class DagDecoder:
+    """A network at work, in evaluation mode and float32."""
+
+    def __init__(self, model: DagModel, ngram: NgramScorer | None = None) -> None:
+        """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight."""
+        self.model, self.ngram = model, ngram
+
+    def prepare(self, sources: Sequence[Sequence[int]]) -> Sources:
+        """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
+        check_lengths("sources", sources, self._longest)
+        return Sources(sources, *pad_rows(sources))
+
+    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        """For each source its hypotheses, best first. A graph that would be larger than `max_vertices` has as many.
+
+        Raises ValueError for more hypotheses than the search gives, and for a weight of an n-gram model that is not there.
+        """
+        if search.n_best > 1 and search.strategy not in ("beam", "sample"):
+            raise ValueError(f"n_best: expected 1 with {search.strategy}, got {search.n_best}")
+        if search.strategy == "beam" and search.ngram_weight and self.ngram is None:
+            raise ValueError(f"ngram_weight: expected 0 for a system without an n-gram model, got {search.ngram_weight}")
+        if len(prepared.ids) == 0:
+            return []
+        with at_work(self.model) as device:
+            graph = self._graph(prepared.ids.to(device), prepared.lengths.to(device), search)
+        with torch.inference_mode():
+            return search_graph(graph, search, prepared.rows, self.ngram)
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+        """See `models.family.Decoder.score`: summed over all paths of the graph that `decode` would search."""
+        check_pairs(sources, targets, self._longest)
+        if not sources:
+            return []
+        batch = collate(range(len(sources)), sources, targets)
+        with at_work(self.model) as device:
+            scores: list[float] = log_probability(self.model, batch.to(device)).tolist()
+        return scores
+
+    def _graph(self, source: Tensor, source_lengths: Tensor, search: DagSearch) -> Graph:
+        config = self.model.config
+        read = self.model.read(source, source_lengths)
+        target = torch.zeros_like(source_lengths) if read.lengths is None else read.lengths.argmax(1).clamp(min=2)
+        lengths = graph_lengths(config, source_lengths, target, decoding_factor(config)).clamp(max=config.max_vertices)
+        states = self.model.states(empty_vertices(lengths, int(lengths.max())), lengths, read)
+        words = best_words(states, lengths, self.model.target_embedding, words_needed(search), allow_unknown=search.allow_unknown)
+        transitions = self.model.transitions(states, lengths)
+        return Graph(transitions.cpu(), Words(words.scores.cpu(), words.ids.cpu()), lengths.cpu())
+
+    @property
+    def _longest(self) -> int:
+        """Longest sources and targets, in tokens without EOS."""
+        return self.model.config.max_positions - 1
+
+
+def load(directory: Path, device: str) -> DagDecoder:
+    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
+    assert isinstance(model, DagModel)
+    pack(model)
+    return DagDecoder(model, _language_model(directory))
+
+
+def _language_model(directory: Path) -> NgramScorer | None:
+    """The scorer over target ids of a system that has one. Raises BundleError when it is of another vocabulary."""
+    if not (directory / NGRAM).exists():
+        return None
+    pieces = SentencePieceProcessor(model_proto=(directory / TARGET_PIECES).read_bytes())
+    try:
+        return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
+    except (RuntimeError, ValueError) as error:
+        raise BundleError(f"{directory / NGRAM}: {error}") from error

@@ -1,0 +1,118 @@
+"""The marginal likelihood of a target over all paths of its graph (Huang et al. 2022, sections 3.2 and 3.3)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
+from models.batch import Batch
+from models.common.token_scores import token_log_probs, token_scores
+from models.dag import glancing
+from models.dag.config import DagConfig
+from models.dag.glancing import Glance
+from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
+from models.dag.model import DagModel, Source, empty_vertices
+from models.family import BOS, Loss
+
+
+class Graphs(NamedTuple):
+    """A batch of graphs and how well their vertices go with the targets."""
+
+    tokens: Tensor
+    """[B,M,L] log-probability of each target token at each vertex"""
+    transitions: Tensor
+    """[B,L,L]"""
+    best: Tensor | None
+    """[B,L] the token that each vertex ranks first; where a gradient is asked for nobody asks for these"""
+
+
+class Targets(NamedTuple):
+    """Targets between BOS and EOS, and the graphs that they are sought in."""
+
+    ids: Tensor
+    """[B,M]"""
+    lengths: Tensor
+    """[B]"""
+    graph_lengths: Tensor
+    """[B]"""
+
+
+def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
+    """Sum over sentences of -log P(target | source) / m, m tokens with BOS and EOS, in nats; where lengths are predicted, plus
+    `length_loss` times the cross-entropy of m. The count is sentences; one without a path counts, with a loss of nothing.
+
+    Statistics: `accuracy` (share of the best path's tokens that their vertices rank first), `shown` (share that was shown),
+    `impossible` (1 without a path). Nothing is shown in evaluation mode. With `label_smoothing` e a vertex scores a token by
+    (1 - e) log p(y) + e mean_w log p(w).
+    """
+    network = cast(DagModel, model)
+    source = network.read(batch.source, batch.source_lengths)
+    target = targets(network.config, batch, training=network.training)
+    graphs, glance = _graphs(network, source, target, update, label_smoothing)
+    tokens = graphs.tokens if glance is None else glancing.pinned(graphs.tokens, glance, network.config.pinning)
+    objective = dag_log_likelihood if network.config.objective == "sum" else dag_max_log_likelihood
+    scores = objective(tokens, graphs.transitions, target.lengths, target.graph_lengths)
+    possible = scores.isfinite()
+    total = -(scores.where(possible, 0.0) / target.lengths).sum()
+    statistics = {"impossible": (~possible).sum()}
+    if glance is not None:
+        statistics |= {"accuracy": (glance.correct / target.lengths).sum(), "shown": (glance.shown.sum(1) / target.lengths).sum()}
+    if source.lengths is not None:
+        total = total + network.config.length_loss * F.cross_entropy(
+            source.lengths.float(), target.lengths.clamp(max=LENGTHS - 1), reduction="sum"
+        )
+    return Loss(total, torch.tensor(len(scores), device=total.device), statistics)
+
+
+def log_probability(model: DagModel, batch: Batch) -> Tensor:
+    """[B]: log P(target | source) over all paths of the graph that decoding would make; minus infinity for a target that is longer
+    than its graph."""
+    source = model.read(batch.source, batch.source_lengths)
+    target = targets(model.config, batch, training=False)
+    if source.lengths is not None:
+        predicted = graph_lengths(model.config, batch.source_lengths, source.lengths.argmax(1), decoding_factor(model.config))
+        target = target._replace(graph_lengths=predicted.clamp(max=model.config.max_vertices))
+    graphs = _pass(model, source, target, empty_vertices(target.graph_lengths, int(target.graph_lengths.max())), 0.0)
+    return dag_log_likelihood(graphs.tokens, graphs.transitions, target.lengths, target.graph_lengths)
+
+
+def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
+    """The targets of a batch with BOS; the factors of their graphs are drawn in training, the middle one otherwise."""
+    ids, lengths = F.pad(batch.target, (1, 0), value=BOS), batch.target_lengths + 1
+    low, high = config.factors
+    factor: Tensor | float = decoding_factor(config)
+    if training and low < high:
+        factor = low + (high - low) * torch.rand(len(ids), device=ids.device)
+    sizes = graph_lengths(config, batch.source_lengths, lengths, factor)
+    return Targets(ids, lengths, sizes.clamp(max=config.max_vertices))
+
+
+def _graphs(model: DagModel, source: Source, target: Targets, update: int, label_smoothing: float) -> tuple[Graphs, Glance | None]:
+    """The graphs with what is shown of the targets. What to show a first pass without gradient tells, in which dropout strikes out
+    the same as in the second."""
+    empty = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
+    if not model.training or model.config.glancing == "none":
+        return _pass(model, source, target, empty, label_smoothing), None
+    noise = torch.rand((len(target.ids), target.ids.size(1) + 1), device=target.ids.device)
+    devices = [target.ids.device] if target.ids.device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.no_grad():
+        first = _pass(model, source, target, empty, label_smoothing)
+        vertices = dag_best_alignment(first.tokens, first.transitions, target.lengths, target.graph_lengths).vertices
+        assert first.best is not None
+        right = first.best.gather(1, vertices.clamp(min=0)) == target.ids
+    glance = glancing.choose(model.config, update, vertices, right, target.lengths, noise)
+    return _pass(model, source, target, glancing.reveal(empty, target.ids, glance), label_smoothing), glance
+
+
+def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, label_smoothing: float) -> Graphs:
+    states = model.states(vertices, target.graph_lengths, source)
+    transitions = model.transitions(states, target.graph_lengths)
+    scored = states, model.target_embedding.weight, target.ids, target.graph_lengths
+    if torch.is_grad_enabled():
+        return Graphs(token_log_probs(*scored, smoothing=label_smoothing), transitions, None)
+    tokens, best = token_scores(*scored, smoothing=label_smoothing)
+    return Graphs(tokens, transitions, best)

@@ -1,0 +1,94 @@
+"""The network: a Transformer whose decoder reads empty vertices and links them (Huang et al. 2022, section 3.1)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from models.common.attention import Memory, padding_mask
+from models.common.backbone import Backbone
+from models.common.embeddings import Positions, embed
+from models.common.initialisation import initialise
+from models.common.linear import Linear
+from models.dag.config import DagConfig
+from models.dag.graph import LENGTHS
+from models.dag.transitions import transition_log_probs
+from models.family import BOS, EOS, MASK, PAD, Sizes
+
+
+class Source(NamedTuple):
+    """What is read of a batch of sources."""
+
+    memories: list[Memory]
+    lengths: Tensor | None
+    """[B,LENGTHS] logits of the target's length with BOS and EOS, where the network predicts it"""
+
+
+class DagModel(Backbone):
+    """Writes all vertices of a graph with one call of its decoder."""
+
+    def __init__(self, config: DagConfig, sizes: Sizes) -> None:
+        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        super().__init__(config, sizes, "gelu")
+        self.config = config
+        self.vertex_positions = Positions(config.positions, config.max_vertices, config.width)
+        self.links = Links(config)
+        self.length = nn.Embedding(LENGTHS, config.width) if config.graph_size == "predicted" else None
+        initialise(self)
+
+    def read(self, source: Tensor, source_lengths: Tensor) -> Source:
+        """Sources [B,S] with EOS."""
+        states, mask = self.encoded(source, source_lengths)
+        memories = self.decoder.memories(states, mask)
+        if self.length is None:
+            return Source(memories, None)
+        real = torch.arange(source.size(1), device=source.device) < source_lengths[:, None]
+        mean = (states * real[:, :, None]).sum(1) / source_lengths[:, None]
+        return Source(memories, mean @ self.length.weight.t())
+
+    def states(self, vertices: Tensor, lengths: Tensor, source: Source) -> Tensor:
+        """Tokens that the vertices carry [B,L], of which the first `lengths` [B] are real, to their states [B,L,D]."""
+        positions = self.vertex_positions(torch.arange(vertices.size(1), device=vertices.device))
+        inputs = self.dropout(embed(vertices, self.target_embedding) + positions)
+        found: Tensor = self.decoder(inputs, source.memories, padding_mask(lengths, vertices.size(1)))
+        return found
+
+    def transitions(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """[B,L,L] log-probabilities that the vertex of the column follows the vertex of the row; float32."""
+        found: Tensor = self.links(states, lengths)
+        return found
+
+
+class Links(nn.Module):
+    """Who follows whom: heads of attention from vertex to vertex on state and position, mixed by a gate of the vertex left."""
+
+    def __init__(self, config: DagConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.positions = Positions(config.positions, config.max_vertices, config.width)
+        self.queries = Linear(2 * config.width, config.width)
+        self.keys = Linear(2 * config.width, config.width)
+        self.gates = Linear(2 * config.width, config.heads)
+
+    def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
+        """States [B,L,D] and graph lengths [B] to [B,L,L], see `transition_log_probs`."""
+        positions = self.positions(torch.arange(states.size(1), device=states.device))
+        x = torch.cat((states, positions.to(states.dtype).expand_as(states)), 2)
+        queries, keys = (part(x).unflatten(2, (self.heads, -1)) for part in (self.queries, self.keys))
+        return transition_log_probs(queries, keys, self.gates(x).float().log_softmax(2), lengths)
+
+
+def empty_vertices(lengths: Tensor, size: int) -> Tensor:
+    """[B,size]: what vertices carry that nothing is known of: BOS and EOS at the ends, MASK between them, PAD beyond."""
+    place = torch.arange(size, device=lengths.device)
+    last = lengths[:, None] - 1
+    vertices = torch.where(place < last, MASK, PAD).where(place != last, EOS)
+    vertices[:, 0] = BOS
+    return vertices
+
+
+def build(config: DagConfig, sizes: Sizes) -> DagModel:
+    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
+    return DagModel(config, sizes)

@@ -1,0 +1,166 @@
+"""From a batch of graphs to hypotheses: the network is done, what is left is arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels import (
+    DagBeamOptions,
+    DagViterbiOptions,
+    DagWalkOptions,
+    dag_beam_search,
+    dag_follow,
+    dag_lookahead,
+    dag_sample,
+    dag_viterbi,
+)
+from models.dag.config import DagSearch
+from models.dag.vertices import Candidates, Words, candidates
+from models.family import Hypothesis
+from models.training.seeds import seed_of
+
+
+class Graph(NamedTuple):
+    """A batch of graphs, on the CPU."""
+
+    transitions: Tensor
+    """[B,L,L]"""
+    words: Words
+    lengths: Tensor
+    """[B]"""
+
+
+def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any = None) -> list[list[Hypothesis]]:
+    """Hypotheses of each graph, best first. `sources` seed their samples; `ngram` is a scorer over target ids."""
+    found = _STRATEGIES[search.strategy](graph, search, sources, ngram)
+    return [_finished(ranked, search) for ranked in found]
+
+
+def words_needed(search: DagSearch) -> int:
+    """Tokens of each vertex that a search looks at; two tell how sure the best is."""
+    walks = search.strategy in ("beam", "sample") or search.no_repeat_ngram or search.no_consecutive_repeat
+    return search.candidates if walks else 2
+
+
+def _finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
+    if not search.deduplicate:
+        return ranked
+    return [
+        hypothesis.__class__(**{**vars(hypothesis), "ids": [token for token, _ in groupby(hypothesis.ids)]})
+        for hypothesis in ranked
+    ]
+
+
+def _greedy(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
+    return _follow(graph, graph.transitions)
+
+
+def _lookahead(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
+    if search.no_repeat_ngram or search.no_consecutive_repeat:
+        return _walked(dag_lookahead(*_pairs(graph, search), graph.lengths, options=_walk_options(search)))
+    return _follow(graph, graph.transitions + search.token_weight * graph.words.scores[:, None, :, 0])
+
+
+def _follow(graph: Graph, scores: Tensor) -> list[list[Hypothesis]]:
+    """From vertex to vertex by the best score [B,L,L]. The margin is that of the next vertices and of the tokens on the path."""
+    best, vertices = scores.topk(min(2, scores.size(2)), 2)
+    path = torch.from_numpy(dag_follow(vertices[..., 0].contiguous(), graph.lengths))
+    gaps = torch.minimum(_gap(best), _gap(graph.words.scores))
+    return _on_path(graph, path, gaps)
+
+
+def _gap(best: Tensor) -> Tensor:
+    """[...,2] to [...]: how far the second is behind; infinitely far where there is none."""
+    if best.size(-1) < 2:
+        return torch.full(best.shape[:-1], torch.inf)
+    return torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
+
+
+def _on_path(graph: Graph, path: Tensor, gaps: Tensor | None = None) -> list[list[Hypothesis]]:
+    """The best tokens of paths [B,P]. A hypothesis scores its path: transitions and tokens."""
+    real = path >= 0
+    vertices = path.clamp(min=0)
+    tokens, ids = (values[..., 0].gather(1, vertices) for values in graph.words)
+    steps = graph.transitions[torch.arange(len(path))[:, None], vertices[:, :-1], vertices[:, 1:]]
+    scores = tokens.where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
+    inner = (real.sum(1) - 2).clamp(min=0).tolist()
+    margins = None if gaps is None else gaps.gather(1, vertices).where(real, torch.inf).amin(1).tolist()
+    rows = zip(ids.tolist(), inner, scores.tolist(), margins or [None] * len(path), strict=True)
+    return [[Hypothesis(row[1 : count + 1], score, 1, {} if gap is None else {"margin": gap})] for row, count, score, gap in rows]
+
+
+def _viterbi(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
+    best = graph.words.scores[..., 0]
+    weighted = search.token_weight * best if search.strategy == "joint-viterbi" else torch.zeros_like(best)
+    options = DagViterbiOptions(length_exponent=search.length_penalty, threads=torch.get_num_threads())
+    found = dag_viterbi(graph.transitions, weighted.contiguous(), graph.lengths, options=options)
+    ranked = _on_path(graph, torch.from_numpy(found.vertices))
+    return [
+        [Hypothesis(one.ids, score, 1, one.statistics) for one in hypotheses]
+        for hypotheses, score in zip(ranked, found.scores.tolist(), strict=True)
+    ]
+
+
+def _beam(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
+    options = DagBeamOptions(
+        beam_size=search.beam_size,
+        beams_per_length=search.beams_per_length,
+        top_p=search.top_p,
+        length_penalty=search.length_penalty,
+        ngram_weight=search.ngram_weight,
+        n_best=search.n_best,
+        no_repeat_ngram=search.no_repeat_ngram,
+        no_consecutive_repeat=search.no_consecutive_repeat,
+        deduplicate=search.deduplicate,
+        threads=torch.get_num_threads(),
+    )
+    found = dag_beam_search(*_pairs(graph, search), graph.lengths, options=options, ngram=ngram if search.ngram_weight else None)
+    return [[Hypothesis(list(one.ids), one.score, 1) for one in ranked] for ranked in found]
+
+
+def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
+    cooled = graph._replace(transitions=(graph.transitions / search.temperature).log_softmax(2).nan_to_num(nan=-torch.inf))
+    pairs = _pairs(cooled, search)
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    for number in range(search.n_best):
+        seeds = torch.tensor([seed_of(search.seed, number, *source) for source in sources], dtype=torch.int64)
+        walks = _walked(dag_sample(*pairs, graph.lengths, seeds=seeds, options=_walk_options(search)))
+        for ranked, walk in zip(found, walks, strict=True):
+            ranked.extend(walk)
+    return [sorted(ranked, key=lambda one: -one.score) for ranked in found]
+
+
+def _pairs(graph: Graph, search: DagSearch) -> Candidates:
+    found = candidates(graph.transitions, graph.words, search.candidates, search.token_weight)
+    return Candidates(*(part.contiguous() for part in found))
+
+
+def _walk_options(search: DagSearch) -> DagWalkOptions:
+    return DagWalkOptions(
+        top_p=search.top_p,
+        no_repeat_ngram=search.no_repeat_ngram,
+        no_consecutive_repeat=search.no_consecutive_repeat,
+        threads=torch.get_num_threads(),
+    )
+
+
+def _walked(walks: Any) -> list[list[Hypothesis]]:
+    return [
+        [Hypothesis([token for token in row if token >= 0], score, 1)]
+        for row, score in zip(walks.token_ids.tolist(), walks.scores.tolist(), strict=True)
+    ]
+
+
+_STRATEGIES = {
+    "greedy": _greedy,
+    "lookahead": _lookahead,
+    "viterbi": _viterbi,
+    "joint-viterbi": _viterbi,
+    "beam": _beam,
+    "sample": _sample,
+}

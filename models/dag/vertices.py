@@ -1,0 +1,74 @@
+"""What vertices would write, and where they would go on: the candidates of a search."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from models.common.linear import TokenTable
+from models.family import BOS, EOS, RESERVED, UNK
+
+LOGITS = 2**24
+"""Logits held at a time."""
+
+
+class Words(NamedTuple):
+    """The best tokens of each vertex, best first."""
+
+    scores: Tensor
+    """[B,L,W] log-probabilities; minus infinity where there are no more"""
+    ids: Tensor
+    """[B,L,W]"""
+
+
+class Candidates(NamedTuple):
+    """The best pairs of next vertex and token of each vertex, best first."""
+
+    scores: Tensor
+    """[B,L,C]"""
+    vertices: Tensor
+    """[B,L,C]"""
+    ids: Tensor
+    """[B,L,C]"""
+
+
+def best_words(states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool) -> Words:
+    """From states [B,L,D] of graphs of `lengths` [B] vertices: the first vertex can write BOS alone, the last one EOS, the others
+    anything but reserved tokens."""
+    flat = states.flatten(0, 1)
+    count = min(count, table.num_embeddings)
+    banned = [token for token in range(len(RESERVED)) if token != UNK or not allow_unknown]
+    scores, ends = flat.new_empty(len(flat), count), flat.new_empty(len(flat), 2)
+    ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
+    rows = max(1, LOGITS // table.num_embeddings)
+    for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
+        log_probs = table.logits(flat[part]).log_softmax(1)
+        ends[part] = log_probs[:, [BOS, EOS]]
+        log_probs[:, banned] = -torch.inf
+        scores[part], ids[part] = log_probs.topk(count)
+    words = Words(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
+    sentences = torch.arange(len(states), device=flat.device)
+    ends = ends.view(*states.shape[:2], 2)
+    for vertex, end, token in ((torch.zeros_like(lengths), 0, BOS), (lengths - 1, 1, EOS)):
+        words.scores[sentences, vertex] = -torch.inf
+        words.scores[sentences, vertex, 0] = ends[sentences, vertex, end]
+        words.ids[sentences, vertex, 0] = token
+    return words
+
+
+def candidates(transitions: Tensor, words: Words, count: int, token_weight: float) -> Candidates:
+    """The best `count` of each vertex by transition [B,L,L] plus `token_weight` times the token's score.
+
+    Of one vertex the `count` best pairs lead to the `count` best next vertices, each with its best token.
+    """
+    size = transitions.size(2)
+    weighted = torch.where(words.scores.isfinite(), words.scores * token_weight, -torch.inf)
+    vertices = (transitions + weighted[:, None, :, 0]).topk(min(count, size), 2).indices
+    steps = transitions.gather(2, vertices)
+    rows = torch.arange(len(transitions), device=transitions.device)[:, None, None]
+    pairs = (steps[..., None] + weighted[rows, vertices]).flatten(2)
+    scores, chosen = pairs.topk(min(count, pairs.size(2)), 2)
+    width = weighted.size(2)
+    return Candidates(scores, vertices.gather(2, chosen // width), words.ids[rows, vertices].flatten(2).gather(2, chosen))

@@ -1,0 +1,235 @@
+"""Searches over the graphs of a network, and that a sentence's outputs are its own."""
+
+import dataclasses
+import itertools
+import math
+
+import pytest
+import torch
+
+from models.batch import pad_rows
+from models.dag.config import DagConfig, DagSearch
+from models.dag.decode import DagDecoder
+from models.dag.model import DagModel
+from models.dag.search import Graph, search_graph
+from models.dag.vertices import Candidates, Words, best_words, candidates
+from models.family import BOS, EOS, UNK, Sizes
+
+SMALL = DagConfig(
+    width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1, graph_factor=2.0, max_vertices=40
+)
+STRATEGIES = ["greedy", "lookahead", "viterbi", "joint-viterbi", "beam", "sample"]
+
+
+def decoder(**changes):
+    torch.manual_seed(0)
+    model = DagModel(dataclasses.replace(SMALL, **changes), Sizes(14, 14, True))
+    with torch.no_grad():
+        model.target_embedding.weight.mul_(3.0)
+    return DagDecoder(model)
+
+
+def sources(count=9):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(7, 14, (1 + row % 5,), generator=generator).tolist() for row in range(count)]
+
+
+def outputs(one, rows, search):
+    return one.decode(one.prepare(rows), search)
+
+
+def random_graph(lengths, words=3, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    size = max(lengths)
+    scores = torch.randn((len(lengths), size, size), generator=generator)
+    place = torch.arange(size)
+    allowed = (place > place[:, None]) & (place < torch.tensor(lengths)[:, None, None])
+    transitions = scores.masked_fill(~allowed, -torch.inf).log_softmax(2).nan_to_num(nan=-torch.inf)
+    log_probs = torch.randn((len(lengths), size, 12), generator=generator).log_softmax(2)[..., 7:].topk(words)
+    found = Words(log_probs.values, log_probs.indices + 7)
+    return Graph(transitions, found, torch.tensor(lengths))
+
+
+def paths(length):
+    for count in range(length - 1):
+        for inner in itertools.combinations(range(1, length - 1), count):
+            yield (0, *inner, length - 1)
+
+
+def path_score(graph, row, path, tokens=1.0):
+    steps = sum(graph.transitions[row, i, j].item() for i, j in itertools.pairwise(path))
+    return steps + tokens * sum(graph.words.scores[row, v, 0].item() for v in path)
+
+
+def ids_on(graph, row, path):
+    return [graph.words.ids[row, v, 0].item() for v in path[1:-1]]
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "lookahead"])
+@pytest.mark.parametrize("token_weight", [1.0, 0.3])
+def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
+    lengths = [7, 2, 5]
+    graph = random_graph(lengths)
+    search = DagSearch(strategy=strategy, token_weight=token_weight, deduplicate=False)
+    for row, (hypothesis,) in enumerate(search_graph(graph, search, [[7]] * 3)):
+        path = [0]
+        while path[-1] != lengths[row] - 1:
+            weight = token_weight if strategy == "lookahead" else 0.0
+            step = {j: graph.transitions[row, path[-1], j].item() + weight * graph.words.scores[row, j, 0].item() for j in range(7)}
+            path.append(max(step, key=step.get))
+        assert hypothesis.ids == ids_on(graph, row, path)
+        assert hypothesis.score == pytest.approx(path_score(graph, row, path), abs=1e-5)
+        assert hypothesis.statistics["margin"] > 0
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
+def test_joint_viterbi_finds_the_best_path_by_its_length(exponent):
+    lengths = [7, 4, 6]
+    graph = random_graph(lengths, seed=3)
+    search = DagSearch(strategy="joint-viterbi", length_penalty=exponent, deduplicate=False)
+    for row, (hypothesis,) in enumerate(search_graph(graph, search, [[7]] * 3)):
+        # the last vertex's token is the same for all paths, and left out of the comparison
+        last = graph.words.scores[row, lengths[row] - 1, 0].item()
+        worth = {
+            path: (path_score(graph, row, path) - last) / (len(path) - 2) ** exponent
+            for path in paths(lengths[row])
+            if len(path) > 2
+        }
+        best = max(worth, key=worth.get)
+        assert hypothesis.ids == ids_on(graph, row, best)
+        assert hypothesis.score == pytest.approx(worth[best], abs=1e-5)
+
+
+def test_a_wide_beam_adds_up_the_paths_of_each_text():
+    graph = random_graph([6], words=3, seed=5)
+    texts: dict[tuple[int, ...], float] = {}
+    for path in paths(6):
+        steps = math.exp(sum(graph.transitions[0, i, j].item() for i, j in itertools.pairwise(path)))
+        end = math.exp(graph.words.scores[0, 5, 0].item())
+        for choice in itertools.product(range(3), repeat=len(path) - 2):
+            places = list(zip(path[1:-1], choice, strict=True))
+            text = tuple(graph.words.ids[0, v, w].item() for v, w in places)
+            tokens = math.prod(math.exp(graph.words.scores[0, v, w].item()) for v, w in places)
+            texts[text] = texts.get(text, 0.0) + steps * end * tokens
+    # The end vertex has one token alone.
+    graph.words.scores[0, 5, 1:] = -torch.inf
+    search = DagSearch(
+        strategy="beam", beam_size=10**4, beams_per_length=10**4, candidates=100, top_p=1.0, n_best=5, deduplicate=False
+    )
+    (ranked,) = search_graph(graph, search, [[7]])
+    expected = sorted(((math.log(p) / (len(text) + 1), text) for text, p in texts.items()), reverse=True)[:5]
+    assert [hypothesis.score for hypothesis in ranked] == pytest.approx([score for score, _ in expected], abs=1e-4)
+    assert [tuple(hypothesis.ids) for hypothesis in ranked] == [text for _, text in expected]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_outputs_do_not_depend_on_the_sentences_beside(strategy):
+    one, rows = decoder(), sources()
+    search = DagSearch(strategy=strategy, n_best=2 if strategy in ("beam", "sample") else 1, beam_size=20)
+    together = outputs(one, rows, search)
+    for row, ranked in zip(rows, together, strict=True):
+        (alone,) = outputs(one, [row], search)
+        assert [hypothesis.ids for hypothesis in alone] == [hypothesis.ids for hypothesis in ranked]
+        assert [hypothesis.score for hypothesis in alone] == pytest.approx([h.score for h in ranked], abs=1e-4)
+        assert all(hypothesis.steps == 1 for hypothesis in ranked)
+    assert [[h.ids for h in ranked] for ranked in outputs(one, rows[::-1], search)] == [
+        [h.ids for h in ranked] for ranked in together[::-1]
+    ]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("unknown", [False, True])
+def test_reserved_tokens_are_not_written(strategy, unknown):
+    one = decoder()
+    with torch.no_grad():
+        one.model.target_embedding.weight[: 7 if not unknown else 3] *= 3.0
+    search = DagSearch(strategy=strategy, allow_unknown=unknown, deduplicate=False)
+    for ranked in outputs(one, sources(), search):
+        assert all(token >= 7 or (unknown and token == UNK) for hypothesis in ranked for token in hypothesis.ids)
+
+
+def test_the_ends_write_their_own_tokens_alone():
+    one = decoder()
+    states, lengths = torch.randn(2, 5, 16), torch.tensor([5, 3])
+    words = best_words(states, lengths, one.model.target_embedding, 4, allow_unknown=False)
+    words, log_probs = Words(*(part.detach() for part in words)), one.model.logits(states).log_softmax(2).detach()
+    for row, last in enumerate((4, 2)):
+        assert words.ids[row, 0, 0] == BOS
+        assert words.ids[row, last, 0] == EOS
+        assert words.scores[row, 0, 0] == pytest.approx(log_probs[row, 0, BOS].item(), abs=1e-5)
+        assert words.scores[row, last, 0] == pytest.approx(log_probs[row, last, EOS].item(), abs=1e-5)
+        assert words.scores[row, [0, last], 1:].max() == -math.inf
+    inner = log_probs[0, 1, 7:].sort(descending=True)
+    torch.testing.assert_close(words.scores[0, 1], inner.values[:4])
+
+
+@pytest.mark.parametrize("token_weight", [0.0, 0.5, 1.0])
+def test_candidates_are_the_best_pairs(token_weight):
+    graph = random_graph([8, 5], words=3, seed=7)
+    graph.words.scores[:, -1, 1:] = -torch.inf
+    found = candidates(graph.transitions, graph.words, 4, token_weight)
+    assert isinstance(found, Candidates)
+    weighted = torch.where(graph.words.scores.isfinite(), token_weight * graph.words.scores, -torch.inf)
+    pairs = (graph.transitions[..., None] + weighted[:, None]).flatten(2).sort(2, descending=True).values[..., :4]
+    torch.testing.assert_close(found.scores, pairs)
+    rows, origins = torch.arange(2)[:, None, None], torch.arange(8)[None, :, None]
+    for place in found.scores.isfinite().nonzero().tolist():
+        row, origin, rank = place
+        vertex, token = found.vertices[row, origin, rank], found.ids[row, origin, rank]
+        word = (graph.words.ids[row, vertex] == token).nonzero()[0, 0]
+        assert found.scores[row, origin, rank] == graph.transitions[row, origin, vertex] + weighted[row, vertex, word]
+    assert rows.shape[0] == 2
+    assert origins.shape[1] == 8
+
+
+def test_repeated_tokens_collapse():
+    graph = random_graph([6], seed=1)
+    graph.words.ids[:] = 9
+    search = DagSearch(strategy="viterbi", length_penalty=3.0)
+    ((written,),) = search_graph(graph, dataclasses.replace(search, deduplicate=False), [[7]])
+    assert written.ids.count(9) > 1
+    assert search_graph(graph, search, [[7]])[0][0].ids == [9]
+
+
+def test_samples_differ_by_seed_and_rank_and_cool_down():
+    graph, rows = random_graph([8]), [[8, 9]]
+    search = DagSearch(strategy="sample", n_best=40, top_p=1.0, candidates=20)
+    first, again, other = (search_graph(graph, dataclasses.replace(search, seed=seed), rows)[0] for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert len({tuple(h.ids) for h in first}) > 5
+    cold = search_graph(graph, dataclasses.replace(search, temperature=0.02), rows)[0]
+    assert len({tuple(h.ids) for h in cold}) < len({tuple(h.ids) for h in first})
+    scores = [h.score for h in first]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_what_cannot_be_done_is_refused():
+    one = decoder()
+    assert outputs(one, [], DagSearch()) == []
+    with pytest.raises(ValueError, match="n_best: expected 1 with lookahead, got 2"):
+        outputs(one, sources(), DagSearch(n_best=2))
+    with pytest.raises(ValueError, match="ngram_weight: expected 0 for a system without"):
+        outputs(one, sources(), DagSearch(strategy="beam", ngram_weight=0.1))
+    with pytest.raises(ValueError, match=r"sources\[0\]: expected at most 1023 tokens"):
+        one.prepare([[7] * 1024])
+    with pytest.raises(ValueError, match=r"targets\[0\]: expected ids of text"):
+        one.score([[7]], [[EOS]])
+
+
+def test_a_graph_is_never_larger_than_the_table_of_positions():
+    one = decoder(max_vertices=9, positions="learned")
+    (ranked,) = outputs(one, [[7] * 30], DagSearch(strategy="viterbi", length_penalty=5.0, deduplicate=False))
+    assert len(ranked[0].ids) <= 7
+
+
+def test_the_networks_mode_is_left_as_it_was():
+    one = decoder(dropout=0.5)
+    one.model.train()
+    first, second = (outputs(one, sources(), DagSearch()) for _ in range(2))
+    assert first == second
+    assert one.model.training
+    ids, lengths = pad_rows([[7]])
+    with torch.no_grad():
+        passes = [one.model.read(ids, lengths).memories[0].keys for _ in range(2)]
+    assert not torch.equal(*passes)
