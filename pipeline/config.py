@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, MinLen
 from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
 
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.training.config import TrainingConfig
+from models.stepwise.config import StepwiseConfig
 from pipeline.config_check import check
 from pipeline.config_file import read_config, read_value
 from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
+from pipeline.config_systems import DagSystem, Distillation, Pinned, StepwiseSystem, StepwiseTeacher, UsedSystem, part
 from pipeline.config_tree import Node
 from pipeline.errors import ConfigError
 from stages.align import AlignConfig
@@ -50,21 +50,6 @@ StageName = Literal[
     "benchmark",
     "report",
 ]
-
-T = TypeVar("T")
-
-
-def _part(whole: object, kind: type[T]) -> T:
-    """The fields of `whole` that make up a plain `kind`."""
-    return kind(**{f.name: getattr(whole, f.name) for f in fields(kind)})  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pinned:
-    """Something finished earlier that is used as it is, instead of being made."""
-
-    path: Annotated[Path, Field(alias="from")]
-    """Directory of the finished artifact, in any store. It enters fingerprints by its own fingerprint, not by its path."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,69 +112,7 @@ class Lattice(LatticeConfig):
 
     @property
     def counting(self) -> LatticeConfig:
-        return _part(self, LatticeConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepwiseTeacher(StepwiseConfig):
-    """The autoregressive model that others learn from. The network's keys stand beside `data` and `training`."""
-
-    family: Literal["stepwise"] = "stepwise"
-    """Family of models."""
-    data: Literal["raw"] = "raw"
-    """A teacher learns from the targets of the training text."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    """The recipe of its training."""
-
-    @property
-    def network(self) -> StepwiseConfig:
-        return _part(self, StepwiseConfig)
-
-
-Searches = Annotated[tuple[StepwiseSearch, ...], MinLen(1)]
-SEARCHES = (StepwiseSearch(), StepwiseSearch(strategy="beam"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepwiseSystem(StepwiseConfig):
-    """A system that is trained. The network's keys stand beside `data`, `training` and `search`."""
-
-    family: Literal["stepwise"] = "stepwise"
-    """Family of models."""
-    data: Literal["raw", "distilled", "mixed"] = "raw"
-    """What it learns from: the targets of the training text, those that the teacher writes, or both."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    """The recipe of its training."""
-    search: Searches = SEARCHES
-    """Searches it is evaluated with, the first its default: `greedy`, `{beam: {beam_size: 4}}`, or a list of these."""
-
-    @property
-    def network(self) -> StepwiseConfig:
-        return _part(self, StepwiseConfig)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsedSystem:
-    """A system that is not trained for itself."""
-
-    use: Literal["teacher"]
-    """The teacher is evaluated under this name."""
-    search: Searches = SEARCHES
-    """Searches it is evaluated with, the first its default."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Distillation(StepwiseSearch):
-    """How the teacher decodes the training source. The keys of a search stand beside `batch_tokens`."""
-
-    strategy: Literal["greedy", "beam", "sample"] = "beam"
-    """Best token in each slot, beam search, or nucleus sampling."""
-    batch_tokens: Annotated[int, Ge(1)] = 4000
-    """Padded source tokens in a batch."""
-
-    @property
-    def search(self) -> StepwiseSearch:
-        return _part(self, StepwiseSearch)
+        return part(self, LatticeConfig)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,9 +224,17 @@ def _chosen_by(key: str, kind: type) -> Discriminator:
     return Discriminator(tag)
 
 
+def _kind_of_system(value: Any) -> str:
+    """The tag of a system: of one that uses another, or of its family."""
+    if isinstance(value, UsedSystem) or (isinstance(value, Mapping) and "use" in value):
+        return "<use>"
+    family = value.get("family") if isinstance(value, Mapping) else getattr(value, "family", None)
+    return f"<{family}>" if isinstance(family, str) else "<stepwise>"
+
+
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
 _FROM = _chosen_by("from", Pinned)
-_USE = _chosen_by("use", UsedSystem)
+_SYSTEM = Annotated[UsedSystem, Tag("<use>")] | Annotated[StepwiseSystem, Tag("<stepwise>")] | Annotated[DagSystem, Tag("<dag>")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,13 +259,10 @@ class RunConfig:
     """How an n-gram language model is estimated, or `{from: DIRECTORY}` of a finished one. Absent: none is."""
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
     """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
-    distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = Distillation()
+    distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = field(default_factory=Distillation)
     """How the teacher decodes the training source, or `{from: DIRECTORY}` of text that is distilled already."""
     systems: Annotated[
-        dict[
-            Name,
-            Annotated[Annotated[UsedSystem, Tag("<UsedSystem>")] | Annotated[StepwiseSystem, Tag("<other>")], _USE],
-        ],
+        dict[Name, Annotated[_SYSTEM, Discriminator(_kind_of_system)]],
         MinLen(1),
     ] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
     """Systems by name: `{use: teacher}`, or one to be trained."""
@@ -356,12 +284,12 @@ class WrittenConfig(RunConfig):
 
     base: str = ""
     """Another config, relative to this file, that this one is laid over: maps are merged, all else is replaced."""
-    defaults: StepwiseSystem = StepwiseSystem()
+    defaults: StepwiseSystem = field(default_factory=StepwiseSystem)
     """What the teacher and all trained systems share: a system states only what differs (`search` holds for `use:` too)."""
 
 
-def network_of(config: RunConfig, system: str) -> StepwiseConfig | None:
-    """The network of a system; None where it is pinned, and its own directory says."""
+def stepwise_network(config: RunConfig, system: str) -> StepwiseConfig | None:
+    """The network of a system of the `stepwise` family; None where it is of another, or pinned, and its own directory says."""
     settings = config.systems[system]
     if isinstance(settings, StepwiseSystem):
         return settings.network
@@ -383,11 +311,12 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     return _build(expand(root), problems)
 
 
-def parse_search(text: str, where: str) -> StepwiseSearch:
-    """A search as a config writes it, such as `greedy` or `{beam: {beam_size: 4}}`. Raises ConfigError that names `where`."""
+def parse_search(text: str, where: str, family: str = "stepwise") -> Any:
+    """A search of a family as a config writes it, such as `greedy` or `{beam: {beam_size: 4}}`. Raises ConfigError that names
+    `where`."""
     problems: list[str] = []
     search = read_value(text, where, problems)
-    entry = Node({"search": search}, where, ())
+    entry = Node({"search": search, "family": Node(family, where, ())}, where, ())
     config = _build(expand(Node({"systems": Node({"any": entry}, where, ())}, where, ())), problems)
     return config.systems["any"].search[0]
 
@@ -415,7 +344,7 @@ def _build(root: Node, problems: Sequence[str]) -> RunConfig:
     if found or problems:
         raise ConfigError([*problems, *report(found, root)])
     assert config is not None
-    return _part(config, RunConfig)
+    return part(config, RunConfig)
 
 
 def _validate(root: Node) -> tuple[WrittenConfig | None, list[Complaint]]:

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from models.dag.config import DagConfig, DagSearch
 from pipeline.config_problems import Complaint
 from pipeline.config_tree import Path, shown
 from stages.embedded import LANGUAGES
 from stages.tasks import TASKS
 
 if TYPE_CHECKING:
-    from models.stepwise.config import StepwiseConfig, StepwiseSearch
+    from models.stepwise.config import StepwiseConfig
     from models.training.config import TrainingConfig
     from pipeline.config import MutualInformation, RunConfig, TextConfig
+    from stages.families import Network, Search
 
 CUT: Path = ("corpus", "max_source_tokens")
 RESERVED_TESTS = ("train", "validation")
@@ -82,7 +84,7 @@ def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[_Rule]:
 
 
 def _counts(config: RunConfig) -> Iterator[_Rule]:
-    from pipeline.config import Pinned
+    from pipeline.config_systems import Pinned
 
     if config.lattice is None:
         return
@@ -94,7 +96,7 @@ def _counts(config: RunConfig) -> Iterator[_Rule]:
 
 
 def _teacher(config: RunConfig) -> Iterator[_Rule]:
-    from pipeline.config import Pinned, UsedSystem
+    from pipeline.config_systems import Pinned, UsedSystem
 
     for name, system in config.systems.items():
         path: Path = ("systems", name)
@@ -104,6 +106,8 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
             if config.teacher is None:
                 yield _broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
             continue
+        if system.initial_weights == "teacher" and config.teacher is None:
+            yield _broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
         if system.data != "raw" and config.teacher is None and not isinstance(config.distillation, Pinned):
             expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
             yield _broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
@@ -115,37 +119,63 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
 
 
 def _systems(config: RunConfig) -> Iterator[_Rule]:
-    from pipeline.config import UsedSystem
+    from pipeline.config_systems import UsedSystem
 
     for name, system in config.systems.items():
         path: Path = ("systems", name)
         if not isinstance(system, UsedSystem):
             yield from _network(path, system, config)
             yield from _training((*path, "training"), system.training, config)
-        names = [search.name for search in system.search]
-        for i, search in enumerate(system.search):
+        searches: tuple[Search, ...] = system.search
+        names = [search.name for search in searches]
+        for i, search in enumerate(searches):
             yield from _search((*path, "search", i), search)
+            yield from _language_model((*path, "search", i), search, config)
             if search.name in names[:i]:
                 yield _broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
 
 
-def _network(path: Path, network: StepwiseConfig, config: RunConfig) -> Iterator[_Rule]:
+def _network(path: Path, network: Network, config: RunConfig) -> Iterator[_Rule]:
     if network.width % network.heads:
         expected = f"a divisor of width {network.width}"
         yield _broken((*path, "heads"), expected, network.heads, (*path, "width"), (*path, "size"))
     if (cut := config.corpus.max_source_tokens) is not None and network.max_positions <= cut:
         yield _broken((*path, "max_positions"), f"more than max_source_tokens ({cut})", network.max_positions, CUT)
+    yield from _graph(path, network) if isinstance(network, DagConfig) else _order(path, network)
+
+
+def _order(path: Path, network: StepwiseConfig) -> Iterator[_Rule]:
     try:
         network.generation()
     except ValueError as error:
         yield _broken((*path, "order"), f"an order that goes together ({error})", network.order)
 
 
-def _search(path: Path, search: StepwiseSearch) -> Iterator[_Rule]:
+def _graph(path: Path, network: DagConfig) -> Iterator[_Rule]:
+    low, high = network.factors
+    if not 0 < low <= high:
+        yield _broken((*path, "graph_factor_range"), "two factors above 0, the lower one first", f"[{low}, {high}]")
+
+
+def _search(path: Path, search: Search) -> Iterator[_Rule]:
     most = search.beam_size if search.strategy == "beam" else 1
     if search.n_best > most and search.strategy != "sample":
         rests_on = ((*path, "beam_size"), (*path, "strategy"))
         yield _broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
+
+
+def _language_model(path: Path, search: Search, config: RunConfig) -> Iterator[_Rule]:
+    from pipeline.config_systems import Pinned
+
+    if not isinstance(search, DagSearch) or not search.ngram_weight:
+        return
+    if search.strategy != "beam":
+        yield _broken((*path, "ngram_weight"), f"0 with {search.strategy}", search.ngram_weight, (*path, "strategy"))
+    elif config.ngram is None:
+        yield _broken((*path, "ngram_weight"), "0 without an n-gram model (ngram: {})", search.ngram_weight, ("ngram",))
+    elif not isinstance(config.ngram, Pinned) and (config.ngram.unit, config.ngram.side) != ("pieces", "target"):
+        got = f"{config.ngram.unit} of the {config.ngram.side}"
+        yield _broken(("ngram",), "an n-gram model of pieces of the target for searches", got, (*path, "ngram_weight"))
 
 
 def _training(path: Path, training: TrainingConfig, config: RunConfig) -> Iterator[_Rule]:
@@ -202,11 +232,12 @@ def _analyses(config: RunConfig) -> Iterator[_Rule]:
 
 def _arrangements(config: RunConfig, path: Path, pair: MutualInformation) -> Iterator[_Rule]:
     """One system writes together what the other writes one by one."""
-    from pipeline.config import network_of
+    from pipeline.config import stepwise_network
 
     try:
         parallel, sequential = (
-            network.generation() if (network := network_of(config, system)) else None for system in (pair.parallel, pair.sequential)
+            network.generation() if (network := stepwise_network(config, system)) else None
+            for system in (pair.parallel, pair.sequential)
         )
     except ValueError:  # which the system is told itself
         return

@@ -19,10 +19,10 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
 
 from models.common.network import SIZES
-from models.stepwise.config import StepwiseSearch
 from pipeline.config import WrittenConfig, adapter
 from pipeline.config_problems import keys, members, metadata, strip
-from pipeline.config_shorthand import FILES, PRESETS, STRATEGIES
+from pipeline.config_shorthand import FILES, PRESETS
+from pipeline.config_systems import SEARCHES, strategies
 
 ROOT = Path(__file__).resolve().parent.parent
 _WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", Path: "path"}
@@ -71,7 +71,8 @@ def schema() -> str:
         for key, name in keys(kind).items():
             table["properties"][key]["description"] = docstrings(kind)[name]
             if name == "search":
-                table["properties"][key] = _search_schema(table["properties"][key])
+                searched = get_args(strip(get_type_hints(kind, include_extras=True)[name]))[0]
+                table["properties"][key] = _search_schema(table["properties"][key], strategies(searched))
     for system in result["properties"]["systems"]["patternProperties"].values():
         system["oneOf"].append({"type": "null"})
     text = result["$defs"]["TextConfig"]["properties"]
@@ -86,10 +87,10 @@ def _one_or_list(entry: dict[str, Any]) -> dict[str, Any]:
     return {"description": entry["description"], "anyOf": [one, {"type": "array", "items": items}]}
 
 
-def _search_schema(entry: dict[str, Any]) -> dict[str, Any]:
+def _search_schema(entry: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     full = entry["items"]
-    short = {"type": "object", "properties": dict.fromkeys(STRATEGIES, full), "additionalProperties": False, "maxProperties": 1}
-    item = {"anyOf": [{"enum": list(STRATEGIES)}, short, full]}
+    short = {"type": "object", "properties": dict.fromkeys(names, full), "additionalProperties": False, "maxProperties": 1}
+    item = {"anyOf": [{"enum": list(names)}, short, full]}
     return {"description": entry["description"], "anyOf": [item, {"type": "array", "items": item, "minItems": 1}]}
 
 
@@ -197,8 +198,8 @@ def _default(field: Field[Any]) -> str:
 
 def _yaml(value: Any) -> str:
     """A default as one would write it; of a map only what differs from the map's own defaults."""
-    if isinstance(value, StepwiseSearch):
-        return value.strategy
+    if isinstance(value, tuple(SEARCHES.values())):
+        return str(value.strategy)  # type: ignore[attr-defined]
     if is_dataclass(value):
         usual = type(value)()  # type: ignore[misc]
         return _yaml({f.name: v for f in fields(value) if (v := getattr(value, f.name)) != getattr(usual, f.name)})

@@ -61,6 +61,9 @@ def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
     path, _ = _followed(whole, loc[:-1] if loc[-1:] == ("[key]",) else loc)
     if kind in ("missing", "missing_argument"):
         return Complaint(path, "a value", "nothing")
+    if kind == "union_tag_invalid":
+        families = tuple(sorted(re.findall(r"<(\w+)>", error["ctx"]["expected_tags"].replace("<use>", ""))))
+        return Complaint((*path, "family"), f"one of {', '.join(families)}", repr(error["ctx"]["tag"].strip("<>")), families)
     got = shown(error["input"])
     if kind not in _EXPECTED:
         return Complaint(path, f"something else ({error['msg']})", got)

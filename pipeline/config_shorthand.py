@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from models.common.network import SIZES
-from models.stepwise.config import StepwiseSearch
+from pipeline.config_systems import SEARCHES, SYSTEMS, StepwiseSystem
 from pipeline.config_tree import Node, merge, tree
 
-STRATEGIES = get_args(get_type_hints(StepwiseSearch)["strategy"])
-_SEARCH_KEYS = {f.name for f in fields(StepwiseSearch)}
+_SEARCH_KEYS = {f.name for search in SEARCHES.values() for f in fields(search)}
 PRESETS: dict[str, dict[str, Any]] = {
     "summarization": {
         "corpus": {"filters": {"max_length": 10000, "max_ratio": 1.0, "ratio": "target"}},
@@ -32,7 +31,7 @@ def expand(root: Node) -> Node:
     if "corpus" in top:
         top["corpus"] = _each(top["corpus"], train=_text, validation=_text, test=_texts)
     if "teacher" in top:
-        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "search"))
+        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "search", "initial_weights"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
     return root.with_value(_follow(root, top))
@@ -84,12 +83,33 @@ def _trained(node: Node, defaults: Node, leave: tuple[str, ...] = ()) -> Node:
     """Lay a trained model over the defaults and fill in its sizes. A size that it states itself wins over sizes of the defaults."""
     if not isinstance(node.value, dict) or "from" in node.map:
         return node
-    hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ())}
+    hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ()), *_foreign(node)}
     merged = merge(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)
     size = merged.map.get("size")
     preset = SIZES.get("tiny" if size is None else str(size.value), {})
     filled = {key: Node(value, (size or merged).where, (*node.path, key)) for key, value in preset.items()}
-    return merged.with_value({**filled, **merged.map})
+    return _unsmoothed(merged.with_value({**filled, **merged.map}))
+
+
+def _foreign(node: Node) -> set[str]:
+    """Keys that `defaults`, which describe a system of the `stepwise` family, may have and a system of another family has not, or
+    means something else by."""
+    family = node.map.get("family")
+    kind = SYSTEMS.get(str(family.value)) if family else StepwiseSystem
+    if kind in (None, StepwiseSystem):
+        return set()
+    return {f.name for f in fields(StepwiseSystem)} - {f.name for f in fields(kind)} | {"search"}
+
+
+def _unsmoothed(node: Node) -> Node:
+    """What sums over paths is trained without label smoothing, unless it says otherwise."""
+    if "family" not in node.map or node.map["family"].value != "dag":
+        return node
+    training = node.map.get("training") or node.child("training", {})
+    if not isinstance(training.value, dict) or "label_smoothing" in training.map:
+        return node
+    smoothed = training.with_value({**training.map, "label_smoothing": training.child("label_smoothing", 0.0)})
+    return node.with_value({**node.map, "training": smoothed})
 
 
 def _searches(node: Node) -> Node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import queue
@@ -66,7 +67,7 @@ def translate_files(
     Raises ConfigError for a search that is none, DataError for a file that cannot be opened, for an output that is the input and
     for a device that is not there, ArtifactError for a broken system.
     """
-    options = None if search is None else parse_search(_spelled_out(search), f"--search {search}")
+    options = None if search is None else parse_search(_spelled_out(search), f"--search {search}", _family(directory))
     with ExitStack() as stack:
         read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
         _check_apart(read, output)
@@ -172,6 +173,14 @@ def _spelled_out(search: str) -> str:
     options = [f"beam_size: {name[2]}"] if name[2] else []
     options += ["deduplicate: true"] if name[3] else []
     return f"{{{name[1]}: {{{', '.join(options)}}}}}"
+
+
+def _family(directory: Path) -> str:
+    """The family of a system, by its description; its other faults come out when it is loaded."""
+    try:
+        return str(json.loads((directory / "system.json").read_text(encoding="utf-8"))["family"])
+    except (OSError, ValueError, KeyError):
+        return "stepwise"
 
 
 def _loaded(directory: Path, device: str) -> Translator:

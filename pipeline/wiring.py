@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from models.stepwise.config import StepwiseSearch
-from pipeline.config import Pinned, RunConfig, StepwiseSystem, StepwiseTeacher, TextConfig, UsedSystem, network_of
+from pipeline.config import RunConfig, TextConfig, stepwise_network
+from pipeline.config_systems import Pinned, StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from stages import (
@@ -28,8 +28,9 @@ from stages import (
     train,
     vocabulary,
 )
-from stages.artifacts import Contrasted, Likelihood, Links, Report, System, Text, Timings, Tokens, Trained, Vocabulary
+from stages.artifacts import Contrasted, Likelihood, Links, Ngram, Report, System, Text, Timings, Tokens, Trained, Vocabulary
 from stages.errors import DataError
+from stages.families import Search
 from stages.stage import Artifact, ExternalFile, Stage
 
 STAGES: tuple[Stage[Any, Any, Any], ...] = (
@@ -71,6 +72,7 @@ class _Wiring:
     """Texts whose cut sources the report counts."""
     counts: dict[str, Artifact] = field(default_factory=dict)
     """By step: what was counted rather than trained."""
+    language_model: Ngram | None = None
 
     def page(self) -> Report:
         validation = self._text("validation", self.config.corpus.validation)
@@ -158,7 +160,7 @@ class _Wiring:
 
     def _distils(self) -> bool:
         """Does anything learn from the teacher's translations?"""
-        learners = any(isinstance(system, StepwiseSystem) and system.data != "raw" for system in self.config.systems.values())
+        learners = any(isinstance(system, TrainedSystem) and system.data != "raw" for system in self.config.systems.values())
         return learners or (self.config.lattice is not None and self.config.lattice.data == "distilled")
 
     def _count(self, data: dict[str, tuple[Tokens, ...]], text: Text, trainer: _Trainer) -> None:
@@ -183,7 +185,8 @@ class _Wiring:
         if settings is None:
             return
         if isinstance(settings, Pinned):
-            self.counts["ngram:pinned"], manifest = self.store.pinned([ngram.STAGE], settings.path, "ngram.from")
+            pinned, manifest = self.store.pinned([ngram.STAGE], settings.path, "ngram.from")
+            self.counts["ngram:pinned"] = self.language_model = cast(Ngram, pinned)
             found = manifest.inputs.get("vocabulary")
             if found and found != trainer.vocabulary.fingerprint:
                 raise DataError(
@@ -195,7 +198,8 @@ class _Wiring:
             inputs = ngram.NgramInputs((raw,), trainer.validation, trainer.vocabulary)
         else:
             inputs = ngram.NgramInputs((text,), validation)
-        self.counts[f"ngram:{settings.side}"] = self.builder.add(ngram.STAGE, settings.side, inputs, settings)
+        self.language_model = self.builder.add(ngram.STAGE, settings.side, inputs, settings)
+        self.counts[f"ngram:{settings.side}"] = self.language_model
 
     def _encode(self, name: str, text: Text, words: Vocabulary) -> Tokens:
         config = encode.EncodeConfig(max_source_tokens=self.config.corpus.max_source_tokens)
@@ -233,32 +237,43 @@ class _Wiring:
     def _system(
         self,
         name: str,
-        settings: StepwiseSystem | UsedSystem,
+        settings: TrainedSystem | UsedSystem,
         trainer: _Trainer,
         data: dict[str, tuple[Tokens, ...]],
         teacher: Trained | System | None,
     ) -> System:
-        if isinstance(settings, StepwiseSystem):
-            trained = trainer.train(name, settings, data[settings.data])
+        if isinstance(settings, TrainedSystem):
+            initial = teacher if settings.initial_weights == "teacher" else None
+            trained = trainer.train(name, settings, data[settings.data], initial)
         else:
             assert teacher is not None  # checked with the config
             if isinstance(teacher, System):
                 return teacher
             trained = teacher
-        return self._bundle(name, trained, trainer.vocabulary, settings.search[0])
+        weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
+        model = self.language_model if weighed else None
+        return self._bundle(name, trained, trainer.vocabulary, settings.search[0], settings.family, model)
 
-    def _bundle(self, name: str, trained: Trained, words: Vocabulary, search: StepwiseSearch) -> System:
+    def _bundle(
+        self,
+        name: str,
+        trained: Trained,
+        words: Vocabulary,
+        search: Search,
+        family: str = "stepwise",
+        model: Ngram | None = None,
+    ) -> System:
         languages = self.config.languages
         config = system.SystemConfig(
             name=name,
-            family="stepwise",
+            family=family,
             source_language=languages.source,
             target_language=languages.target,
             search=search,
             task=self.config.task,
             max_source_tokens=self.config.corpus.max_source_tokens,
         )
-        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words), config)
+        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model), config)
 
     def _evaluated(self, systems: dict[str, System]) -> list[report.Evaluated]:
         return [
@@ -268,7 +283,7 @@ class _Wiring:
             for search in settings.search
         ]
 
-    def _row(self, name: str, bundle: System, search: StepwiseSearch, test: str) -> report.Evaluated:
+    def _row(self, name: str, bundle: System, search: Search, test: str) -> report.Evaluated:
         config, text = self.config.evaluation, self.tests[test]
         step = f"{name}/{search.name}:{test}"
         decoding = decode.DecodeConfig(search=search, batch_tokens=config.batch_tokens)
@@ -295,7 +310,7 @@ class _Wiring:
 
     def _together(self) -> dict[str, report.Together]:
         pairs = self.config.evaluation.mutual_information
-        networks = {name: network_of(self.config, pair.parallel) for name, pair in pairs.items()}
+        networks = {name: stepwise_network(self.config, pair.parallel) for name, pair in pairs.items()}
         return {
             name: report.Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
             for name, pair in pairs.items()
@@ -339,8 +354,14 @@ class _Trainer:
     validation: Tokens
     vocabulary: Vocabulary
 
-    def train(self, name: str, settings: StepwiseTeacher | StepwiseSystem, data: tuple[Tokens, ...]) -> Trained:
-        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary)
+    def train(
+        self,
+        name: str,
+        settings: StepwiseTeacher | TrainedSystem,
+        data: tuple[Tokens, ...],
+        initial: Trained | System | None = None,
+    ) -> Trained:
+        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary, initial)
         config = train.TrainConfig(
             family=settings.family,
             network=settings.network,

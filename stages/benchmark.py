@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text, Timings
 from stages.errors import DataError
+from stages.families import Search
 from stages.stage import Stage, Work
 from stages.tasks import TASKS, TaskName
 
@@ -27,7 +27,7 @@ class BenchmarkInputs:
 class BenchmarkConfig:
     """The protocol."""
 
-    searches: dict[str, StepwiseSearch]
+    searches: dict[str, Search]
     """Search of each entry of the table, by the entry's name (`system/search`); the part before the slash is the system."""
     baseline: str
     """Entry that the ratios refer to."""
@@ -90,7 +90,7 @@ def _load(inputs: BenchmarkInputs, config: BenchmarkConfig, device: str) -> dict
     return {entry: entrant(systems[names[entry]], search) for entry, search in config.searches.items()}
 
 
-def entrant(system: models.system.System, search: StepwiseSearch) -> Translate:
+def entrant(system: models.system.System, search: Search) -> Translate:
     """A loaded system with one search, from lines to text as one batch."""
     from stages.timing import Output
 

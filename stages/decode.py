@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from models.stepwise.config import StepwiseSearch
 from stages.artifacts import Hypotheses, System, Text
+from stages.families import Search
 from stages.stage import Stage, Work
 
 
@@ -19,7 +19,7 @@ class DecodeInputs:
 class DecodeConfig:
     """How a test set is decoded."""
 
-    search: StepwiseSearch
+    search: Search
     """The search."""
     batch_tokens: int = 4000
     """Padded source tokens in a batch."""

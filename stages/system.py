@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from models.stepwise.config import StepwiseSearch
-from stages.artifacts import System, Trained, Vocabulary
+from stages.artifacts import Ngram, System, Trained, Vocabulary
 from stages.errors import ArtifactError, unwritable
+from stages.families import Search
 from stages.stage import Stage, Work
 from stages.tasks import TaskName
 
@@ -16,6 +16,8 @@ from stages.tasks import TaskName
 class SystemInputs:
     trained: Trained
     vocabulary: Vocabulary
+    ngram: Ngram | None = None
+    """A language model over the target's pieces, for searches that ask it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class SystemConfig:
     """Language code of what it reads."""
     target_language: str
     """Language code of what it writes."""
-    search: StepwiseSearch
+    search: Search
     """Its default search."""
     task: TaskName = "translation"
     """What it does."""
@@ -66,6 +68,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             search=config.search,
             task=config.task,
             max_source_tokens=config.max_source_tokens,
+            ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
         )
         load_system(work.directory)
     except BundleError as error:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from models.stepwise.config import StepwiseConfig
 from models.training.config import TrainingConfig
-from stages.artifacts import Text, Tokens, Trained, Vocabulary
+from stages.artifacts import System, Text, Tokens, Trained, Vocabulary
+from stages.families import Network
 from stages.stage import Stage, Work
 from stages.tasks import TaskName
 from stages.workers import LocalWorkers
@@ -19,6 +19,8 @@ class TrainInputs:
     validation: Tokens
     validation_text: Text
     vocabulary: Vocabulary
+    initial: Trained | System | None = None
+    """A network to start from: its weights are taken wherever name and shape are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +29,7 @@ class TrainConfig:
 
     family: str
     """Which family of models."""
-    network: StepwiseConfig
+    network: Network
     """The network's sizes, of the family's config type."""
     training: TrainingConfig
     """The recipe."""

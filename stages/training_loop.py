@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from models.training.optimizer import NotFiniteError, Optimizer
 from models.training.parallel import prefetched, told_by_first
 from models.training.place import Place
 from models.training.seeds import seed_of
+from models.weights import WEIGHTS, take_weights
 from stages.errors import DataError, StageError, TransientError
 from stages.interrupts import held_back
 from stages.stage import Work
@@ -73,7 +75,9 @@ class Worker:
         self.validator = Validator(job.inputs, job.config, self.place)
         torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
         try:
-            self.model = self.family.build(job.config.network, self.sizes).to(self.place.device)
+            model = self.family.build(job.config.network, self.sizes)
+            self.taken = 0 if job.inputs.initial is None else take_weights(job.inputs.initial.path / WEIGHTS, model)
+            self.model = model.to(self.place.device)
             self.optimizer = Optimizer(self.model, self.recipe)
         except ValueError as error:
             raise DataError(str(error)) from error
@@ -147,7 +151,9 @@ class Worker:
     def finish(self) -> None:
         """Write the results (the first worker does)."""
         if self.place.rank == 0:
-            facts = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
+            facts: dict[str, Any] = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
+            if self.job.inputs.initial is not None:
+                facts["weights_taken"] = self.taken
             self.files.finish(self.progress, self.job.config, self.sizes, facts)
 
 

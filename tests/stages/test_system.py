@@ -12,10 +12,12 @@ import torch
 
 import models
 import stages.decode
-from models.bundle import load_system, save_model
+from kernels import NgramModel
+from models.bundle import BundleError, load_system, save_model
+from models.dag.config import DagConfig, DagSearch
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from stages.artifacts import System, Text, Trained, Vocabulary
+from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
 from stages.stage import Resources, Work
@@ -107,3 +109,35 @@ def test_a_real_system_decodes_alike_in_any_company(tmp_path: Path, parts: Syste
         assert len({row["id"] for row in rows}) == len(lines)
     assert written[0] == written[1] == written[2]
     assert len(written[0]) > len(lines)
+
+
+GRAPH = DagConfig(
+    encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, max_positions=64, max_vertices=64, graph_factor=3.0
+)
+ASKS = DagSearch(strategy="beam", beam_size=20, ngram_weight=3.0)
+
+
+def test_a_graph_system_carries_its_language_model(tmp_path: Path, parts: SystemInputs) -> None:
+    pieces = sentencepiece.SentencePieceProcessor(str(parts.vocabulary.path / "target.spm"))
+    sizes = Sizes(len(pieces), len(pieces), True)
+    torch.manual_seed(3)
+    model = models.family_of("dag").build(GRAPH, sizes)
+    save_model(tmp_path / "trained", "dag", GRAPH, sizes, model.state_dict())
+    (tmp_path / "ngram").mkdir()
+    text = [pieces.encode(line, out_type=str) for line in WORDS]
+    NgramModel.estimate(text, 3, discount_fallback=(0.5, 1.0, 1.5)).save(tmp_path / "ngram" / "model.ngram")
+    inputs = SystemInputs(Trained(tmp_path / "trained", "trained"), parts.vocabulary, Ngram(tmp_path / "ngram", "ngram"))
+    config = replace(CONFIG, family="dag", search=ASKS)
+    STAGE.run(inputs, config, make_work(tmp_path / "with"))
+    STAGE.run(replace(inputs, ngram=None), replace(config, search=DagSearch()), make_work(tmp_path / "without"))
+    loaded, bare = load_system(tmp_path / "with"), load_system(tmp_path / "without")
+    assert loaded.search == ASKS
+    line = "der hund sieht die katze"
+    plain = replace(ASKS, ngram_weight=0.0)
+    assert loaded.translate([line], plain) == bare.translate([line], plain)
+    assert loaded.translate([line]) != loaded.translate([line], plain)
+    with pytest.raises(ValueError, match="ngram_weight: expected 0 for a system without an n-gram model"):
+        bare.translate([line], ASKS)
+    (tmp_path / "with" / "ngram" / "model.ngram").write_bytes(b"damaged")
+    with pytest.raises(BundleError, match="ngram"):
+        load_system(tmp_path / "with")

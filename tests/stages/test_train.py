@@ -16,13 +16,14 @@ from safetensors.torch import load_file
 
 from models import weights
 from models.bundle import load_model
+from models.dag.config import DagConfig
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.decode import StepwiseDecoder
 from models.training import checkpoint
 from models.training.config import TrainingConfig
 from models.training.place import Place
 from stages import encode, train, vocabulary
-from stages.artifacts import Text, Tokens, Vocabulary
+from stages.artifacts import Text, Tokens, Trained, Vocabulary
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shards import read_shards, write_shards
 from stages.stage import Resources, Work
@@ -355,3 +356,43 @@ def test_two_workers_stop_together_continue_and_equal_one_up_to_rounding(inputs,
 
 if __name__ == "__main__":
     work_as_one_of_two(Path(sys.argv[1]), int(sys.argv[2]))
+
+
+GRAPH = DagConfig(
+    encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64, graph_factor=3.0
+)
+
+
+def test_a_graph_is_trained_stopped_and_continued_alike(inputs, straight, tmp_path):
+    config = TrainConfig(family="dag", network=GRAPH, training=replace(RECIPE, label_smoothing=0.0))
+    train.run(inputs, config, make_work(tmp_path / "straight"))
+    stopping = make_work(tmp_path / "stopped", Stopping, after=9)
+    with pytest.raises(TransientError):
+        train.run(inputs, config, stopping)
+    train.run(inputs, config, make_work(tmp_path / "stopped", attempt="a2"))
+    assert results(tmp_path / "stopped") == results(tmp_path / "straight")
+    report = json.loads((tmp_path / "straight" / "training.json").read_text())
+    assert report["validations"][-1]["loss"] < report["validations"][0]["loss"]
+    assert any("accuracy" in line for line in metrics(tmp_path / "straight"))
+
+
+def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path):
+    given = load_file(straight / "model.safetensors")
+    recipe = replace(RECIPE, updates=1, learning_rate=1e-12)
+    for family, network in (("dag", GRAPH), ("stepwise", replace(NETWORK, feed_forward=48))):
+        config = TrainConfig(family=family, network=network, training=recipe)
+        train.run(replace(inputs, initial=Trained(straight, "straight")), config, make_work(tmp_path / family))
+        found = load_file(tmp_path / family / "model.safetensors")
+        same = {name for name in found if name in given and found[name].shape == given[name].shape}
+        assert any(name.startswith("encoder") for name in same)
+        for name in same:
+            torch.testing.assert_close(found[name], given[name], atol=1e-6, rtol=0)
+        taken = sum(given[name].numel() for name in same)
+        assert json.loads((tmp_path / family / "training.json").read_text())["weights_taken"] == taken
+    wide = replace(NETWORK, width=18, feed_forward=20, heads=3)
+    with pytest.raises(DataError, match="expected weights of the names and shapes of this network's, got none"):
+        train.run(
+            replace(inputs, initial=Trained(straight, "straight")),
+            TrainConfig(family="stepwise", network=wide, training=recipe),
+            make_work(tmp_path / "wide"),
+        )

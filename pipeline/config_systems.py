@@ -1,0 +1,125 @@
+"""The parts of a config that families differ in: teacher, distillation, systems and their searches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+
+from annotated_types import Ge, MinLen
+from pydantic import Field
+
+from models.dag.config import DagConfig, DagSearch
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.training.config import TrainingConfig
+
+T = TypeVar("T")
+
+
+def part(whole: object, kind: type[T]) -> T:
+    """The fields of `whole` that make up a plain `kind`."""
+    return kind(**{f.name: getattr(whole, f.name) for f in fields(kind)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pinned:
+    """Something finished earlier that is used as it is, instead of being made."""
+
+    path: Annotated[Path, Field(alias="from")]
+    """Directory of the finished artifact, in any store. It enters fingerprints by its own fingerprint, not by its path."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepwiseTeacher(StepwiseConfig):
+    """The autoregressive model that others learn from. The network's keys stand beside `data` and `training`."""
+
+    family: Literal["stepwise"] = "stepwise"
+    """Family of models."""
+    data: Literal["raw"] = "raw"
+    """A teacher learns from the targets of the training text."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The recipe of its training."""
+
+    @property
+    def network(self) -> StepwiseConfig:
+        return part(self, StepwiseConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trained:
+    """What all systems that are trained for themselves have in common."""
+
+    data: Literal["raw", "distilled", "mixed"] = "raw"
+    """What it learns from: the targets of the training text, those that the teacher writes, or both."""
+    initial_weights: Literal["random", "teacher"] = "random"
+    """What its training starts from: chance, or the teacher's weights wherever name and shape are the same."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The recipe of its training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepwiseSystem(_Trained, StepwiseConfig):
+    """A system that is trained. The network's keys stand beside `data`, `training` and `search`."""
+
+    family: Literal["stepwise"] = "stepwise"
+    """Family of models."""
+    search: Annotated[tuple[StepwiseSearch, ...], MinLen(1)] = (StepwiseSearch(), StepwiseSearch(strategy="beam"))
+    """Searches it is evaluated with, the first its default: `greedy`, `{beam: {beam_size: 4}}`, or a list of these."""
+
+    @property
+    def network(self) -> StepwiseConfig:
+        return part(self, StepwiseConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DagSystem(_Trained, DagConfig):
+    """A Directed Acyclic Transformer that is trained. Of `defaults` it takes what it has too, but for `search`; its label smoothing
+    is 0 unless stated."""
+
+    family: Literal["dag"]
+    """Family of models."""
+    search: Annotated[tuple[DagSearch, ...], MinLen(1)] = (DagSearch(),)
+    """Searches it is evaluated with, the first its default: `lookahead`, `{beam: {beam_size: 100}}`, or a list of these."""
+
+    @property
+    def network(self) -> DagConfig:
+        return part(self, DagConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsedSystem:
+    """A system that is not trained for itself."""
+
+    use: Literal["teacher"]
+    """The teacher is evaluated under this name."""
+    search: Annotated[tuple[StepwiseSearch, ...], MinLen(1)] = (StepwiseSearch(), StepwiseSearch(strategy="beam"))
+    """Searches it is evaluated with, the first its default."""
+
+    @property
+    def family(self) -> Literal["stepwise"]:
+        return "stepwise"
+
+
+TrainedSystem = StepwiseSystem | DagSystem
+SYSTEMS: dict[str, type[TrainedSystem]] = {"stepwise": StepwiseSystem, "dag": DagSystem}
+"""By family."""
+SEARCHES: dict[str, type[Any]] = {"stepwise": StepwiseSearch, "dag": DagSearch}
+
+
+def strategies(search: type[Any]) -> tuple[str, ...]:
+    """The names that a search may go by."""
+    return get_args(get_type_hints(search)["strategy"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distillation(StepwiseSearch):
+    """How the teacher decodes the training source. The keys of a search stand beside `batch_tokens`."""
+
+    strategy: Literal["greedy", "beam", "sample"] = "beam"
+    """Best token in each slot, beam search, or nucleus sampling."""
+    batch_tokens: Annotated[int, Ge(1)] = 4000
+    """Padded source tokens in a batch."""
+
+    @property
+    def search(self) -> StepwiseSearch:
+        return part(self, StepwiseSearch)
