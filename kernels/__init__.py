@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kernels.beam import Beam, BeamOptions
     from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
     from kernels.ngram import NgramModel
+    from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
     "AlignOptions",
@@ -26,6 +27,9 @@ __all__ = [
     "CandidateTables",
     "Candidates",
     "NgramModel",
+    "Transformer",
+    "TransformerShape",
+    "WritingRules",
     "fast_align",
     "lattice_candidates",
     "symmetrize",
@@ -38,6 +42,9 @@ _HOMES = {
     "CandidateTables": "kernels.candidates",
     "Candidates": "kernels.candidates",
     "NgramModel": "kernels.ngram",
+    "Transformer": "kernels.transformer",
+    "TransformerShape": "kernels.transformer",
+    "WritingRules": "kernels.transformer",
     "lattice_candidates": "kernels.candidates",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""

@@ -12,5 +12,6 @@ void bind_align_shards(nanobind::module_& module);
 void bind_symmetrise(nanobind::module_& module);
 void bind_candidates(nanobind::module_& module);
 void bind_ngram(nanobind::module_& module);
+void bind_transformer(nanobind::module_& module);
 
 }  // namespace fewstep

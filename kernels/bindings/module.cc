@@ -32,4 +32,5 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_symmetrise(module);
     fewstep::bind_candidates(module);
     fewstep::bind_ngram(module);
+    fewstep::bind_transformer(module);
 }
