@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 
 #include "csrc/vectors.h"
 
@@ -13,52 +14,130 @@ namespace {
 constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = LANES;
 
-// e^((x - highest) scale) in place of scores x [room], minus infinity beyond the last; returns one over the sum.
-float exponentials(float* scores, std::size_t room, float scale) {
-    Floats highest = load(scores);
-    for (std::size_t place = STEP; place < room; place += STEP) highest = larger(highest, load(scores + place));
+// Scores x [length] to softmax(scale x), in place. There is room for whole vectors.
+void normalise(float* x, std::size_t length, std::size_t room, float scale) {
+    for (std::size_t place = length; place < room; ++place) x[place] = NONE;
+    Floats highest = load(x);
+    for (std::size_t place = STEP; place < room; place += STEP) highest = larger(highest, load(x + place));
     const Floats top = all(highest_of(highest));
     Floats sum{};
     for (std::size_t place = 0; place < room; place += STEP) {
-        const Floats weight = exp_of((load(scores + place) - top) * scale);
-        store(scores + place, weight);
+        const Floats weight = exp_of((load(x + place) - top) * scale);
+        store(x + place, weight);
         sum += weight;
     }
-    return 1.0F / sum_of(sum);
+    const Floats factor = all(1.0F / sum_of(sum));
+    for (std::size_t place = 0; place < room; place += STEP) store(x + place, load(x + place) * factor);
 }
 
-float dot(const float* one, const float* other, std::size_t size) {
-    Floats sums{};
-    std::size_t place = 0;
-    for (; place + STEP <= size; place += STEP) sums += load(one + place) * load(other + place);
-    float sum = sum_of(sums);
-    for (; place < size; ++place) sum += one[place] * other[place];
-    return sum;
-}
+// A few queries that read the same keys and values, and their weights [R,H,room].
+struct Queries {
+    const float* first;
+    std::size_t stride;
+    Heads heads;
+    std::size_t room;
+    float* weights;
 
-// sum_s weights[s] values(s) for one head, times `factor`; values(s) is the start of the head's values at s.
-template <typename Values>
-void mix(const float* weights, std::size_t length, std::size_t size, float factor, const Values& values, float* mixed) {
-    std::size_t place = 0;
-    for (; place + 2 * STEP <= size; place += 2 * STEP) {
-        Floats low{}, high{};
-        for (std::size_t s = 0; s < length; ++s) {
-            const float* at = values(s) + place;
-            low += weights[s] * load(at);
-            high += weights[s] * load(at + STEP);
+    const float* query(int row, std::size_t head) const { return first + static_cast<std::size_t>(row) * stride + head * heads.size; }
+    float* weight(int row, std::size_t head) const { return weights + (static_cast<std::size_t>(row) * heads.count + head) * room; }
+};
+
+// Scores over turned keys: a vector of places at a time.
+template <int R>
+void score(const Queries& queries, const Sequence& sequence) {
+    const std::size_t size = queries.heads.size, room = queries.room;
+    for (std::size_t head = 0; head < queries.heads.count; ++head) {
+        const float* keys = sequence.keys + head * size * room;
+        const float* query[R];
+        for (int row = 0; row < R; ++row) query[row] = queries.query(row, head);
+        for (std::size_t place = 0; place < room; place += STEP) {
+            Floats even[R] = {}, odd[R] = {};
+            std::size_t unit = 0;
+            for (; unit + 2 <= size; unit += 2) {
+                const Floats one = load(keys + unit * room + place), other = load(keys + (unit + 1) * room + place);
+#pragma GCC unroll 4
+                for (int row = 0; row < R; ++row) even[row] += query[row][unit] * one, odd[row] += query[row][unit + 1] * other;
+            }
+            for (int row = 0; row < R; ++row) {
+                if (unit < size) even[row] += query[row][unit] * load(keys + unit * room + place);
+                store(queries.weight(row, head) + place, even[row] + odd[row]);
+            }
         }
-        store(mixed + place, low * factor);
-        store(mixed + place + STEP, high * factor);
     }
-    for (; place + STEP <= size; place += STEP) {
-        Floats sum{};
-        for (std::size_t s = 0; s < length; ++s) sum += weights[s] * load(values(s) + place);
-        store(mixed + place, sum * factor);
+}
+
+// Scores over slots: a vector of units at a time.
+template <int R>
+void score(const Queries& queries, const std::vector<const float*>& slots) {
+    const std::size_t size = queries.heads.size;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot)
+        for (std::size_t head = 0; head < queries.heads.count; ++head) {
+            const float* key = slots[slot] + head * size;
+            Floats sums[R] = {};
+            std::size_t unit = 0;
+            for (; unit + STEP <= size; unit += STEP) {
+                const Floats units = load(key + unit);
+#pragma GCC unroll 4
+                for (int row = 0; row < R; ++row) sums[row] += units * load(queries.query(row, head) + unit);
+            }
+            for (int row = 0; row < R; ++row) {
+                float sum = sum_of(sums[row]);
+                for (std::size_t rest = unit; rest < size; ++rest) sum += key[rest] * queries.query(row, head)[rest];
+                queries.weight(row, head)[slot] = sum;
+            }
+        }
+}
+
+// sum_s weights[s] values(s); values(s) is the start of a sequence's values [D] at s.
+template <int R, typename Values>
+void mix(const Queries& queries, std::size_t length, const Values& values, float* mixed) {
+    const auto [count, size] = queries.heads;
+    const std::size_t width = count * size;
+    for (std::size_t head = 0; head < count; ++head) {
+        const float* weight[R];
+        for (int row = 0; row < R; ++row) weight[row] = queries.weight(row, head);
+        std::size_t unit = head * size;
+        const std::size_t end = unit + size;
+        for (; unit + 2 * STEP <= end; unit += 2 * STEP) {
+            Floats low[R] = {}, high[R] = {};
+            for (std::size_t s = 0; s < length; ++s) {
+                const float* at = values(s) + unit;
+                const Floats one = load(at), other = load(at + STEP);
+#pragma GCC unroll 4
+                for (int row = 0; row < R; ++row) low[row] += weight[row][s] * one, high[row] += weight[row][s] * other;
+            }
+            for (int row = 0; row < R; ++row) {
+                store(mixed + static_cast<std::size_t>(row) * width + unit, low[row]);
+                store(mixed + static_cast<std::size_t>(row) * width + unit + STEP, high[row]);
+            }
+        }
+        for (; unit + STEP <= end; unit += STEP) {
+            Floats sums[R] = {};
+            for (std::size_t s = 0; s < length; ++s)
+                for (int row = 0; row < R; ++row) sums[row] += weight[row][s] * load(values(s) + unit);
+            for (int row = 0; row < R; ++row) store(mixed + static_cast<std::size_t>(row) * width + unit, sums[row]);
+        }
+        for (; unit < end; ++unit)
+            for (int row = 0; row < R; ++row) {
+                float sum = 0.0F;
+                for (std::size_t s = 0; s < length; ++s) sum += weight[row][s] * values(s)[unit];
+                mixed[static_cast<std::size_t>(row) * width + unit] = sum;
+            }
     }
-    for (; place < size; ++place) {
-        float sum = 0.0F;
-        for (std::size_t s = 0; s < length; ++s) sum += weights[s] * values(s)[place];
-        mixed[place] = sum * factor;
+}
+
+constexpr std::size_t TOGETHER = 4;  // queries whose sums stay in registers
+
+// Calls body(first row, std::integral_constant R) for blocks of R <= TOGETHER rows.
+template <typename Body>
+void in_blocks(std::size_t rows, const Body& body) {
+    std::size_t row = 0;
+    for (; row + TOGETHER <= rows; row += TOGETHER) body(row, std::integral_constant<int, 4>());
+    switch (rows - row) {
+        case 3: return body(row, std::integral_constant<int, 3>());
+        case 2: return body(row, std::integral_constant<int, 2>());
+        case 1: return body(row, std::integral_constant<int, 1>());
+        default: return;
     }
 }
 
@@ -78,49 +157,33 @@ void lay_out(const float* rows, std::size_t stride, std::size_t length, std::siz
 }
 
 void Attention::attend(const float* queries, std::size_t stride, std::size_t rows, const Sequence& sequence, float* mixed) {
-    const auto [count, size] = heads_;
-    const std::size_t room = sequence.room, width = heads_.width();
-    weights_.reserve(room);
-    float* weights = weights_.data();
-    for (std::size_t head = 0; head < count; ++head) {
-        const float* keys = sequence.keys + head * size * room;
-        const float* values = sequence.values + head * size;
-        for (std::size_t row = 0; row < rows; ++row) {
-            const float* query = queries + row * stride + head * size;
-            for (std::size_t place = 0; place < room; place += STEP) {
-                Floats even{}, odd{};
-                std::size_t unit = 0;
-                for (; unit + 2 <= size; unit += 2) {
-                    even += query[unit] * load(keys + unit * room + place);
-                    odd += query[unit + 1] * load(keys + (unit + 1) * room + place);
-                }
-                if (unit < size) even += query[unit] * load(keys + unit * room + place);
-                store(weights + place, even + odd);
-            }
-            std::fill(weights + sequence.length, weights + room, NONE);
-            const float factor = exponentials(weights, room, scale_of(heads_));
-            mix(weights, sequence.length, size, factor, [=](std::size_t s) { return values + s * width; },
-                mixed + row * width + head * size);
-        }
-    }
+    const std::size_t room = sequence.room, width = heads_.width(), length = sequence.length;
+    weights_.reserve(TOGETHER * heads_.count * room);
+    in_blocks(rows, [&](std::size_t first, auto together) {
+        constexpr int R = together;
+        const Queries block{queries + first * stride, stride, heads_, room, weights_.data()};
+        score<R>(block, sequence);
+        for (std::size_t row = 0; row < R * heads_.count; ++row) normalise(block.weights + row * room, length, room, scale_of(heads_));
+        mix<R>(block, length, [&](std::size_t s) { return sequence.values + s * width; }, mixed + first * width);
+    });
 }
 
-void Attention::attend(const float* query, const std::vector<const float*>& slots, const std::vector<char>& seen, float* mixed) {
-    const auto [count, size] = heads_;
-    const std::size_t room = room_for(slots.size()), width = heads_.width();
-    weights_.reserve(count * room);
-    for (std::size_t slot = 0; slot < slots.size(); ++slot)
-        for (std::size_t head = 0; head < count; ++head) {
-            const bool hidden = !seen.empty() && seen[slot] == 0;
-            weights_.data()[head * room + slot] = hidden ? NONE : dot(query + head * size, slots[slot] + head * size, size);
+void Attention::attend(const float* queries, std::size_t stride, std::size_t rows, const std::vector<const float*>& slots,
+                       const std::vector<char>& seen, float* mixed) {
+    const std::size_t length = slots.size(), room = room_for(length), width = heads_.width();
+    weights_.reserve(TOGETHER * heads_.count * room);
+    in_blocks(rows, [&](std::size_t first, auto together) {
+        constexpr int R = together;
+        const Queries block{queries + first * stride, stride, heads_, room, weights_.data()};
+        score<R>(block, slots);
+        for (std::size_t row = 0; row < R * heads_.count; ++row) {
+            float* weights = block.weights + row * room;
+            for (std::size_t slot = 0; slot < (seen.empty() ? 0 : length); ++slot)
+                if (seen[(first + row / heads_.count) * length + slot] == 0) weights[slot] = NONE;
+            normalise(weights, length, room, scale_of(heads_));
         }
-    for (std::size_t head = 0; head < count; ++head) {
-        float* weights = weights_.data() + head * room;
-        std::fill(weights + slots.size(), weights + room, NONE);
-        const float factor = exponentials(weights, room, scale_of(heads_));
-        mix(weights, slots.size(), size, factor, [&, head](std::size_t s) { return slots[s] + width + head * size; },
-            mixed + head * size);
-    }
+        mix<R>(block, length, [&](std::size_t s) { return slots[s] + width; }, mixed + first * width);
+    });
 }
 
 }  // namespace fewstep

@@ -1,4 +1,4 @@
-// Attention of one row: softmax(q K^T / sqrt(d)) V for each head, over keys and values that lie in either of two ways.
+// Attention: softmax(q K^T / sqrt(d)) V for each head, over keys and values that lie in either of two ways.
 #pragma once
 
 #include <cstddef>
@@ -28,20 +28,20 @@ void lay_out(const float* rows, std::size_t stride, std::size_t length, std::siz
 // Which of the slots written so far a slot sees.
 enum class SlotMask { BLOCK, CAUSAL, SAME_DIRECTION };
 
-// Scratch memory of whoever attends.
+// Scratch memory of whoever attends. Queries [rows,D] lie `stride` floats apart, mixed values [rows,D] side by side.
 class Attention {
  public:
     explicit Attention(const Heads& heads) : heads_(heads) {}
 
-    // `rows` queries [rows,D], `stride` floats apart, to mixed values [rows,D] side by side.
     void attend(const float* queries, std::size_t stride, std::size_t rows, const Sequence& sequence, float* mixed);
-    // One query over slots whose keys [D] are at `slots`, with the values [D] right behind them. `seen` (empty: all) is 0 at
-    // slots that it must not see; it sees at least one.
-    void attend(const float* query, const std::vector<const float*>& slots, const std::vector<char>& seen, float* mixed);
+    // Over slots whose keys [D] are at `slots`, with the values [D] right behind them. `seen` [rows,slots] (empty: all) is 0 at
+    // slots that a query must not see; it sees at least one.
+    void attend(const float* queries, std::size_t stride, std::size_t rows, const std::vector<const float*>& slots,
+                const std::vector<char>& seen, float* mixed);
 
  private:
     Heads heads_;
-    Buffer weights_;  // [H,room]
+    Buffer weights_;  // [rows,H,room]
 };
 
 }  // namespace fewstep

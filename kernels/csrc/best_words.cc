@@ -28,11 +28,12 @@ float sum_of_exponentials(const float* x, std::size_t count, float top) {
     return sum_of(even + exp_of(load(rest) - top) + (odd + exp_of(load(rest + STEP) - top)));
 }
 
-float highest_in_block(const float* x) {
+// The highest of each lane of a block.
+Floats highest_in_block(const float* x) {
     Floats one = larger(load(x), load(x + STEP)), other = larger(load(x + 2 * STEP), load(x + 3 * STEP));
     one = larger(one, larger(load(x + 4 * STEP), load(x + 5 * STEP)));
     other = larger(other, larger(load(x + 6 * STEP), load(x + 7 * STEP)));
-    return highest_of(larger(one, other));
+    return larger(one, other);
 }
 
 // The first `wanted` of x, sorted into (scores, ids), which hold minus infinity at first.
@@ -44,9 +45,12 @@ void keep_highest(const float* x, std::size_t count, std::size_t wanted, float* 
         scores[rank] = x[place], ids[rank] = static_cast<std::int64_t>(place);
     };
     std::size_t place = 0;
-    for (; place + BLOCK <= count; place += BLOCK)
-        if (highest_in_block(x + place) > scores[wanted - 1])
-            for (std::size_t inside = 0; inside < BLOCK; ++inside) offer(place + inside);
+    for (; place + BLOCK <= count; place += BLOCK) {
+        if (!(highest_of(highest_in_block(x + place)) > scores[wanted - 1])) continue;
+        for (std::size_t vector = place; vector < place + BLOCK; vector += STEP)
+            if (highest_of(load(x + vector)) > scores[wanted - 1])
+                for (std::size_t lane = 0; lane < STEP; ++lane) offer(vector + lane);
+    }
     for (; place < count; ++place) offer(place);
 }
 

@@ -20,6 +20,7 @@ const float* Decoding::step(std::span<const std::int64_t> tokens) {
     steps_.emplace_back(model_.decoder.size() * count * 2 * width);
     step_rows_.push_back(rows());
     for (std::size_t row = 0; row < rows(); ++row) ancestors_[row].push_back(static_cast<std::uint32_t>(row));
+    look_up_mask();
     float* x = x_.data();
     const bool pre_norm = model_.shape.pre_norm;
     for (std::size_t index = 0; index < model_.decoder.size(); ++index) {
@@ -61,24 +62,28 @@ void Decoding::attend_to_slots(std::size_t layer) {
     float* kept = steps_.back().data() + layer * count * 2 * width;
     for (std::size_t place = 0; place < count; ++place)
         std::copy_n(wide_.data() + place * 3 * width + width, 2 * width, kept + place * 2 * width);
-    const std::size_t first = (steps_.size() - 1) * size;
     slots_.resize(steps_.size() * size);
     for (std::size_t row = 0; row < rows(); ++row) {
         for (std::size_t step = 0; step < steps_.size(); ++step) {
             const std::size_t place = (layer * step_rows_[step] + ancestors_[row][step]) * size;
             for (std::size_t slot = 0; slot < size; ++slot) slots_[step * size + slot] = steps_[step].data() + (place + slot) * 2 * width;
         }
-        for (std::size_t slot = 0; slot < size; ++slot) {
-            if (rules_.mask != SlotMask::BLOCK) {
-                seen_.resize(slots_.size());
-                for (std::size_t other = 0; other < slots_.size(); ++other)
-                    seen_[other] = rules_.mask == SlotMask::CAUSAL ? other <= first + slot
-                                                                   : (first + slot) % rules_.directions == other % rules_.directions;
-            }
-            const std::size_t place = row * size + slot;
-            attention_.attend(wide_.data() + place * 3 * width, slots_, seen_, mixed_.data() + place * width);
-        }
+        const std::size_t place = row * size;
+        attention_.attend(wide_.data() + place * 3 * width, 3 * width, size, slots_, seen_, mixed_.data() + place * width);
     }
+}
+
+// [z,slots]; nothing where all are seen.
+void Decoding::look_up_mask() {
+    if (rules_.mask == SlotMask::BLOCK) return;
+    const std::size_t size = rules_.step_size, slots = steps_.size() * size;
+    seen_.resize(size * slots);
+    for (std::size_t slot = 0; slot < size; ++slot)
+        for (std::size_t other = 0; other < slots; ++other) {
+            const std::size_t own = slots - size + slot;
+            const bool causal = rules_.mask == SlotMask::CAUSAL;
+            seen_[slot * slots + other] = causal ? other <= own : own % rules_.directions == other % rules_.directions;
+        }
 }
 
 void Decoding::attend_to_source(std::size_t layer) {

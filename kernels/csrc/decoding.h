@@ -32,6 +32,7 @@ class Decoding {
 
  private:
     void embed(std::span<const std::int64_t> tokens);
+    void look_up_mask();
     void attend_to_slots(std::size_t layer);
     void attend_to_source(std::size_t layer);
 
@@ -45,7 +46,7 @@ class Decoding {
     Attention attention_;
     Buffer x_, normed_, mixed_, wide_;
     std::vector<const float*> slots_;
-    std::vector<char> seen_;
+    std::vector<char> seen_;  // [z,slots]
 };
 
 }  // namespace fewstep

@@ -25,16 +25,18 @@ struct Block {
     Then then;
 };
 
-void write(float* y, Floats sum, Then then, std::size_t columns) {
-    if (columns >= LANES) {
-        if (then == Then::ADD) sum += load(y);
-        store(y, then == Then::RELU ? larger(sum, Floats{}) : sum);
-        return;
-    }
+// The last outputs, which fill no vector.
+[[gnu::noinline]] void write_some(float* y, const Floats& sum, Then then, std::size_t columns) {
     for (std::size_t column = 0; column < columns; ++column) {
         const float value = sum[static_cast<int>(column)];
         y[column] = then == Then::ADD ? value + y[column] : then == Then::RELU && !(value > 0.0F) ? 0.0F : value;
     }
+}
+
+inline void write(float* y, Floats sum, Then then, std::size_t columns) {
+    if (columns < LANES) return write_some(y, sum, then, columns);
+    if (then == Then::ADD) sum += load(y);
+    store(y, then == Then::RELU ? larger(sum, Floats{}) : sum);
 }
 
 template <int R, int V>
@@ -46,7 +48,10 @@ void multiply_block(const Block& block) {
     for (std::size_t input = 0; input < block.inputs; ++input, weights += V * LANES) {
         Floats weight[V];
 #pragma GCC unroll 3
-        for (int vector = 0; vector < V; ++vector) weight[vector] = load(weights + vector * LANES);
+        for (int vector = 0; vector < V; ++vector) {
+            weight[vector] = load(weights + vector * LANES);
+            if (R > 1) keep_in_register(weight[vector]);
+        }
 #pragma GCC unroll 8
         for (int row = 0; row < R; ++row) {
             const Floats value = all(x[row][input]);

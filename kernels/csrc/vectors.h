@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 namespace fewstep {
 
@@ -27,27 +28,37 @@ static inline Floats load(const float* at) {
 
 static inline void store(float* at, Floats values) { std::memcpy(at, &values, sizeof values); }
 
-static inline Floats all(float value) { return Floats{} + value; }
+static inline Floats all(float value) { return value - Floats{}; }  // (0 + value would turn -0 into 0)
+
+// Compilers would rather read what is used several times from memory each time.
+static inline void keep_in_register(Floats& values) {
+#if defined(__x86_64__)
+    __asm__("" : "+v"(values));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(values));
+#else
+    (void)values;
+#endif
+}
 
 static inline Floats larger(Floats one, Floats other) { return one > other ? one : other; }
 
-// The lanes of each vector with those whose number differs in the bit `width`.
-static inline Floats swapped(Floats values, int width) {
-    Ints lanes;
-    for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane ^ width;
-    return __builtin_shuffle(values, lanes);
+// Each lane's value from the lane whose number differs in the bit WIDTH.
+template <int WIDTH, int... LANE>
+static inline Floats swapped(Floats values, std::integer_sequence<int, LANE...>) {
+    return __builtin_shufflevector(values, values, (LANE ^ WIDTH)...);
 }
 
+template <int WIDTH = LANES / 2>
 static inline float sum_of(Floats values) {
-#pragma GCC unroll 4
-    for (int width = LANES / 2; width > 0; width /= 2) values += swapped(values, width);
-    return values[0];
+    if constexpr (WIDTH == 0) return values[0];
+    else return sum_of<WIDTH / 2>(values + swapped<WIDTH>(values, std::make_integer_sequence<int, LANES>()));
 }
 
+template <int WIDTH = LANES / 2>
 static inline float highest_of(Floats values) {
-#pragma GCC unroll 4
-    for (int width = LANES / 2; width > 0; width /= 2) values = larger(values, swapped(values, width));
-    return values[0];
+    if constexpr (WIDTH == 0) return values[0];
+    else return highest_of<WIDTH / 2>(larger(values, swapped<WIDTH>(values, std::make_integer_sequence<int, LANES>())));
 }
 
 // e^x for x <= 0, to within 2 units in the last place; 0 below -87 (and for minus infinity). x = n ln 2 + r, |r| <= ln 2 / 2, and
