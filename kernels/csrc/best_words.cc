@@ -59,7 +59,8 @@ void keep_highest(const float* x, std::size_t count, std::size_t wanted, float* 
 void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
                 std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found) {
     const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
-    Buffer logits(std::min(rows, TOGETHER) * words);
+    Buffer& logits = found.logits;
+    logits.reserve(std::min(rows, TOGETHER) * words);
     found.scores.assign(rows * wanted, NONE);
     found.ids.assign(rows * wanted, rules.eos);
     found.eos.resize(rows);

@@ -22,6 +22,7 @@ struct BestWords {
     std::vector<float> scores;      // [rows,W]
     std::vector<std::int64_t> ids;  // [rows,W]
     std::vector<float> eos;         // [rows] log-probability of eos, minus infinity where it is banned
+    Buffer logits;                  // scratch, of some rows at a time
 };
 
 // From states [rows,D], of which row r predicts slot `first + r mod z`: log p(v) = logit(v) - log sum_u e^logit(u), over all words,

@@ -39,7 +39,8 @@ inline void write(float* y, Floats sum, Then then, std::size_t columns) {
     store(y, then == Then::RELU ? larger(sum, Floats{}) : sum);
 }
 
-template <int R, int V>
+// FETCH: the next panel is fetched into the cache meanwhile.
+template <int R, int V, bool FETCH>
 void multiply_block(const Block& block) {
     Floats sums[R][V] = {};
     const float* weights = block.panel;
@@ -47,6 +48,10 @@ void multiply_block(const Block& block) {
     for (int row = 0; row < R; ++row) x[row] = block.x + static_cast<std::size_t>(row) * block.x_stride;
     for (std::size_t input = 0; input < block.inputs; ++input, weights += V * LANES) {
         Floats weight[V];
+        if constexpr (FETCH) {
+#pragma GCC unroll 3
+            for (int vector = 0; vector < V; ++vector) __builtin_prefetch(weights + V * LANES * block.inputs + vector * LANES, 0, 2);
+        }
 #pragma GCC unroll 3
         for (int vector = 0; vector < V; ++vector) {
             weight[vector] = load(weights + vector * LANES);
@@ -71,17 +76,18 @@ void multiply_block(const Block& block) {
 
 using Multiply = void (*)(const Block&);
 
-template <int V, int... R>
+template <int V, bool FETCH, int... R>
 constexpr std::array<Multiply, ROWS> by_rows(std::integer_sequence<int, R...>) {
-    return {multiply_block<R + 1, V>...};
+    return {multiply_block<R + 1, V, FETCH>...};
 }
 
-template <int... V>
+template <bool FETCH, int... V>
 constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::integer_sequence<int, V...>) {
-    return {by_rows<V + 1>(std::make_integer_sequence<int, ROWS>())...};
+    return {by_rows<V + 1, FETCH>(std::make_integer_sequence<int, ROWS>())...};
 }
 
-constexpr auto MULTIPLY = by_vectors(std::make_integer_sequence<int, VECTORS>());
+constexpr auto MULTIPLY = by_vectors<false>(std::make_integer_sequence<int, VECTORS>());
+constexpr auto MULTIPLY_AND_FETCH = by_vectors<true>(std::make_integer_sequence<int, VECTORS>());
 
 std::size_t vectors_for(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + LANES - 1) / LANES); }
 
@@ -110,12 +116,14 @@ void PackedMatrix::multiply(const float* x, std::size_t x_stride, std::size_t ro
     const std::size_t blocks = (rows + ROWS - 1) / ROWS;
     for (std::size_t panel = first; panel < last; ++panel) {
         const std::size_t column = panel * PANEL, columns = outputs_ - column;
-        const auto& kernels = MULTIPLY[vectors_for(columns) - 1];
+        const std::size_t vectors = vectors_for(columns) - 1;
         // Blocks of nearly equal size.
         for (std::size_t block = 0; block < blocks; ++block) {
             const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
-            kernels[count - 1]({x + row * x_stride, x_stride, inputs_, panels_.data() + column * inputs_, bias_.data() + column,
-                                y + row * y_stride + column, y_stride, columns, then});
+            // A single block reads panel after panel as fast as they come; of several the last leaves time to fetch.
+            const auto& kernels = blocks > 1 && block + 1 == blocks ? MULTIPLY_AND_FETCH : MULTIPLY;
+            kernels[vectors][count - 1]({x + row * x_stride, x_stride, inputs_, panels_.data() + column * inputs_, bias_.data() + column,
+                                         y + row * y_stride + column, y_stride, columns, then});
         }
     }
 }
