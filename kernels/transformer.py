@@ -55,7 +55,7 @@ class Transformer:
             target_embedding [V,D]      words of outputs, which they are also ranked by
             source_embedding [U,D]      words of sources; without it they are those of `target_embedding`
             source_positions [P,D]      codes of the places in a source
-            slot_codes [T,D]            what the slots of the decoder are told apart by (start vectors are added to the first step's)
+            slot_codes [T,D]            what slots of the decoder are told apart by (the first step's with the start vectors)
 
         words are scaled by sqrt(D), codes are not; and, each with its `.weight` and `.bias` [outputs],
 
@@ -162,7 +162,7 @@ def _expected(shape: TransformerShape, own_source: bool) -> dict[str, tuple[int,
         ),
     }
     tables = ("target_embedding", "source_positions", "slot_codes", *(("source_embedding",) if own_source else ()))
-    found: dict[str, tuple[int, ...]] = {name: (ANY, width) for name in tables}
+    found: dict[str, tuple[int, ...]] = dict.fromkeys(tables, (ANY, width))
     for stack, (layers, matrices, blocks) in stacks.items():
         for layer in range(layers):
             start = f"{stack}.layers.{layer}."

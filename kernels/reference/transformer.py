@@ -23,8 +23,8 @@ class Reference:
 
     def encode(self, source: Sequence[int]) -> Array:
         """[S,D]"""
-        words = self.arrays.get("source_embedding", self.arrays["target_embedding"])
-        x = words[list(source)] * math.sqrt(self.shape.width) + self.arrays["source_positions"][: len(source)]
+        words: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
+        x: Array = words[list(source)] * math.sqrt(self.shape.width) + self.arrays["source_positions"][: len(source)]
         for layer in range(self.shape.encoder_layers):
             start = f"encoder.layers.{layer}."
             x = self._residual(start + "attention", x, lambda y, start=start: self._self_attention(start, y, None))
@@ -34,7 +34,7 @@ class Reference:
     def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
         """log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
         slots = len(flat) + step_size
-        x = self.arrays["slot_codes"][:slots].copy()
+        x: Array = self.arrays["slot_codes"][:slots].copy()
         x[step_size:] += self.arrays["target_embedding"][list(flat)] * math.sqrt(self.shape.width)
         seen = np.array([[self._sees(rules, step_size, one, other) for other in range(slots)] for one in range(slots)])
         for layer in range(self.shape.decoder_layers):
@@ -117,9 +117,8 @@ class Reference:
     def _residual(self, name: str, x: Array, block: Any) -> Array:
         """x + block(norm(x)), or norm(x + block(x))"""
         norm = name + "_residual.norm"
-        if self.shape.norm == "pre":
-            return x + block(self._norm(norm, x))
-        return self._norm(norm, x + block(x))
+        added: Array = block(self._norm(norm, x) if self.shape.norm == "pre" else x) + x
+        return added if self.shape.norm == "pre" else self._norm(norm, added)
 
     def _feed_forward(self, start: str, x: Array) -> Array:
         return self._map(start + "feed_forward.narrow", np.maximum(self._map(start + "feed_forward.widen", x), 0.0))

@@ -20,7 +20,9 @@ class NativeSearch:
         """A network on the CPU in float32."""
         self._order, self._transformer = model.order, transformer(model)
 
-    def __call__(self, source: torch.Tensor, lengths: torch.Tensor, search: StepwiseSearch, limits: torch.Tensor) -> list[list[Hypothesis]]:
+    def __call__(
+        self, source: torch.Tensor, lengths: torch.Tensor, search: StepwiseSearch, limits: torch.Tensor
+    ) -> list[list[Hypothesis]]:
         """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them."""
         run = self._transformer.greedy if search.strategy == "greedy" else self._transformer.beam_search
         outcomes = run(

@@ -43,7 +43,10 @@ def problems(draw):
     step_size = draw(st.integers(1, 5))
     mask = draw(st.sampled_from(["block", "causal", "same-direction"]))
     rules = WritingRules(
-        mask=mask, directions=draw(st.integers(1, 3)), banned=draw(st.sampled_from([(), (0, 1, 5)])), min_tokens=draw(st.integers(0, 4))
+        mask=mask,
+        directions=draw(st.integers(1, 3)),
+        banned=draw(st.sampled_from([(), (0, 1, 5)])),
+        min_tokens=draw(st.integers(0, 4)),
     )
     beam_size = draw(st.integers(1, 4))
     options = BeamOptions(
@@ -149,7 +152,9 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
     del arrays["decoder.layers.0.cross_attention.output.bias"], arrays["encoder.norm.weight"]
     arrays["target_embedding"] = arrays["target_embedding"][:, :5]
     arrays["slot_codes"] = arrays["slot_codes"].astype(np.float64)
-    with pytest.raises(ValueError, match="missing decoder.layers.0.cross_attention.output.bias, encoder.norm.weight; ") as raised:
+    with pytest.raises(
+        ValueError, match=r"missing decoder\.layers\.0\.cross_attention\.output\.bias, encoder\.norm\.weight; "
+    ) as raised:
         Transformer(arrays, shape=SHAPE)
     assert "slot_codes: expected float32, got float64; target_embedding: expected [rows,6], got [11, 5]" in str(raised.value)
     with pytest.raises(ValueError, match="multiple of heads"):
