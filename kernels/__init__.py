@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         dag_viterbi,
     )
     from kernels.ngram import NgramModel
+    from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
     "AlignOptions",
@@ -47,6 +48,9 @@ __all__ = [
     "DagWalkOptions",
     "DagWalks",
     "NgramModel",
+    "Transformer",
+    "TransformerShape",
+    "WritingRules",
     "dag_beam_search",
     "dag_best_alignment",
     "dag_follow",
@@ -82,6 +86,9 @@ _HOMES = {
     "dag_lookahead": "kernels.dag_search",
     "dag_sample": "kernels.dag_search",
     "dag_viterbi": "kernels.dag_search",
+    "Transformer": "kernels.transformer",
+    "TransformerShape": "kernels.transformer",
+    "WritingRules": "kernels.transformer",
     "lattice_candidates": "kernels.candidates",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""

@@ -103,4 +103,4 @@ def entrant(system: models.system.System, search: Search) -> Translate:
     return translate
 
 
-STAGE = Stage(name="benchmark", version=2, run=run, output=Timings, exclusive=True)
+STAGE = Stage(name="benchmark", version=3, run=run, output=Timings, exclusive=True)

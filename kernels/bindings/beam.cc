@@ -1,9 +1,7 @@
 #include "csrc/beam.h"
 
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/vector.h>
-
 #include "bindings/arrays.h"
+#include "bindings/beam_options.h"
 #include "bindings/bindings.h"
 
 namespace nb = nanobind;
@@ -16,13 +14,6 @@ namespace {
 using Words = nb::ndarray<const float, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using Ids = nb::ndarray<const std::int64_t, nb::ndim<4>, nb::c_contig, nb::device::cpu>;
 using Ends = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-
-Selection selection_of(const std::string& name) {
-    if (name == "exact") return Selection::EXACT;
-    if (name == "outer") return Selection::OUTER;
-    if (name == "double-top-k") return Selection::DOUBLE_TOP_K;
-    throw std::invalid_argument("selection: expected exact, outer or double-top-k, got " + name);
-}
 
 struct BoundBeam {
     BeamOptions options;
@@ -44,23 +35,13 @@ struct BoundBeam {
         return nb::make_tuple(own(std::move(next.going)), own(std::move(next.rows)), own(std::move(next.tokens)));
     }
 
-    nb::list outcomes() const {
-        nb::list all;
-        for (const Outcome& outcome : beam.outcomes()) {
-            nb::list hypotheses;
-            for (const Finished& one : outcome.hypotheses) hypotheses.append(nb::make_tuple(one.score, one.tokens));
-            all.append(nb::make_tuple(hypotheses, outcome.steps, outcome.margin));
-        }
-        return all;
-    }
+    nb::list outcomes() const { return as_list(beam.outcomes()); }
 };
 
 BoundBeam make(std::vector<std::int64_t> limits, int beams, int step_size, bool per_direction, const std::string& selection,
                std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt) {
-    require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
-    require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
-    for (const std::int64_t limit : limits) require(limit >= 1, "limits: expected at least 1, got " + std::to_string(limit));
-    const BeamOptions options{{beams, step_size, per_direction, selection_of(selection), eos, pad}, n_best, alpha, gnmt};
+    const BeamOptions options = beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt);
+    require_limits(limits);
     return {options, Beam(options, limits)};
 }
 

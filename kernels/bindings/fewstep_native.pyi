@@ -38,6 +38,68 @@ def make_beam(
     gnmt: bool,
 ) -> Beam: ...
 
+class PackedMatrix:
+    def __init__(self, weights: F32, bias: F32) -> None: ...
+    def multiply(self, x: F32) -> F32: ...
+
+class Transformer:
+    def greedy(
+        self,
+        sources: I64,
+        lengths: I64,
+        limits: I64,
+        *,
+        step_size: int,
+        per_direction: bool,
+        eos: int,
+        pad: int,
+        alpha: float,
+        gnmt: bool,
+        mask: str,
+        directions: int,
+        banned: Sequence[int],
+        min_tokens: int,
+        threads: int,
+    ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
+    def beam_search(
+        self,
+        sources: I64,
+        lengths: I64,
+        limits: I64,
+        *,
+        beams: int,
+        step_size: int,
+        per_direction: bool,
+        selection: str,
+        eos: int,
+        pad: int,
+        n_best: int,
+        alpha: float,
+        gnmt: bool,
+        mask: str,
+        directions: int,
+        banned: Sequence[int],
+        min_tokens: int,
+        words: int,
+        eos_apart: bool,
+        threads: int,
+    ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
+
+def make_transformer(
+    arrays: dict[str, F32],
+    *,
+    encoder_layers: int,
+    decoder_layers: int,
+    width: int,
+    feed_forward: int,
+    heads: int,
+    pre_norm: bool,
+    source_words: int,
+    target_words: int,
+    source_positions: int,
+    slots: int,
+) -> Transformer: ...
+
 class Bitext:
     def __init__(self) -> None: ...
     @staticmethod

@@ -6,7 +6,7 @@
 namespace nb = nanobind;
 
 // Raised when a signature changes; kernels/native.py asks for the same number.
-constexpr int ABI = 2;
+constexpr int ABI = 3;
 
 namespace {
 
@@ -34,4 +34,5 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_ngram(module);
     fewstep::bind_dag_paths(module);
     fewstep::bind_dag_search(module);
+    fewstep::bind_transformer(module);
 }

@@ -12,15 +12,16 @@ constexpr double INFINITE = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
+double penalty(const BeamOptions& options, std::int64_t tokens) {
+    const auto length = static_cast<double>(tokens);
+    return std::pow(options.gnmt ? (5.0 + length) / 6.0 : length, options.alpha);
+}
+
 Beam::Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits) : options_(options), outcomes_(limits.size()) {
     for (std::size_t index = 0; index < limits.size(); ++index)
         alive_.push_back({index, limits[index], {0.0}, {}, 0, INFINITE, {}});
 }
 
-double Beam::penalty(std::int64_t tokens) const {
-    const auto length = static_cast<double>(tokens);
-    return std::pow(options_.gnmt ? (5.0 + length) / 6.0 : length, options_.alpha);
-}
 
 Advance Beam::advance(const SlotWords& words) {
     const auto hypotheses = static_cast<std::size_t>(words.hypotheses), slots = static_cast<std::size_t>(options_.rules.step_size);

@@ -16,6 +16,8 @@ struct BeamOptions {
     bool gnmt = false;
 };
 
+double penalty(const BeamOptions& options, std::int64_t tokens);  // what log p is divided by
+
 struct Finished {
     double score;
     std::vector<std::int64_t> tokens;  // in writing order, without EOS
@@ -59,7 +61,7 @@ class Beam {
         std::vector<std::vector<Continuation>> history;  // by step: what each live hypothesis appended to which
     };
 
-    double penalty(std::int64_t tokens) const;
+    double penalty(std::int64_t tokens) const { return fewstep::penalty(options_, tokens); }
     void step(Sentence& sentence, const SlotWords& words);
     bool done(const Sentence& sentence) const;
     void finish(Sentence& sentence, const Continuation& one);

@@ -7,6 +7,9 @@ Conventions and matrices: Zhang, Titov and Sennrich (2020), with 0-based indices
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -68,6 +71,22 @@ def restore(order: Order, flat: Tensor, lengths: Tensor) -> Tensor:
     return (
         flat if order.arrangement == "l2r" else torch.empty_like(flat).scatter_(1, permutation(order, lengths, flat.size(1)), flat)
     )
+
+
+def in_natural_order(order: Order, flat: Sequence[int]) -> list[int]:
+    """One output's written tokens in natural order: `restore` without tensors."""
+    if order.arrangement == "l2r":
+        return list(flat)
+    natural = [0] * len(flat)
+    for place, token in zip(_places(order, len(flat)), flat, strict=True):
+        natural[place] = token
+    return natural
+
+
+@lru_cache(maxsize=1024)
+def _places(order: Order, length: int) -> tuple[int, ...]:
+    """`permutation` of one target."""
+    return tuple(permutation(order, torch.tensor([length]), length)[0].tolist())
 
 
 def step_mask(order: Order, slots: int, device: torch.device) -> Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernels import Beam, BeamOptions
+from kernels.beam import Outcome
 from models.family import EOS, PAD, Hypothesis
-from models.stepwise.arrangement import restore
+from models.stepwise.arrangement import in_natural_order
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel
@@ -34,7 +36,7 @@ def beam_search(
         else:
             state.select(rows)
         sentences, slot = len(advance.going), slot + order.step_size
-    return _hypotheses(beam, order)
+    return hypotheses_of(beam.outcomes(), order)
 
 
 def beam_options(search: StepwiseSearch, order: Order) -> BeamOptions:
@@ -72,14 +74,12 @@ def best_words(logits: Tensor, search: StepwiseSearch, options: BeamOptions, slo
     return Words(*log_probs.topk(min(options.words, log_probs.size(2))), eos)
 
 
-def _hypotheses(beam: Beam, order: Order) -> list[list[Hypothesis]]:
+def hypotheses_of(outcomes: Sequence[Outcome], order: Order) -> list[list[Hypothesis]]:
     """What was found, in natural order."""
-    outcomes = beam.outcomes()
-    flat = [torch.tensor(tokens, dtype=torch.int64) for outcome in outcomes for _, tokens in outcome.hypotheses]
-    lengths = torch.tensor([len(tokens) for tokens in flat])
-    rows = restore(order, torch.nn.utils.rnn.pad_sequence(flat, batch_first=True), lengths).tolist()
-    natural = iter([row[:length] for row, length in zip(rows, lengths.tolist(), strict=True)])
     return [
-        [Hypothesis(next(natural), score, outcome.steps, {"margin": outcome.margin}) for score, _ in outcome.hypotheses]
+        [
+            Hypothesis(in_natural_order(order, tokens), score, outcome.steps, {"margin": outcome.margin})
+            for score, tokens in outcome.hypotheses
+        ]
         for outcome in outcomes
     ]

@@ -19,6 +19,7 @@ from models.stepwise.config import StepwiseSearch
 from models.stepwise.greedy import greedy
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
+from models.stepwise.native import NativeSearch
 from models.stepwise.sampling import sample
 from models.stepwise.scores import output_limits
 from models.weights import make_model, read_json
@@ -54,8 +55,7 @@ class StepwiseDecoder:
             )
         if len(prepared.ids) == 0:
             return []
-        with at_work(self.model) as device:
-            found = self._search(prepared.ids.to(device), prepared.lengths.to(device), search)
+        found = self._search(prepared, search, output_limits(search, prepared.lengths, self.model.config.max_positions))
         return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
@@ -76,10 +76,25 @@ class StepwiseDecoder:
         """Longest sources and targets, in tokens without EOS."""
         return self.model.config.max_positions - 1
 
-    def _search(self, source: Tensor, lengths: Tensor, search: StepwiseSearch) -> list[list[Hypothesis]]:
-        limits = output_limits(search, lengths, self.model.config.max_positions)
+    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
         strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
-        return strategy(self.model, source, lengths, search, limits)
+        with at_work(self.model) as device:
+            return strategy(self.model, prepared.ids.to(device), prepared.lengths.to(device), search, limits.to(device))
+
+
+class NativeDecoder(StepwiseDecoder):
+    """A finished network on the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch."""
+
+    def __init__(self, model: StepwiseModel) -> None:
+        """A network whose weights do not change any more."""
+        super().__init__(model)
+        pack(model)
+        self._native = NativeSearch(model)
+
+    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        if search.strategy == "sample":
+            return super()._search(prepared, search, limits)
+        return self._native(prepared.ids, prepared.lengths, search, limits)
 
 
 def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:
@@ -103,5 +118,4 @@ def load(directory: Path, device: str) -> StepwiseDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
     model = make_model(directory, read_json(directory / "system.json", "a system"), device)
     assert isinstance(model, StepwiseModel)
-    pack(model)
-    return StepwiseDecoder(model)
+    return NativeDecoder(model) if device == "cpu" else StepwiseDecoder(model)

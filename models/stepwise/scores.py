@@ -9,11 +9,16 @@ from models.family import EOS, RESERVED, UNK
 from models.stepwise.config import StepwiseSearch
 
 
+def banned(search: StepwiseSearch) -> list[int]:
+    """Ids that are never written."""
+    allowed = {EOS, UNK} if search.allow_unknown else {EOS}
+    return [token for token in range(len(RESERVED)) if token not in allowed]
+
+
 def ban(log_probs: Tensor, search: StepwiseSearch, slot: int) -> Tensor:
     """Log-probabilities [R,z,V] of the slots from `slot` on, changed in place: minus infinity for reserved ids but EOS, and for EOS
     where it would make the output shorter than `min_tokens`."""
-    allowed = {EOS, UNK} if search.allow_unknown else {EOS}
-    log_probs[..., [token for token in range(len(RESERVED)) if token not in allowed]] = -torch.inf
+    log_probs[..., banned(search)] = -torch.inf
     if slot < search.min_tokens:
         log_probs[..., : search.min_tokens - slot, EOS] = -torch.inf
     return log_probs

@@ -1,0 +1,124 @@
+"""Decoding on a CPU through torch against `kernels.Transformer`, turn by turn in one run.
+
+    python benchmarks/native_decoding.py [--sizes tiny base] [--batches 1 32] [--threads 1 2] [--rounds 7] [--json FILE]
+
+Networks have random weights (tiny: a vocabulary of 8,000, base: 32,000) and write outputs of a fixed length, so that both do the
+same work. A decode is everything from lists of ids to lists of ids. In each round each decodes a few batches one after the other,
+as they would come. Milliseconds are wall time of one batch, the median and the least of all rounds; "steps" are decoder calls,
+"gain" is how many times faster an order is than autoregressive decoding of the same kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import platform
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from models.common.linear import pack
+from models.family import Sizes
+from models.stepwise.config import SIZES, StepwiseConfig, StepwiseSearch
+from models.stepwise.decode import NativeDecoder, StepwiseDecoder
+from models.stepwise.model import StepwiseModel, build
+
+ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
+VOCABULARY = {"tiny": 8000, "base": 32000}
+REPEATS = 5
+"""Batches of one sentence that are decoded in a row."""
+
+
+def network(size: str, order: Any) -> StepwiseModel:
+    torch.manual_seed(1)
+    config = StepwiseConfig(order=order, size=size, **SIZES[size])  # type: ignore[arg-type]
+    return build(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval()
+
+
+def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
+    draw = random.Random(count)
+    return [[draw.randrange(7, vocabulary) for _ in range(tokens)] for _ in range(count)]
+
+
+def clock(decoder: StepwiseDecoder, sources: list[list[int]], search: StepwiseSearch) -> tuple[float, int]:
+    """Milliseconds of a decode, and its steps."""
+    repeats = REPEATS if len(sources) == 1 else 1
+    started = time.perf_counter()
+    for _ in range(repeats):
+        found = decoder.decode(decoder.prepare(sources), search)
+    return 1000 * (time.perf_counter() - started) / repeats, found[0][0].steps
+
+
+def compare(decoders: dict[str, StepwiseDecoder], sources: list[list[int]], search: StepwiseSearch, rounds: int) -> dict[str, Any]:
+    """Milliseconds by decoder; the first round is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in decoders}
+    steps = 0
+    for turn in range(rounds + 1):
+        for name, decoder in decoders.items():
+            taken, steps = clock(decoder, sources, search)
+            if turn:
+                times[name].append(taken)
+    return {"steps": steps, **{name: {"median": statistics.median(taken), "least": min(taken)} for name, taken in times.items()}}
+
+
+def searches(tokens: int) -> list[StepwiseSearch]:
+    fixed: dict[str, Any] = {"min_tokens": tokens, "max_tokens": tokens}
+    return [StepwiseSearch(**fixed), StepwiseSearch(strategy="beam", beam_size=5, **fixed)]
+
+
+def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    results = []
+    for size in arguments.sizes:
+        decoders = {}
+        for order in ORDERS:
+            model = network(size, order)
+            pack(model)
+            decoders[order] = {"torch": StepwiseDecoder(model), "native": NativeDecoder(model)}
+        for threads, batch, search in itertools.product(arguments.threads, arguments.batches, searches(arguments.tokens)):
+            torch.set_num_threads(threads)
+            sources = sentences(batch, arguments.tokens, VOCABULARY[size])
+            first: dict[str, Any] = {}
+            for order in ORDERS:
+                found = compare(decoders[order], sources, search, arguments.rounds)
+                first = first or found
+                found["gain"] = {name: first[name]["median"] / found[name]["median"] for name in ("torch", "native")}
+                results.append({"size": size, "threads": threads, "batch": batch, "search": search.name, "order": order, **found})
+                print(line(results[-1]), flush=True)
+    return results
+
+
+def line(row: dict[str, Any]) -> str:
+    conditions = f"{row['size']:5s} {row['threads']:7d} {row['batch']:5d} {row['search']:6s} {row['order']:15s} {row['steps']:5d}"
+    cells = [f"{row[name][kind]:9.2f}" for name, kind in itertools.product(("torch", "native"), ("median", "least"))]
+    gains = [
+        f"{row['torch']['median'] / row['native']['median']:7.2f}",
+        *(f"{row['gain'][name]:6.2f}" for name in ("torch", "native")),
+    ]
+    return " ".join((conditions, *cells, *gains))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=["tiny", "base"], choices=list(VOCABULARY))
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 32])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--tokens", type=int, default=15, help="tokens of each source and each output")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    print("size  threads batch search order           steps torch ms     least native ms    least   ratio  gain: torch, native")
+    results = run(arguments)
+    if arguments.json:
+        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
+        versions = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.processor()}
+        whole = {"results": results, "conditions": conditions, "versions": versions}
+        arguments.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+// The options that every beam search takes, and what it returns.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bindings/arrays.h"
+#include "csrc/beam.h"
+
+namespace fewstep {
+
+inline Selection selection_of(const std::string& name) {
+    if (name == "exact") return Selection::EXACT;
+    if (name == "outer") return Selection::OUTER;
+    if (name == "double-top-k") return Selection::DOUBLE_TOP_K;
+    throw std::invalid_argument("selection: expected exact, outer or double-top-k, got " + name);
+}
+
+inline BeamOptions beam_options(int beams, int step_size, bool per_direction, const std::string& selection, std::int64_t eos,
+                                std::int64_t pad, int n_best, double alpha, bool gnmt) {
+    require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
+    require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
+    return {{beams, step_size, per_direction, selection_of(selection), eos, pad}, n_best, alpha, gnmt};
+}
+
+inline void require_limits(const std::vector<std::int64_t>& limits) {
+    for (const std::int64_t limit : limits) require(limit >= 1, "limits: expected at least 1, got " + std::to_string(limit));
+}
+
+inline nanobind::list as_list(const std::vector<Outcome>& outcomes) {
+    nanobind::list all;
+    for (const Outcome& outcome : outcomes) {
+        nanobind::list hypotheses;
+        for (const Finished& one : outcome.hypotheses) hypotheses.append(nanobind::make_tuple(one.score, one.tokens));
+        all.append(nanobind::make_tuple(hypotheses, outcome.steps, outcome.margin));
+    }
+    return all;
+}
+
+}  // namespace fewstep

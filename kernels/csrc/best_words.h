@@ -1,0 +1,33 @@
+// The best words of rows of logits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "csrc/packed_matrix.h"
+
+namespace fewstep {
+
+// Which words are out of the question, and where.
+struct WordRules {
+    std::vector<std::int64_t> banned;  // everywhere
+    std::int64_t eos = 2;
+    std::int64_t min_tokens = 1;  // eos is banned in slots before this one
+};
+
+// The W words of highest log-probability in each of a number of slots, best first, of equals the one of lower id. Minus infinity
+// where there is none that is allowed, with eos for its id.
+struct BestWords {
+    std::vector<float> scores;      // [rows,W]
+    std::vector<std::int64_t> ids;  // [rows,W]
+    std::vector<float> eos;         // [rows] log-probability of eos, minus infinity where it is banned
+    Buffer logits;                  // scratch, of some rows at a time
+};
+
+// From states [rows,D], of which row r predicts slot `first + r mod z`: log p(v) = logit(v) - log sum_u e^logit(u), over all words,
+// the banned too. With `eos_apart` eos is not among the words.
+void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
+                std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found);
+
+}  // namespace fewstep

@@ -1,0 +1,131 @@
+#include "csrc/packed_matrix.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "csrc/vectors.h"
+
+namespace fewstep {
+
+namespace {
+
+// Sums of a block stay in registers: ROWS x VECTORS of them, the weights of one input, and one to spare.
+constexpr int VECTORS = 3;
+constexpr int ROWS = REGISTERS == 32 ? 8 : 4;
+constexpr std::size_t PANEL = VECTORS * LANES;
+
+struct Block {
+    const float* x;
+    std::size_t x_stride, inputs;
+    const float *panel, *bias;
+    float* y;
+    std::size_t y_stride, columns;
+    Then then;
+};
+
+// The last outputs, which fill no vector.
+[[gnu::noinline]] void write_some(float* y, const Floats& sum, Then then, std::size_t columns) {
+    for (std::size_t column = 0; column < columns; ++column) {
+        const float value = sum[static_cast<int>(column)];
+        y[column] = then == Then::ADD ? value + y[column] : then == Then::RELU && !(value > 0.0F) ? 0.0F : value;
+    }
+}
+
+inline void write(float* y, Floats sum, Then then, std::size_t columns) {
+    if (columns < LANES) return write_some(y, sum, then, columns);
+    if (then == Then::ADD) sum += load(y);
+    store(y, then == Then::RELU ? larger(sum, Floats{}) : sum);
+}
+
+// FETCH: the next panel is fetched into the cache meanwhile.
+template <int R, int V, bool FETCH>
+void multiply_block(const Block& block) {
+    Floats sums[R][V] = {};
+    const float* weights = block.panel;
+    const float* x[R];
+    for (int row = 0; row < R; ++row) x[row] = block.x + static_cast<std::size_t>(row) * block.x_stride;
+    for (std::size_t input = 0; input < block.inputs; ++input, weights += V * LANES) {
+        Floats weight[V];
+        if constexpr (FETCH) {
+#pragma GCC unroll 3
+            for (int vector = 0; vector < V; ++vector) __builtin_prefetch(weights + V * LANES * block.inputs + vector * LANES, 0, 2);
+        }
+#pragma GCC unroll 3
+        for (int vector = 0; vector < V; ++vector) {
+            weight[vector] = load(weights + vector * LANES);
+            if (R > 1) keep_in_register(weight[vector]);
+        }
+#pragma GCC unroll 8
+        for (int row = 0; row < R; ++row) {
+            const Floats value = all(x[row][input]);
+#pragma GCC unroll 3
+            for (int vector = 0; vector < V; ++vector) sums[row][vector] += value * weight[vector];
+        }
+    }
+#pragma GCC unroll 8
+    for (int row = 0; row < R; ++row)
+#pragma GCC unroll 3
+        for (int vector = 0; vector < V; ++vector) {
+            const std::size_t column = static_cast<std::size_t>(vector) * LANES;
+            write(block.y + static_cast<std::size_t>(row) * block.y_stride + column, sums[row][vector] + load(block.bias + column),
+                  block.then, block.columns - column);
+        }
+}
+
+using Multiply = void (*)(const Block&);
+
+template <int V, bool FETCH, int... R>
+constexpr std::array<Multiply, ROWS> by_rows(std::integer_sequence<int, R...>) {
+    return {multiply_block<R + 1, V, FETCH>...};
+}
+
+template <bool FETCH, int... V>
+constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::integer_sequence<int, V...>) {
+    return {by_rows<V + 1, FETCH>(std::make_integer_sequence<int, ROWS>())...};
+}
+
+constexpr auto MULTIPLY = by_vectors<false>(std::make_integer_sequence<int, VECTORS>());
+constexpr auto MULTIPLY_AND_FETCH = by_vectors<true>(std::make_integer_sequence<int, VECTORS>());
+
+std::size_t vectors_for(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + LANES - 1) / LANES); }
+
+}  // namespace
+
+PackedMatrix::PackedMatrix(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs)
+    : outputs_(outputs), inputs_(inputs) {
+    const std::size_t width = (outputs + LANES - 1) / LANES * LANES;
+    panels_.reserve(width * inputs);
+    bias_.reserve(width);
+    std::fill_n(panels_.data(), width * inputs, 0.0F);
+    std::fill_n(bias_.data(), width, 0.0F);
+    for (std::size_t output = 0; bias != nullptr && output < outputs; ++output) bias_.data()[output] = bias[output];
+    for (std::size_t first = 0; first < outputs; first += PANEL) {
+        const std::size_t columns = std::min(PANEL, outputs - first), panel_width = vectors_for(columns) * LANES;
+        float* panel = panels_.data() + first * inputs;
+        for (std::size_t column = 0; column < columns; ++column)
+            for (std::size_t input = 0; input < inputs; ++input) panel[input * panel_width + column] = weights[(first + column) * inputs + input];
+    }
+}
+
+std::size_t PackedMatrix::panels() const { return (outputs_ + PANEL - 1) / PANEL; }
+
+void PackedMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
+                            std::size_t first, std::size_t last) const {
+    const std::size_t blocks = (rows + ROWS - 1) / ROWS;
+    for (std::size_t panel = first; panel < last; ++panel) {
+        const std::size_t column = panel * PANEL, columns = outputs_ - column;
+        const std::size_t vectors = vectors_for(columns) - 1;
+        // Blocks of nearly equal size.
+        for (std::size_t block = 0; block < blocks; ++block) {
+            const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
+            // A single block reads panel after panel as fast as they come; of several the last leaves time to fetch.
+            const auto& kernels = blocks > 1 && block + 1 == blocks ? MULTIPLY_AND_FETCH : MULTIPLY;
+            kernels[vectors][count - 1]({x + row * x_stride, x_stride, inputs_, panels_.data() + column * inputs_, bias_.data() + column,
+                                         y + row * y_stride + column, y_stride, columns, then});
+        }
+    }
+}
+
+}  // namespace fewstep

@@ -1,0 +1,41 @@
+// Products with a matrix that is laid out once for all of them.
+#pragma once
+
+#include <cstddef>
+
+#include "csrc/buffer.h"
+
+namespace fewstep {
+
+// What is done with x W^T + b.
+enum class Then {
+    STORE,  // y = x W^T + b
+    RELU,   // y = max(0, x W^T + b)
+    ADD     // y += x W^T + b
+};
+
+// W [outputs,inputs] in panels of a few vectors of outputs, each panel by inputs: what a product reads lies in the order in which
+// it is read. Every output is the sum over inputs in order, whatever the number of rows: a row's result does not depend on company.
+class PackedMatrix {
+ public:
+    PackedMatrix() = default;
+    PackedMatrix(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs);  // bias: null where there is none
+
+    // x [rows,inputs] to y [rows,outputs], whose rows lie so many floats apart.
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then = Then::STORE) const {
+        multiply(x, x_stride, rows, y, y_stride, then, 0, panels());
+    }
+    // Only the outputs of the panels [first,last).
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then, std::size_t first,
+                  std::size_t last) const;
+
+    std::size_t outputs() const { return outputs_; }
+    std::size_t inputs() const { return inputs_; }
+    std::size_t panels() const;
+
+ private:
+    std::size_t outputs_ = 0, inputs_ = 0;
+    Buffer panels_, bias_;
+};
+
+}  // namespace fewstep

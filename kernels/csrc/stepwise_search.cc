@@ -1,0 +1,128 @@
+#include "csrc/stepwise_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "csrc/parallel.h"
+
+namespace fewstep {
+
+namespace {
+
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+
+// What a thread decodes: every n-th sentence.
+struct Share {
+    Sources sources;
+    std::vector<std::int64_t> limits;
+    std::vector<std::size_t> places;
+};
+
+// Calls search(share) -> outcomes for the shares of all threads, and puts outcomes where they belong.
+template <typename Search>
+std::vector<Outcome> shared_out(const Sources& sources, const std::vector<std::int64_t>& limits, int threads, const Search& search) {
+    const std::size_t sentences = limits.size(), shares = std::min(sentences, static_cast<std::size_t>(threads));
+    std::vector<Outcome> outcomes(sentences);
+    parallel_for(static_cast<std::int64_t>(shares), threads, [&](std::int64_t first, int) {
+        Share share{{sources.ids, sources.stride, {}, {}}, {}, {}};
+        for (auto sentence = static_cast<std::size_t>(first); sentence < sentences; sentence += shares) {
+            share.sources.lengths.push_back(sources.lengths[sentence]);
+            share.sources.rows.push_back(sources.rows[sentence]);
+            share.limits.push_back(limits[sentence]);
+            share.places.push_back(sentence);
+        }
+        std::vector<Outcome> found = search(share);
+        for (std::size_t place = 0; place < found.size(); ++place) outcomes[share.places[place]] = std::move(found[place]);
+    });
+    return outcomes;
+}
+
+// One hypothesis as it grows.
+struct Line {
+    double score = 0.0, margin = INFINITE;
+    int steps = 0;
+    bool ended = false;
+    std::vector<std::int64_t> tokens;  // without EOS
+};
+
+// Takes the best words [z,2] of a step; returns whether the line goes on.
+bool extend(Line& line, const float* scores, const std::int64_t* ids, std::int64_t limit, const StepRules& rules) {
+    const auto size = static_cast<std::int64_t>(rules.step_size), before = line.steps++ * size;
+    for (std::int64_t slot = 0; slot < size && before + slot < limit; ++slot) {
+        const bool ends = ids[2 * slot] == rules.eos;
+        line.score += scores[2 * slot];
+        if (scores[2 * slot + 1] > -INFINITE)
+            line.margin = std::min(line.margin, static_cast<double>(scores[2 * slot]) - static_cast<double>(scores[2 * slot + 1]));
+        line.ended = line.ended || ends;
+        if (!ends) line.tokens.push_back(ids[2 * slot]);
+        if (ends && !rules.per_direction) break;
+    }
+    return !line.ended && before + size < limit;
+}
+
+Outcome outcome_of(Line&& line, const BeamOptions& options) {
+    const auto tokens = static_cast<std::int64_t>(line.tokens.size()) + line.ended;
+    return {{{line.score / penalty(options, tokens), std::move(line.tokens)}}, line.steps, line.margin};
+}
+
+std::vector<Outcome> greedy_share(const Transformer& model, const Share& share, const BeamOptions& options, const SearchRules& rules) {
+    const std::size_t size = rules.slots.step_size;
+    Decoding decoding(model, rules.slots, share.sources);
+    std::vector<Line> lines(share.limits.size());
+    std::vector<std::size_t> alive(lines.size());
+    for (std::size_t line = 0; line < alive.size(); ++line) alive[line] = line;
+    std::vector<std::int64_t> previous;
+    BestWords words;
+    for (std::size_t slot = 0; !alive.empty(); slot += size) {
+        const float* states = decoding.step(previous);
+        best_words(model.vocabulary, states, alive.size() * size, size, slot, 2, false, rules.words, words);
+        std::vector<std::int64_t> going;
+        std::vector<std::size_t> remaining;
+        previous.clear();
+        for (std::size_t row = 0; row < alive.size(); ++row) {
+            const std::int64_t* ids = words.ids.data() + row * size * 2;
+            if (!extend(lines[alive[row]], words.scores.data() + row * size * 2, ids, share.limits[alive[row]], options.rules)) continue;
+            going.push_back(static_cast<std::int64_t>(row));
+            remaining.push_back(alive[row]);
+            for (std::size_t place = 0; place < size; ++place) previous.push_back(ids[2 * place]);
+        }
+        if (going.size() < alive.size()) decoding.select(going, going);
+        alive = std::move(remaining);
+    }
+    std::vector<Outcome> outcomes;
+    for (Line& line : lines) outcomes.push_back(outcome_of(std::move(line), options));
+    return outcomes;
+}
+
+std::vector<Outcome> beam_share(const Transformer& model, const Share& share, const BeamOptions& options, const SearchRules& rules,
+                                std::size_t wanted, bool eos_apart) {
+    Decoding decoding(model, rules.slots, share.sources);
+    Beam beam(options, share.limits);
+    std::vector<std::int64_t> previous;
+    BestWords words;
+    for (std::size_t slot = 0; beam.searched() > 0; slot += rules.slots.step_size) {
+        const float* states = decoding.step(previous);
+        best_words(model.vocabulary, states, decoding.rows() * rules.slots.step_size, rules.slots.step_size, slot, wanted, eos_apart,
+                   rules.words, words);
+        Advance next = beam.advance({words.scores.data(), words.ids.data(), words.eos.data(), beam.hypotheses(), static_cast<int>(wanted)});
+        decoding.select(next.rows, next.going);
+        previous = std::move(next.tokens);
+    }
+    return beam.outcomes();
+}
+
+}  // namespace
+
+std::vector<Outcome> greedy(const Transformer& model, const Sources& sources, const std::vector<std::int64_t>& limits,
+                            const BeamOptions& options, const SearchRules& rules, int threads) {
+    return shared_out(sources, limits, threads, [&](const Share& share) { return greedy_share(model, share, options, rules); });
+}
+
+std::vector<Outcome> beam_search(const Transformer& model, const Sources& sources, const std::vector<std::int64_t>& limits,
+                                 const BeamOptions& options, const SearchRules& rules, std::size_t wanted, bool eos_apart, int threads) {
+    return shared_out(sources, limits, threads,
+                      [&](const Share& share) { return beam_share(model, share, options, rules, wanted, eos_apart); });
+}
+
+}  // namespace fewstep

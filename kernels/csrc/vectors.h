@@ -1,0 +1,84 @@
+// Vectors as wide as this build's registers. All functions have internal linkage: files may be compiled with other roundings.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace fewstep {
+
+#if defined(__AVX512F__)
+inline constexpr int LANES = 16, REGISTERS = 32;
+#elif defined(__AVX__)
+inline constexpr int LANES = 8, REGISTERS = 16;
+#elif defined(__aarch64__)
+inline constexpr int LANES = 4, REGISTERS = 32;
+#else
+inline constexpr int LANES = 4, REGISTERS = 16;
+#endif
+
+typedef float Floats __attribute__((vector_size(LANES * sizeof(float))));
+typedef std::int32_t Ints __attribute__((vector_size(LANES * sizeof(std::int32_t))));
+
+static inline Floats load(const float* at) {
+    Floats values;
+    std::memcpy(&values, at, sizeof values);
+    return values;
+}
+
+static inline void store(float* at, Floats values) { std::memcpy(at, &values, sizeof values); }
+
+static inline Floats all(float value) { return value - Floats{}; }  // (0 + value would turn -0 into 0)
+
+// Compilers would rather read what is used several times from memory each time.
+static inline void keep_in_register(Floats& values) {
+#if defined(__x86_64__)
+    __asm__("" : "+v"(values));
+#elif defined(__aarch64__)
+    __asm__("" : "+w"(values));
+#else
+    (void)values;
+#endif
+}
+
+static inline Floats larger(Floats one, Floats other) { return one > other ? one : other; }
+
+// Each lane's value from the lane whose number differs in the bit WIDTH.
+template <int WIDTH, int... LANE>
+static inline Floats swapped(Floats values, std::integer_sequence<int, LANE...>) {
+    return __builtin_shufflevector(values, values, (LANE ^ WIDTH)...);
+}
+
+template <int WIDTH = LANES / 2>
+static inline float sum_of(Floats values) {
+    if constexpr (WIDTH == 0) return values[0];
+    else return sum_of<WIDTH / 2>(values + swapped<WIDTH>(values, std::make_integer_sequence<int, LANES>()));
+}
+
+template <int WIDTH = LANES / 2>
+static inline float highest_of(Floats values) {
+    if constexpr (WIDTH == 0) return values[0];
+    else return highest_of<WIDTH / 2>(larger(values, swapped<WIDTH>(values, std::make_integer_sequence<int, LANES>())));
+}
+
+// e^x for x <= 0, to within 2 units in the last place; 0 below -87 (and for minus infinity). x = n ln 2 + r, |r| <= ln 2 / 2, and
+// e^r by the minimax polynomial of the Cephes library.
+static inline Floats exp_of(Floats x) {
+    constexpr float LOWEST = -87.0F, ROUND = 12582912.0F;  // 1.5 * 2^23
+    const Floats inside = x < LOWEST ? all(LOWEST) : x;
+    const Floats n = (inside * 1.44269504088896341F + ROUND) - ROUND;
+    const Floats r = (inside - n * 0.693359375F) + n * 2.12194440e-4F;
+    Floats p = all(1.9875691500e-4F);
+    p = p * r + 1.3981999507e-3F;
+    p = p * r + 8.3334519073e-3F;
+    p = p * r + 4.1665795894e-2F;
+    p = p * r + 1.6666665459e-1F;
+    p = p * r + 5.0000001201e-1F;
+    p = p * (r * r) + r + 1.0F;
+    const Ints bits = (__builtin_convertvector(n, Ints) + 127) << 23;
+    Floats scale;
+    std::memcpy(&scale, &bits, sizeof scale);
+    return x < LOWEST ? Floats{} : p * scale;
+}
+
+}  // namespace fewstep

@@ -1,0 +1,143 @@
+"""A Transformer over numpy arrays, one sentence at a time, without caches: every step starts from the beginning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.beam import Beam, BeamOptions, Outcome
+from kernels.transformer import TransformerShape, WritingRules
+
+Array = npt.NDArray[np.floating[Any]]
+
+
+class Reference:
+    """The network and the searches of `kernels.Transformer`, of which see the arguments; float64."""
+
+    def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
+        self.arrays, self.shape = {name: values.astype(np.float64) for name, values in arrays.items()}, shape
+
+    def encode(self, source: Sequence[int]) -> Array:
+        """[S,D]"""
+        words: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
+        x: Array = words[list(source)] * math.sqrt(self.shape.width) + self.arrays["source_positions"][: len(source)]
+        for layer in range(self.shape.encoder_layers):
+            start = f"encoder.layers.{layer}."
+            x = self._residual(start + "attention", x, lambda y, start=start: self._self_attention(start, y, None))
+            x = self._residual(start + "feed_forward", x, lambda y, start=start: self._feed_forward(start, y))
+        return self._last_norm("encoder", x)
+
+    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
+        """log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
+        slots = len(flat) + step_size
+        x: Array = self.arrays["slot_codes"][:slots].copy()
+        x[step_size:] += self.arrays["target_embedding"][list(flat)] * math.sqrt(self.shape.width)
+        seen = np.array([[self._sees(rules, step_size, one, other) for other in range(slots)] for one in range(slots)])
+        for layer in range(self.shape.decoder_layers):
+            start = f"decoder.layers.{layer}."
+            x = self._residual(start + "attention", x, lambda y, start=start: self._self_attention(start, y, seen))
+            x = self._residual(start + "cross_attention", x, lambda y, start=start: self._cross_attention(start, y, encoded))
+            x = self._residual(start + "feed_forward", x, lambda y, start=start: self._feed_forward(start, y))
+        logits = self._last_norm("decoder", x)[-step_size:] @ self.arrays["target_embedding"].T
+        top = logits.max(1, keepdims=True)
+        found: Array = logits - top - np.log(np.exp(logits - top).sum(1, keepdims=True))
+        return found
+
+    def greedy(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: WritingRules) -> Outcome:
+        """The likeliest word in each slot; charged up to the first EOS, or for all slots of a step (`per_direction`)."""
+        encoded, flat, score, margin, steps = self.encode(source), list[int](), 0.0, math.inf, 0
+        written: list[int] = []
+        ended = False
+        while not ended and len(flat) < limit:
+            table = self._allowed(self.log_probs(encoded, flat, rules, options.step_size), len(flat), options, rules)
+            steps += 1
+            before = len(flat)
+            for slot, row in enumerate(table):
+                best, second = np.argsort(-row, kind="stable")[:2]
+                flat.append(int(best))
+                if before + slot >= limit or (ended and not options.per_direction):
+                    continue
+                score += float(row[best])
+                margin = min(margin, float(row[best] - row[second]))
+                if best == options.eos:
+                    ended = True
+                else:
+                    written.append(int(best))
+        tokens = len(written) + ended
+        penalty = ((5 + tokens) / 6 if options.gnmt else tokens) ** options.length_penalty
+        return Outcome([(score / penalty, written)], steps, margin)
+
+    def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: WritingRules) -> Outcome:
+        """The words of every slot ranked by sorting; the search itself is `kernels.Beam`, which has a twin of its own."""
+        encoded, beam, prefixes = self.encode(source), Beam([limit], options), [list[int]()]
+        while prefixes:
+            tables = [self.log_probs(encoded, prefix, rules, options.step_size) for prefix in prefixes]
+            tables = [self._allowed(table, len(prefixes[0]), options, rules) for table in tables]
+            stacked = np.stack(tables)[None]
+            eos = stacked[..., options.eos].copy()
+            if options.eos_apart:
+                stacked[..., options.eos] = -np.inf
+            ids = np.argsort(-stacked, axis=-1, kind="stable")[..., : options.words]
+            scores = np.take_along_axis(stacked, ids, -1)
+            advance = beam.advance(scores.astype(np.float32), np.ascontiguousarray(ids), eos.astype(np.float32))
+            pairs = zip(advance.rows.tolist(), advance.tokens.tolist(), strict=True)
+            prefixes = [[*prefixes[row], *tokens] for row, tokens in pairs]
+        return beam.outcomes()[0]
+
+    @staticmethod
+    def _allowed(table: Array, slot: int, options: BeamOptions, rules: WritingRules) -> Array:
+        table[:, list(rules.banned)] = -np.inf
+        table[: max(0, rules.min_tokens - slot), options.eos] = -np.inf
+        return table
+
+    @staticmethod
+    def _sees(rules: WritingRules, step_size: int, one: int, other: int) -> bool:
+        if rules.mask == "causal":
+            return other <= one
+        return other // step_size <= one // step_size and (rules.mask == "block" or (one - other) % rules.directions == 0)
+
+    def _map(self, name: str, x: Array) -> Array:
+        """x W^T + b"""
+        found: Array = x @ self.arrays[name + ".weight"].T + self.arrays[name + ".bias"]
+        return found
+
+    def _norm(self, name: str, x: Array) -> Array:
+        """(x - mean) / sqrt(variance + 1e-5) scale + shift"""
+        normed = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+        found: Array = normed * self.arrays[name + ".weight"] + self.arrays[name + ".bias"]
+        return found
+
+    def _last_norm(self, stack: str, x: Array) -> Array:
+        return self._norm(stack + ".norm", x) if self.shape.norm == "pre" else x
+
+    def _residual(self, name: str, x: Array, block: Any) -> Array:
+        """x + block(norm(x)), or norm(x + block(x))"""
+        norm = name + "_residual.norm"
+        added: Array = block(self._norm(norm, x) if self.shape.norm == "pre" else x) + x
+        return added if self.shape.norm == "pre" else self._norm(norm, added)
+
+    def _feed_forward(self, start: str, x: Array) -> Array:
+        return self._map(start + "feed_forward.narrow", np.maximum(self._map(start + "feed_forward.widen", x), 0.0))
+
+    def _self_attention(self, start: str, x: Array, seen: npt.NDArray[np.bool_] | None) -> Array:
+        queries, keys, values = np.split(self._map(start + "attention.projection", x), 3, axis=1)
+        return self._map(start + "attention.output", self._attend(queries, keys, values, seen))
+
+    def _cross_attention(self, start: str, x: Array, encoded: Array) -> Array:
+        keys, values = np.split(self._map(start + "cross_attention.projection", encoded), 2, axis=1)
+        queries = self._map(start + "cross_attention.queries", x)
+        return self._map(start + "cross_attention.output", self._attend(queries, keys, values, None))
+
+    def _attend(self, queries: Array, keys: Array, values: Array, seen: npt.NDArray[np.bool_] | None) -> Array:
+        """softmax(Q K^T / sqrt(d)) V for each head, side by side"""
+        heads = []
+        for q, k, v in zip(*(np.split(x, self.shape.heads, axis=1) for x in (queries, keys, values)), strict=True):
+            scores = q @ k.T / math.sqrt(q.shape[1])
+            scores = scores if seen is None else np.where(seen, scores, -np.inf)
+            weights = np.exp(scores - scores.max(1, keepdims=True))
+            heads.append(weights / weights.sum(1, keepdims=True) @ v)
+        return np.concatenate(heads, axis=1)

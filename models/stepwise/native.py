@@ -1,0 +1,62 @@
+"""Decoding on a CPU without torch: a finished network as arrays for `kernels.Transformer`."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels import Transformer, TransformerShape, WritingRules
+from models.family import Hypothesis
+from models.stepwise.beam import beam_options, hypotheses_of
+from models.stepwise.config import StepwiseSearch
+from models.stepwise.model import StepwiseModel
+from models.stepwise.orders import Order
+from models.stepwise.scores import banned
+
+
+class NativeSearch:
+    """Greedy and beam search with a copy of a network as it is now. It counts torch's threads as its own."""
+
+    def __init__(self, model: StepwiseModel) -> None:
+        """A network on the CPU in float32."""
+        self._order, self._transformer = model.order, transformer(model)
+
+    def __call__(
+        self, source: torch.Tensor, lengths: torch.Tensor, search: StepwiseSearch, limits: torch.Tensor
+    ) -> list[list[Hypothesis]]:
+        """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them."""
+        run = self._transformer.greedy if search.strategy == "greedy" else self._transformer.beam_search
+        outcomes = run(
+            source.numpy(),
+            lengths.numpy(),
+            limits.numpy(),
+            options=beam_options(search, self._order),
+            rules=writing_rules(search, self._order),
+            threads=torch.get_num_threads(),
+        )
+        return hypotheses_of(outcomes, self._order)
+
+
+def writing_rules(search: StepwiseSearch, order: Order) -> WritingRules:
+    """The kernel's rules."""
+    return WritingRules(mask=order.mask, directions=order.directions, banned=tuple(banned(search)), min_tokens=search.min_tokens)
+
+
+@torch.no_grad()
+def transformer(model: StepwiseModel) -> Transformer:
+    """The kernel's copy of a network. Position codes, whatever they are made of, and start vectors become tables."""
+    config = model.config
+    arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
+    arrays["target_embedding"] = model.target_embedding.weight.numpy()
+    if model.source_embedding is not None:
+        arrays["source_embedding"] = model.source_embedding.weight.numpy()
+    arrays["source_positions"] = model.source_positions(torch.arange(config.max_positions)).numpy()
+    arrays["slot_codes"] = model.slot_codes(model.max_slots).numpy()
+    shape = TransformerShape(
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        width=config.width,
+        feed_forward=config.feed_forward,
+        heads=config.heads,
+        norm=config.norm,
+    )
+    return Transformer(arrays, shape=shape)

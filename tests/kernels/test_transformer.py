@@ -1,0 +1,189 @@
+import dataclasses
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import BeamOptions, Transformer, TransformerShape, WritingRules
+from kernels.reference.transformer import Reference
+from kernels.transformer import _expected
+
+EOS = 2
+NEAR = 1e-4
+"""A margin below which float32 may choose otherwise than float64."""
+
+
+def arrays_for(shape, seed, *, vocabulary=11, sources=None, positions=9, slots=16):
+    """Random, with sharp outputs, so that close calls are rare."""
+    draw = np.random.default_rng(seed)
+    found = {}
+    for name, size in _expected(shape, sources is not None).items():
+        rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
+        size = (rows[name], size[1]) if name in rows else size
+        values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
+        found[name] = values + 1.0 if name.endswith("norm.weight") else values
+    return found
+
+
+@st.composite
+def problems(draw):
+    heads = draw(st.sampled_from([1, 2, 3]))
+    shape = TransformerShape(
+        encoder_layers=draw(st.integers(0, 2)),
+        decoder_layers=draw(st.integers(1, 3)),
+        width=heads * draw(st.sampled_from([2, 5, 19, 32, 40])),
+        feed_forward=draw(st.sampled_from([1, 5, 33])),
+        heads=heads,
+        norm=draw(st.sampled_from(["pre", "post"])),
+    )
+    step_size = draw(st.integers(1, 5))
+    mask = draw(st.sampled_from(["block", "causal", "same-direction"]))
+    rules = WritingRules(
+        mask=mask,
+        directions=draw(st.integers(1, 3)),
+        banned=draw(st.sampled_from([(), (0, 1, 5)])),
+        min_tokens=draw(st.integers(0, 4)),
+    )
+    beam_size = draw(st.integers(1, 4))
+    options = BeamOptions(
+        beam_size=beam_size,
+        step_size=step_size,
+        per_direction=step_size == 2 and draw(st.booleans()),
+        selection=draw(st.sampled_from(["exact", "outer"] if step_size != 2 else ["exact", "outer", "double-top-k"])),
+        n_best=draw(st.integers(1, beam_size)),
+        length_penalty=draw(st.sampled_from([0.0, 0.6, 1.0])),
+        gnmt=draw(st.booleans()),
+    )
+    separate = draw(st.booleans())
+    size = 8 if separate else 11
+    sources = draw(st.lists(st.lists(st.integers(0, size - 1), min_size=1, max_size=9), min_size=1, max_size=4))
+    limits = [draw(st.integers(1, 15 // step_size * step_size)) for _ in sources]
+    arrays = arrays_for(shape, draw(st.integers(0, 2**32)), sources=size if separate else None)
+    return arrays, shape, sources, limits, options, rules
+
+
+def padded(sources):
+    lengths = np.array([len(source) for source in sources])
+    table = np.full((len(sources), int(lengths.max(initial=1))), -1)
+    for row, source in zip(table, sources, strict=True):
+        row[: len(source)] = source
+    return table, lengths
+
+
+def run(transformer, name, sources, limits, options, rules, threads=1):
+    return getattr(transformer, name)(*padded(sources), np.array(limits), options=options, rules=rules, threads=threads)
+
+
+def same(found, expected):
+    """False where the two may differ by rounding."""
+    if min(found.margin, expected.margin) < NEAR:
+        return False
+    assert found.steps == expected.steps
+    assert [tokens for _, tokens in found.hypotheses] == [tokens for _, tokens in expected.hypotheses]
+    assert [score for score, _ in found.hypotheses] == pytest.approx([score for score, _ in expected.hypotheses], abs=1e-4)
+    assert found.margin == pytest.approx(expected.margin, abs=1e-3)
+    return True
+
+
+CLOSE, ALL = [0], [0]
+
+
+@settings(deadline=None, max_examples=150)
+@given(problems())
+def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
+    arrays, shape, sources, limits, options, rules = problem
+    transformer, twin = Transformer(arrays, shape=shape), Reference(arrays, shape=shape)
+    for name in ("greedy", "beam_search"):
+        for found, source, limit in zip(run(transformer, name, *problem[2:]), sources, limits, strict=True):
+            ALL[0] += 1
+            CLOSE[0] += not same(found, getattr(twin, name)(source, limit, options=options, rules=rules))
+
+
+def test_close_calls_were_few():
+    assert ALL[0] > 100
+    assert CLOSE[0] < 0.1 * ALL[0]
+
+
+@settings(deadline=None, max_examples=60)
+@given(problems(), st.integers(2, 4))
+def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, threads):
+    arrays, shape, sources, limits, options, rules = problem
+    transformer = Transformer(arrays, shape=shape)
+    for name in ("greedy", "beam_search"):
+        together = run(transformer, name, *problem[2:])
+        assert run(transformer, name, *problem[2:], threads=threads) == together
+        turned = run(transformer, name, sources[::-1], limits[::-1], options, rules)
+        assert turned[::-1] == together
+        for source, limit, outcome in zip(sources, limits, together, strict=True):
+            assert run(transformer, name, [source], [limit], options, rules) == [outcome]
+
+
+SHAPE = TransformerShape(encoder_layers=1, decoder_layers=1, width=6, feed_forward=5, heads=3, norm="pre")
+
+
+def test_no_sources_have_no_outcomes():
+    transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
+    for name in ("greedy", "beam_search"):
+        assert run(transformer, name, [], [], BeamOptions(beam_size=2), WritingRules()) == []
+
+
+def test_where_no_word_is_allowed_the_score_is_minus_infinity():
+    transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
+    rules = WritingRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=3)
+    (outcome,) = run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), rules)
+    assert outcome.hypotheses == [(-math.inf, [])]
+
+
+def test_arrays_are_copied():
+    arrays = arrays_for(SHAPE, 0)
+    transformer = Transformer(arrays, shape=SHAPE)
+    before = run(transformer, "greedy", [[3, 4]], [5], BeamOptions(beam_size=1), WritingRules())
+    for values in arrays.values():
+        values[:] = np.nan
+    assert run(transformer, "greedy", [[3, 4]], [5], BeamOptions(beam_size=1), WritingRules()) == before
+
+
+def test_all_arrays_that_do_not_fit_are_named_at_once():
+    arrays = arrays_for(SHAPE, 0)
+    del arrays["decoder.layers.0.cross_attention.output.bias"], arrays["encoder.norm.weight"]
+    arrays["target_embedding"] = arrays["target_embedding"][:, :5]
+    arrays["slot_codes"] = arrays["slot_codes"].astype(np.float64)
+    with pytest.raises(
+        ValueError, match=r"missing decoder\.layers\.0\.cross_attention\.output\.bias, encoder\.norm\.weight; "
+    ) as raised:
+        Transformer(arrays, shape=SHAPE)
+    assert "slot_codes: expected float32, got float64; target_embedding: expected [rows,6], got [11, 5]" in str(raised.value)
+    with pytest.raises(ValueError, match="multiple of heads"):
+        Transformer(arrays_for(SHAPE, 0), shape=dataclasses.replace(SHAPE, heads=4))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sources": [[3, 11]]}, r"sources\[0\]: expected ids below 11, got 11"),
+        ({"sources": [[3] * 10]}, r"lengths\[0\]: expected 1 to 9, got 10"),
+        ({"sources": [[]]}, r"lengths\[0\]: expected 1 to 1, got 0"),
+        ({"limits": [17]}, r"limits\[0\]: expected at most 16 slots with codes, got 17"),
+        ({"limits": [0]}, "limits: expected at least 1, got 0"),
+        ({"limits": [1, 1]}, "one for each row of sources"),
+        ({"rules": WritingRules(banned=(11,))}, "banned: expected ids below 11, got 11"),
+        ({"options": BeamOptions(beam_size=1, eos=12)}, "eos, pad: expected ids below 11, got 12"),
+        ({"options": BeamOptions(beam_size=1, step_size=5), "limits": [16]}, "at most 15 slots"),
+        ({"threads": 0}, "threads: expected at least 1, got 0"),
+    ],
+)
+def test_what_does_not_fit_the_network_is_refused(change, message):
+    transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
+    given = {"sources": [[3]], "limits": [4], "options": BeamOptions(beam_size=1), "rules": WritingRules(), **change}
+    for name in ("greedy", "beam_search"):
+        with pytest.raises(ValueError, match=message):
+            run(transformer, name, **given)
+
+
+def test_importing_it_loads_neither_torch_nor_numpy():
+    code = "import sys; from kernels import Transformer; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

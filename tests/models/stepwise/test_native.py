@@ -1,0 +1,161 @@
+import dataclasses
+import random
+
+import pytest
+import torch
+
+from models.family import Sizes
+from models.stepwise.arrangement import in_natural_order, restore
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.decode import NativeDecoder, StepwiseDecoder, load
+from models.stepwise.model import StepwiseModel
+from models.stepwise.orders import ORDERS
+from models.weights import WEIGHTS, describe, save_weights, write_json
+
+SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
+NEAR = 1e-4
+GREEDY = StepwiseSearch(max_extra_tokens=6)
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small products are slowest where torch's threads wait for a core that others have."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def network(order, joint=True, **changes):
+    """Untrained, but with an opinion: large embeddings make sharp distributions that vary with the prefix."""
+    torch.manual_seed(1)
+    sizes = Sizes(23, 23 if joint else 19, joint)
+    model = StepwiseModel(dataclasses.replace(SMALL, order=order, **changes), sizes, ORDERS[order]).eval()
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if name.endswith((".bias", "norm.weight")):
+                values.add_(torch.randn_like(values) * 0.1)
+        model.target_embedding.weight.mul_(2.0)
+    return model
+
+
+def sources(count, longest=9, seed=0):
+    draw = random.Random(seed)
+    return [[draw.randrange(7, 23) for _ in range(draw.randrange(longest + 1))] for _ in range(count)]
+
+
+def beams(size, **options):
+    return StepwiseSearch(strategy="beam", beam_size=size, max_extra_tokens=6, **options)
+
+
+def both(model, inputs, search):
+    """What torch and what the native code finds."""
+    decoders = StepwiseDecoder(model), NativeDecoder(model)
+    return [decoder.decode(decoder.prepare(inputs), search) for decoder in decoders]
+
+
+def compare(model, inputs, search):
+    """How many near-ties were left out of the comparison."""
+    near = 0
+    for expected, found in zip(*both(model, inputs, search), strict=True):
+        if min(one[0].statistics["margin"] for one in (expected, found)) < NEAR:
+            near += 1
+            continue
+        assert [one.ids for one in found] == [one.ids for one in expected]
+        assert [one.steps for one in found] == [one.steps for one in expected]
+        assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+        gaps = [[one.statistics["margin"] for one in ranked] for ranked in (found, expected)]
+        assert gaps[0] == pytest.approx(gaps[1], abs=1e-3)
+    return near
+
+
+SEARCHES = [
+    GREEDY,
+    dataclasses.replace(GREEDY, min_tokens=3, allow_unknown=True, length_penalty_form="gnmt", length_penalty=0.6),
+    dataclasses.replace(GREEDY, max_tokens=5),
+    beams(1),
+    beams(4, n_best=4),
+    beams(3, n_best=2, min_tokens=5, length_penalty_form="gnmt", length_penalty=0.6, allow_unknown=True),
+    beams(4, max_tokens=6, length_penalty=0.0),
+    beams(3, n_best=3, selection="outer"),
+    beams(3, n_best=3, selection="double-top-k"),
+]
+
+
+NETWORKS = [
+    {"norm": "pre", "joint": True, "positions": "sinusoidal"},
+    {"norm": "post", "joint": False, "positions": "learned"},
+    {"norm": "pre", "joint": False, "positions": "sinusoidal"},
+]
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_finds_what_torch_finds(name):
+    inputs, near, compared = sources(7), 0, 0
+    for index, kind in enumerate(NETWORKS):
+        model = network(name, **kind)
+        for search in SEARCHES[index % 2 :: 2] if index else SEARCHES:
+            if search.selection == "double-top-k" and model.order.step_size > 2:
+                continue
+            near += compare(model, inputs, search)
+            compared += len(inputs)
+    assert near < 0.03 * compared
+
+
+@pytest.mark.parametrize("search", [GREEDY, beams(3, n_best=3)])
+@pytest.mark.parametrize("name", ORDERS)
+def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(name, search):
+    decoder, inputs = NativeDecoder(network(name)), sources(11)
+    together = decoder.decode(decoder.prepare(inputs), search)
+    assert len({ranked[0].steps for ranked in together}) > 1
+    torch.set_num_threads(2)
+    for source, ranked in zip(inputs, together, strict=True):
+        assert decoder.decode(decoder.prepare([source]), search) == [ranked]
+
+
+@pytest.mark.parametrize("search", [GREEDY, beams(3)])
+def test_limits_of_the_network_and_empty_batches_are_as_with_torch(search):
+    model = network("interleaved-sa", max_positions=10, positions="learned")
+    with torch.no_grad():  # EOS is out of reach
+        model.decoder.norm.weight[0], model.decoder.norm.bias[0] = 0.0, 1.0
+        model.target_embedding.weight[:, 0] = 0.0
+        model.target_embedding.weight[2, 0] = -100.0
+    decoder = NativeDecoder(model)
+    assert decoder.decode(decoder.prepare([]), search) == []
+    (ranked,) = decoder.decode(decoder.prepare([[7] * 9]), search)
+    assert (len(ranked[0].ids), ranked[0].steps) == (10, 3)
+    with pytest.raises(ValueError, match=r"sources\[0\].*at most 9 tokens, got 10"):
+        decoder.prepare([[7] * 10])
+    with pytest.raises(ValueError, match="double-top-k"):
+        decoder.decode(decoder.prepare([[7]]), beams(2, selection="double-top-k"))
+
+
+def test_sampling_scores_and_deduplication_are_those_of_torch():
+    model, inputs = network("interleaved"), sources(6)
+    plain, native = StepwiseDecoder(model), NativeDecoder(model)
+    search = StepwiseSearch(strategy="sample", n_best=2, max_extra_tokens=3)
+    expected = plain.decode(plain.prepare(inputs), search)
+    assert [[one.ids for one in ranked] for ranked in native.decode(native.prepare(inputs), search)] == [
+        [one.ids for one in ranked] for ranked in expected
+    ]
+    targets = sources(6, seed=1)
+    targets = [[token for token in target if token < 19] for target in targets]
+    assert native.score(inputs, targets) == pytest.approx(plain.score(inputs, targets), abs=1e-4)
+    assert compare(model, inputs, dataclasses.replace(GREEDY, deduplicate=True)) <= 1
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_restoring_one_output_is_restoring_a_batch_of_one(name):
+    order = ORDERS[name]
+    for length in range(14):
+        flat = [*range(100, 100 + length)]
+        assert in_natural_order(order, flat) == restore(order, torch.tensor([flat]).long(), torch.tensor([length]))[0].tolist()
+
+
+def test_a_system_on_the_cpu_is_decoded_natively(tmp_path):
+    model = network("interleaved")
+    save_weights(tmp_path / WEIGHTS, model.state_dict())
+    write_json(tmp_path / "system.json", describe("stepwise", model.config, model.sizes))
+    decoder = load(tmp_path, "cpu")
+    assert isinstance(decoder, NativeDecoder)
+    assert decoder.decode(decoder.prepare([[7, 8]]), GREEDY) == NativeDecoder(model).decode(decoder.prepare([[7, 8]]), GREEDY)
