@@ -20,7 +20,7 @@ from pipeline.config_check import check
 from pipeline.config_file import read_config, read_value
 from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
-from pipeline.config_systems import DagSystem, Distillation, Pinned, StepwiseSystem, StepwiseTeacher, UsedSystem, part
+from pipeline.config_systems import DagSystem, Distillation, StepwiseSystem, StepwiseTeacher, UsedSystem, part
 from pipeline.config_tree import Node
 from pipeline.errors import ConfigError
 from stages.align import AlignConfig
@@ -50,6 +50,14 @@ StageName = Literal[
     "benchmark",
     "report",
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pinned:
+    """Something finished earlier that is used as it is, instead of being made."""
+
+    path: Annotated[Path, Field(alias="from")]
+    """Directory of the finished artifact, in any store. It enters fingerprints by its own fingerprint, not by its path."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[_Rule]:
 
 
 def _counts(config: RunConfig) -> Iterator[_Rule]:
-    from pipeline.config_systems import Pinned
+    from pipeline.config import Pinned
 
     if config.lattice is None:
         return
@@ -96,7 +96,8 @@ def _counts(config: RunConfig) -> Iterator[_Rule]:
 
 
 def _teacher(config: RunConfig) -> Iterator[_Rule]:
-    from pipeline.config_systems import Pinned, UsedSystem
+    from pipeline.config import Pinned
+    from pipeline.config_systems import UsedSystem
 
     for name, system in config.systems.items():
         path: Path = ("systems", name)
@@ -165,7 +166,7 @@ def _search(path: Path, search: Search) -> Iterator[_Rule]:
 
 
 def _language_model(path: Path, search: Search, config: RunConfig) -> Iterator[_Rule]:
-    from pipeline.config_systems import Pinned
+    from pipeline.config import Pinned
 
     if not isinstance(search, DagSearch) or not search.ngram_weight:
         return

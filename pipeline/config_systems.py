@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from annotated_types import Ge, MinLen
-from pydantic import Field
 
 from models.dag.config import DagConfig, DagSearch
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -19,14 +17,6 @@ T = TypeVar("T")
 def part(whole: object, kind: type[T]) -> T:
     """The fields of `whole` that make up a plain `kind`."""
     return kind(**{f.name: getattr(whole, f.name) for f in fields(kind)})  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pinned:
-    """Something finished earlier that is used as it is, instead of being made."""
-
-    path: Annotated[Path, Field(alias="from")]
-    """Directory of the finished artifact, in any store. It enters fingerprints by its own fingerprint, not by its path."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline.config import RunConfig, TextConfig, stepwise_network
-from pipeline.config_systems import Pinned, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config import Pinned, RunConfig, TextConfig, stepwise_network
+from pipeline.config_systems import StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from stages import (
