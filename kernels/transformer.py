@@ -37,8 +37,8 @@ class WritingRules:
     """Slots that a slot sees: all of its own and of earlier steps, those up to itself, or those of its direction."""
     directions: int = 1
     """Slots that are equal modulo this are of one direction (same-direction only)."""
-    banned: tuple[int, ...] = ()
-    """Ids that are never written."""
+    banned: tuple[int, ...] = (0,)
+    """Ids that are never written; the one for padding is among them."""
     min_tokens: int = 1
     """EOS is banned in slots before this one."""
 

@@ -48,6 +48,9 @@ struct BoundTransformer {
             require(word >= 0 && word < written, "banned: expected ids below " + std::to_string(written) + got(word));
         for (const std::int64_t word : {steps.eos, steps.pad})
             require(word >= 0 && word < written, "eos, pad: expected ids below " + std::to_string(written) + got(word));
+        const auto& banned = rules.words.banned;
+        require(std::find(banned.begin(), banned.end(), steps.pad) != banned.end(),
+                "banned: expected pad (" + std::to_string(steps.pad) + ") among them: it stands where nothing is written");
         const auto longest = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::string at = "[" + std::to_string(row) + "]: expected ";

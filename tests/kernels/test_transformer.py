@@ -45,7 +45,7 @@ def problems(draw):
     rules = WritingRules(
         mask=mask,
         directions=draw(st.integers(1, 3)),
-        banned=draw(st.sampled_from([(), (0, 1, 5)])),
+        banned=draw(st.sampled_from([(0,), (0, 1, 5)])),
         min_tokens=draw(st.integers(0, 4)),
     )
     beam_size = draw(st.integers(1, 4))
@@ -170,7 +170,8 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
         ({"limits": [17]}, r"limits\[0\]: expected at most 16 slots with codes, got 17"),
         ({"limits": [0]}, "limits: expected at least 1, got 0"),
         ({"limits": [1, 1]}, "one for each row of sources"),
-        ({"rules": WritingRules(banned=(11,))}, "banned: expected ids below 11, got 11"),
+        ({"rules": WritingRules(banned=(0, 11))}, "banned: expected ids below 11, got 11"),
+        ({"rules": WritingRules(banned=(1,))}, r"banned: expected pad \(0\) among them"),
         ({"options": BeamOptions(beam_size=1, eos=12)}, "eos, pad: expected ids below 11, got 12"),
         ({"options": BeamOptions(beam_size=1, step_size=5), "limits": [16]}, "at most 15 slots"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
