@@ -219,7 +219,7 @@ def _analyses(config: RunConfig) -> Iterator[_Rule]:
         yield _broken(("evaluation", "contrastive"), expected, "-".join(languages), ("languages",))
     bins = evaluation.length_bins
     if list(bins) != sorted(set(bins)):
-        yield _broken(("evaluation", "length_bins"), "ascending lengths", list(bins))
+        yield _broken(("evaluation", "length_bins"), "ascending lengths", str(list(bins)))
     if evaluation.graphs and not any(system.family == "dag" for system in config.systems.values()):
         expected = "0 without a system of family dag"
         yield _broken(("evaluation", "graphs"), expected, evaluation.graphs, ("systems",))

@@ -83,11 +83,12 @@ def run(inputs: GraphsInputs, config: GraphsConfig, work: Work) -> None:
     pieces = list(cut(read_sentences(inputs.text.path), config))
     update = _first_update(inputs.trained)
     found: dict[int, Found] = {}
-    work.progress(0, len(pieces) * PIECE_ROWS, "sentences")
+    total = sum(len(piece.sentences) for piece in pieces)
+    work.progress(0, total, "sentences")
     argument = inputs.system, inputs.trained, update, replace(work, workers=LocalWorkers())
     for index, part in work.workers.map(make_inspector, argument, pieces):
         found[index] = part
-        work.progress(len(found) * PIECE_ROWS, len(pieces) * PIECE_ROWS, "sentences")
+        work.progress(sum(len(pieces[done].sentences) for done in found), total, "sentences")
     write([found[index] for index in range(len(pieces))], update, work)
 
 

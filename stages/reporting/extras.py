@@ -134,7 +134,8 @@ def _graphs(inputs: ReportInputs) -> dict[str, list[Figure]]:
                 replace(figure, name=f"graphs.{system}.{text}.{figure.name}", wide=figure.name.endswith("-graph"))
                 for figure in _figures(artifact)
             ]
-            found[f"Graphs of {system} on {text}"] = drawn
+            if drawn:
+                found[f"Graphs of {system} on {text}"] = drawn
     return found
 
 

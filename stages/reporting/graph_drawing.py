@@ -22,6 +22,9 @@ TOKENS = 0.05
 LINE, LETTER, GAP, LANE, MARGIN = 15, 7.0, 52, 12, 10
 """In pixels: height of a line, width of a letter, between layers, between what stands in one layer, around all."""
 
+SWEEPS = 8
+"""Times that all layers are put in order anew, to and fro."""
+
 
 @dataclass(frozen=True)
 class Vertex:
@@ -71,6 +74,7 @@ class _Place:
 
     layer: int
     width: float
+    """0 at first where a transition passes: then that of the layer."""
     height: float
     x: float = 0.0
     """Of the left side."""
@@ -110,12 +114,13 @@ def _laid_out(drawing: Drawing) -> tuple[dict[int | tuple[int, int, int], _Place
 
 
 def _arrange(places: list[_Place], routes: list[list[_Place]]) -> None:
-    """Set x by layer, and y so that each stands near the middle of what it is joined with."""
+    """Set x by layer, and y by an order in which each stands near the middle of what it is joined with."""
     layers = [[place for place in places if place.layer == layer] for layer in range(max(place.layer for place in places) + 1)]
     x = float(MARGIN)
     for layer in layers:
         width = max(place.width for place in layer) if layer else 0.0
         for place in layer:
+            place.width = place.width or width
             place.x = x + (width - place.width) / 2
         x += width + GAP
         _stack(layer)
@@ -124,15 +129,16 @@ def _arrange(places: list[_Place], routes: list[list[_Place]]) -> None:
         for one, other in pairwise(route):
             joined[id(one)].append(other)
             joined[id(other)].append(one)
-    for sweep in range(6):
+    for sweep in range(SWEEPS):
         for layer in layers if sweep % 2 == 0 else reversed(layers):
             middles = {id(p): sum(o.y for o in joined[id(p)]) / max(1, len(joined[id(p)])) for p in layer}
             layer.sort(key=lambda place: middles[id(place)])
-            _stack(layer, sum(middles.values()) / max(1, len(layer)))
+            _stack(layer)
 
 
-def _stack(layer: list[_Place], middle: float = 0.0) -> None:
-    y = middle - (sum(place.height + LANE for place in layer) - LANE) / 2
+def _stack(layer: list[_Place]) -> None:
+    """One below the other around y = 0."""
+    y = -(sum(place.height + LANE for place in layer) - LANE) / 2
     for place in layer:
         place.y = y + place.height / 2
         y += place.height + LANE
@@ -142,6 +148,7 @@ def _transition(route: list[_Place], probability: float) -> str:
     path = f"M{route[0].x + route[0].width:.1f},{route[0].y:.1f}"
     for one, other in pairwise(route):
         bend = (other.x - one.x - one.width) / 2
+        path += f" H{one.x + one.width:.1f}" if one is not route[0] else ""
         path += f" C{one.x + one.width + bend:.1f},{one.y:.1f} {other.x - bend:.1f},{other.y:.1f} {other.x:.1f},{other.y:.1f}"
     style = f"fill: none; stroke: {MUTED}; stroke-width: {0.6 + 2.2 * probability:.2f}; opacity: {0.3 + 0.6 * probability:.2f}"
     x = (route[0].x + route[0].width + route[1].x) / 2

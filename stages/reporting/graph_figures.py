@@ -18,8 +18,10 @@ def posteriors(tokens: Sequence[str], networks: Mapping[str, Sequence[Sequence[f
                 axes.plot(row, color=colour, linewidth=1.4)
                 peak = max(range(len(row)), key=row.__getitem__)
                 label = token.replace("$", r"\$")
-                axes.annotate(label, (peak, row[peak]), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=7)
-            axes.set(title=name, xlabel="vertex", ylim=(0, 1.1))
+                axes.annotate(
+                    label, (peak, row[peak]), xytext=(0, 3), textcoords="offset points", ha="center", fontsize=7, rotation=90
+                )
+            axes.set(title=name, xlabel="vertex", ylim=(0, 1.35), yticks=(0, 0.5, 1))
             axes.margins(x=0.02)
         left.set_ylabel("probability, given the target")
         return as_svg(figure)
@@ -50,6 +52,7 @@ def statistics(joint: Sequence[Sequence[int]], out_degrees: Mapping[str, int]) -
             [int(degree) for degree in out_degrees], [100 * count / reached for count in out_degrees.values()], color=SERIES[0]
         )
         right.set(title="Ways on from a vertex, % of vertices", xlabel="tokens that 80 % of its transitions lead to")
+        right.set_xticks([int(degree) for degree in out_degrees])
         right.grid(visible=False, axis="x")
         return as_svg(figure)
 
