@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from stages.artifacts import Graphs, System, Text, Trained
@@ -46,6 +47,8 @@ BATCH_TOKENS = 1000
 """Padded source tokens in a batch, EOS included."""
 WORDS = 3
 """Tokens of each vertex that a drawing shows."""
+CAPTION = 200
+"""Characters of a sentence that a caption repeats."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +103,13 @@ def _first_update(trained: Trained | None) -> int | None:
 
 
 def cut(sentences: Sequence[Sentence], config: GraphsConfig) -> Iterator[Piece]:
-    """The pairs that are looked at, some at a time; those that are drawn among them, too."""
-    lengths = [len(sentence.source.split()) for sentence in sentences]
-    by_length = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: (lengths[row], row))
+    """The pairs that are looked at, some at a time; those that are drawn are among them."""
+    rows = evenly_spaced(len(sentences), config.rows)
+    lengths = {row: len(sentences[row].source.split()) for row in rows}
+    by_length = sorted((row for row in rows if lengths[row]), key=lambda row: (lengths[row], row))
     shorter = sorted(by_length[: (len(by_length) + 1) // 2])
     drawn = [shorter[place] for place in evenly_spaced(len(shorter), config.sentences)]
     numbers = {row: number for number, row in enumerate(drawn, 1)}
-    rows = sorted({*evenly_spaced(len(sentences), config.rows), *numbers})
     for start in range(0, len(rows), PIECE_ROWS):
         part = rows[start : start + PIECE_ROWS]
         places = {place: numbers[row] for place, row in enumerate(part) if row in numbers}
@@ -188,8 +191,9 @@ def _draw(
     def piece(token: int) -> str:
         return str(system.target_pieces.id_to_piece(token))
 
+    source, target = (shorten(text, CAPTION, placeholder=" …") for text in (sentence.source, sentence.references[0]))
     caption = (
-        f"The graph of “{sentence.source}”: transitions in the top 90 %, without vertices of a passing probability below 0.1. "
+        f"The graph of “{source}”: transitions in the top 90 %, without vertices of a passing probability below 0.1. "
         "The number above a vertex is its place in the graph, the one beside it its passing probability; below stand its best "
         "tokens with their probabilities."
     )
@@ -200,7 +204,7 @@ def _draw(
     panels["At the end of training"] = view.posteriors.tolist()
     tokens = [piece(token) for token in view.target.tolist()]
     caption = (
-        f"Where the tokens of “{sentence.references[0]}” stand in the graph of “{sentence.source}”, given both: the share of the "
+        f"Where the tokens of “{target}” stand in the graph of “{source}”, given both: the share of the "
         "paths that write a token (a line each) at a vertex."
     )
     yield Drawn(f"{number:02}-posteriors", posteriors(tokens, panels), caption)
