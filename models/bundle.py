@@ -46,9 +46,10 @@ def save_model(directory: Path, family: str, network: Any, sizes: Sizes, state: 
     save_weights(directory / WEIGHTS, state, description["network"])
 
 
-def load_model(directory: Path, device: str = "cpu") -> nn.Module:
-    """The network of a directory that `save_model` wrote, in evaluation mode. Raises BundleError."""
-    return make_model(directory, read_json(directory / "model.json", "a trained network"), device)
+def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS) -> nn.Module:
+    """The network of a directory that `save_model` wrote, in evaluation mode; `weights` names others that lie there. Raises
+    BundleError."""
+    return make_model(directory, read_json(directory / "model.json", "a trained network"), device, weights)
 
 
 def write_system(

@@ -32,7 +32,7 @@ def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
     return {"family": family, "network": config, "sizes": sizes._asdict()}
 
 
-def make_model(directory: Path, description: Mapping[str, Any], device: str) -> nn.Module:
+def make_model(directory: Path, description: Mapping[str, Any], device: str, weights: str = WEIGHTS) -> nn.Module:
     """The network that `description` tells of with the weights in `directory`, in evaluation mode. Raises BundleError."""
     try:
         family = models.family_of(description["family"])
@@ -42,9 +42,9 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str) -> 
         raise BundleError(f"{directory}: the description of the network lacks {error}; the directory is damaged") from error
     except (TypeError, ValueError) as error:
         raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
-    load_weights(directory / WEIGHTS, model)
-    if (trained := trained_as(directory / WEIGHTS)) and (differences := _differences(family.config_type(**trained), config)):
-        where = directory / WEIGHTS
+    where = directory / weights
+    load_weights(where, model)
+    if (trained := trained_as(where)) and (differences := _differences(family.config_type(**trained), config)):
         raise BundleError(f"{where}: weights of another network than the one described beside them: {'; '.join(differences)}")
     return model.to(device).eval()
 

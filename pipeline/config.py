@@ -47,6 +47,7 @@ StageName = Literal[
     "score",
     "likelihood",
     "contrastive",
+    "graphs",
     "benchmark",
     "report",
 ]
@@ -149,6 +150,9 @@ class Evaluation:
     """Also the precision of the first and of the last words of hypotheses of long sentences?"""
     long_sentences: Annotated[int, Ge(0)] = 30
     """Words of the reference above which a sentence is long."""
+    length_bins: tuple[Annotated[int, Ge(1)], ...] = ()
+    """Also BLEU by the length of the reference: bins of up to so many words, ascending, and one above the last, such as
+    `[10, 20, 30]`; none: no bins."""
     likelihood: bool = False
     """Also how likely each system holds the references: perplexity, per subword, comparable over one vocabulary?"""
     mutual_information: dict[Name, MutualInformation] = field(default_factory=dict)
@@ -156,6 +160,9 @@ class Evaluation:
     contrastive: Annotated[int, Ge(0)] = 0
     """Minimal pairs (English and German only) on which each system is asked for the number of a verb, by its distance from the
     subject; 0: none."""
+    graphs: Annotated[int, Ge(0)] = 0
+    """Look into the graphs of all systems of family `dag` (see docs/graphs.md), and draw those of so many sentences of each test
+    set; 0: neither."""
     minimum_bleu: Annotated[float, Ge(0)] = 0.0
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something; 0: no check."""
     minimum_rouge: Annotated[float, Ge(0)] = 0.0

@@ -217,6 +217,12 @@ def _analyses(config: RunConfig) -> Iterator[_Rule]:
     if evaluation.contrastive and sorted(languages) != ["de", "en"]:
         expected = "languages en and de with minimal pairs"
         yield _broken(("evaluation", "contrastive"), expected, "-".join(languages), ("languages",))
+    bins = evaluation.length_bins
+    if list(bins) != sorted(set(bins)):
+        yield _broken(("evaluation", "length_bins"), "ascending lengths", str(list(bins)))
+    if evaluation.graphs and not any(system.family == "dag" for system in config.systems.values()):
+        expected = "0 without a system of family dag"
+        yield _broken(("evaluation", "graphs"), expected, evaluation.graphs, ("systems",))
     if evaluation.mutual_information and not evaluation.likelihood:
         expected = "true with mutual_information"
         yield _broken(("evaluation", "likelihood"), expected, False, ("evaluation", "mutual_information"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipeline.config import Pinned, RunConfig, TextConfig, stepwise_network
-from pipeline.config_systems import StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config_systems import DagSystem, StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from stages import (
@@ -19,6 +19,7 @@ from stages import (
     decode,
     distill,
     encode,
+    graphs,
     lattice,
     likelihood,
     ngram,
@@ -28,7 +29,20 @@ from stages import (
     train,
     vocabulary,
 )
-from stages.artifacts import Contrasted, Likelihood, Links, Ngram, Report, System, Text, Timings, Tokens, Trained, Vocabulary
+from stages.artifacts import (
+    Contrasted,
+    Graphs,
+    Likelihood,
+    Links,
+    Ngram,
+    Report,
+    System,
+    Text,
+    Timings,
+    Tokens,
+    Trained,
+    Vocabulary,
+)
 from stages.errors import DataError
 from stages.families import Search
 from stages.stage import Artifact, ExternalFile, Stage
@@ -47,6 +61,7 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     score.STAGE,
     likelihood.STAGE,
     contrastive.STAGE,
+    graphs.STAGE,
     benchmark.STAGE,
     report.STAGE,
 )
@@ -90,6 +105,7 @@ class _Wiring:
             counts=self.counts,
             likelihoods=self._likelihoods(systems),
             contrasts=self._contrasts(systems),
+            graphs=self._graphs(systems, train_text),
         )
         page = report.ReportConfig(
             title=self.config.name,
@@ -295,6 +311,8 @@ class _Wiring:
             metrics=config.metrics,
             head_and_tail=config.head_and_tail,
             long_sentences=config.long_sentences,
+            length_bins=config.length_bins,
+            diversity=search.strategy == "sample" and search.n_best > 1,
         )
         scores = self.builder.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
         return report.Evaluated(name, search.name, test, hypotheses, scores)
@@ -327,6 +345,25 @@ class _Wiring:
             name: self.builder.add(contrastive.STAGE, name, contrastive.ContrastiveInputs(bundle), config)
             for name, bundle in systems.items()
         }
+
+    def _graphs(self, systems: dict[str, System], train_text: Text) -> dict[str, dict[str, Graphs]]:
+        """Of the training text, which nothing is drawn of, and of all test sets."""
+        wanted = self.config.evaluation.graphs
+        if not wanted:
+            return {}
+        names = [name for name, settings in self.config.systems.items() if isinstance(settings, DagSystem)]
+        texts = {"train": (train_text, 0), **{test: (text, wanted) for test, text in self.tests.items()}}
+        return {
+            part: {name: self._looked_into(f"{name}:{part}", name, systems[name], text, drawn) for name in names}
+            for part, (text, drawn) in texts.items()
+        }
+
+    def _looked_into(self, step: str, name: str, bundle: System, text: Text, drawn: int) -> Graphs:
+        settings = self.config.systems[name]
+        assert isinstance(settings, DagSystem)
+        trained = self.trainings[name] if settings.training.keep_first else None
+        inputs = graphs.GraphsInputs(bundle, text, trained)
+        return self.builder.add(graphs.STAGE, step, inputs, graphs.GraphsConfig(sentences=drawn))
 
     def _timings(self, systems: dict[str, System]) -> dict[str, Timings]:
         config, all_settings = self.config.benchmark, self.config.systems

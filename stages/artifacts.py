@@ -40,7 +40,7 @@ class Tables(Artifact):
 @dataclass(frozen=True)
 class Trained(Artifact):
     """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes), `kept/<update>.safetensors`
-    (the best and the last weights), `training.json` (updates, validations, what was averaged)."""
+    (the best and the last weights, by option the first), `training.json` (updates, validations, what was averaged)."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class Hypotheses(Artifact):
 
 @dataclass(frozen=True)
 class Scores(Artifact):
-    """`scores.json`: metric name -> {score, signature}; where it was asked for, `head_and_tail.json` (`stages.ngram_counts`)."""
+    """`scores.json`: metric name -> {score, signature}; where it was asked for, `head_and_tail.json` (`stages.ngram_counts`),
+    `by_length.json` and `diversity.json` (`stages.breakdown`)."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,11 @@ class Likelihood(Artifact):
 class Contrasted(Artifact):
     """`shards/00000.arrow` (source, right, wrong; distance int32; log-probabilities and tokens of both), `contrastive.json` (pairs,
     left_out, correct, correct_by_mean, bands: the counts by distance)."""
+
+
+@dataclass(frozen=True)
+class Graphs(Artifact):
+    """`graphs.json` (`stages.graph_statistics`), and drawings in `records/figures`."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stages.artifacts import Contrasted, Hypotheses, Likelihood, Report, Scores, Text, Timings, Tokens, Trained
+from stages.artifacts import Contrasted, Graphs, Hypotheses, Likelihood, Report, Scores, Text, Timings, Tokens, Trained
 from stages.errors import StageError
 from stages.stage import Artifact, Stage, Work
 from stages.tasks import TaskName
@@ -38,6 +38,8 @@ class ReportInputs:
     """By test set and system."""
     contrasts: dict[str, Contrasted] = field(default_factory=dict)
     """By system."""
+    graphs: dict[str, dict[str, Graphs]] = field(default_factory=dict)
+    """By text (`train` and test sets) and system."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +88,8 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
     findings = gather(inputs, config)
     failures = shortfalls(findings, {"bleu": config.minimum_bleu, "rougeL": config.minimum_rouge})
     extras = collect(inputs, findings)
-    for figure in [*extras.speed.values(), *filter(None, [extras.curves, extras.agreement])]:
+    single = filter(None, [extras.curves, extras.agreement])
+    for figure in [*extras.speed.values(), *single, *extras.by_length, *extras.diversity]:
         work.write_text(work.records("figures", f"{figure.name}.svg"), figure.svg)
     work.write_text(work.records("report.md"), markdown(config.title, findings, failures))
     work.write_text(work.records("report.html"), page(config.title, findings, extras, failures))

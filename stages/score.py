@@ -45,16 +45,22 @@ class ScoreConfig:
     """Also the precision of the first and of the last words of hypotheses of long sentences?"""
     long_sentences: int = 30
     """Words of the reference above which a sentence is long."""
+    length_bins: tuple[int, ...] = ()
+    """Also BLEU by the length of the reference: bins of up to so many words, and one above the last; none: no bins."""
+    diversity: bool = False
+    """Also the quality of all hypotheses of a sentence, and how far they differ?"""
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
-    """Write `scores.json`: metric name -> {score, signature, ...}, and where it is asked for `head_and_tail.json`.
+    """Write `scores.json`: metric name -> {score, signature, ...}, and where they are asked for `head_and_tail.json`,
+    `by_length.json` and `diversity.json`.
 
     Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text hold other sentences.
     """
+    from stages.breakdown import by_length, diversity
     from stages.metrics import Comparison, score, tokenizer_of, word_splitter
     from stages.ngram_counts import head_and_tail
-    from stages.sentences import best_in_order, read_sentences
+    from stages.sentences import best_in_order, ranked_in_order, read_sentences
 
     sentences = read_sentences(inputs.text.path)
     hypotheses = best_in_order(inputs.hypotheses, sentences)
@@ -72,6 +78,13 @@ def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
         split = [[words(text) for text in texts] for texts in references]
         found = head_and_tail([words(text) for text in hypotheses], split, config.long_sentences)
         work.write_json(work.directory / "head_and_tail.json", found)
+    if config.length_bins:
+        words = word_splitter(how)
+        lengths = [len(words(texts[0])) for texts in references]
+        work.write_json(work.directory / "by_length.json", by_length(hypotheses, references, lengths, config.length_bins, how))
+    if config.diversity:
+        ranked = ranked_in_order(inputs.hypotheses, sentences)
+        work.write_json(work.directory / "diversity.json", diversity(ranked, references, how))
     work.write_json(work.directory / "scores.json", scores)
 
 

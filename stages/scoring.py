@@ -36,7 +36,7 @@ def loaded(system: System, work: Work) -> models.system.System:
 def score_pairs(system: models.system.System, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
     """The log-probability of each target, or why it is left out, in the order of the pairs."""
     pairs = system.encode_pairs(sources, targets)
-    reasons = [_reason(system, len(source), len(target)) for source, target in pairs]
+    reasons = [left_out(system, len(source), len(target)) for source, target in pairs]
     scores = iter(system.score_ids([pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]))
     found = [None if reason else next(scores) for reason in reasons]
     return [
@@ -47,7 +47,8 @@ def score_pairs(system: models.system.System, sources: Sequence[str], targets: S
     ]
 
 
-def _reason(system: models.system.System, source: int, target: int) -> str | None:
+def left_out(system: models.system.System, source: int, target: int) -> str | None:
+    """Why a pair of so many tokens cannot be scored."""
     if not (source and target):
         return "empty"
     return "over_long" if source > system.max_source_tokens or target > system.max_target_tokens else None

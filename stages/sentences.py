@@ -59,3 +59,13 @@ def best_in_order(hypotheses: Hypotheses, sentences: list[Sentence]) -> list[str
             f" ({len(missing)} missing, first {missing[:3]}); remove the artifact and run again"
         )
     return [best[sentence.id] for sentence in sentences]
+
+
+def ranked_in_order(hypotheses: Hypotheses, sentences: list[Sentence]) -> list[list[str]]:
+    """All hypotheses of each sentence, best first, in the order of `sentences`, which must be those of `best_in_order`."""
+    ranked: dict[int, dict[int, str]] = {sentence.id: {} for sentence in sentences}
+    for table in read_shards(hypotheses.path):
+        rows = table.select(["id", "rank", "text"]).to_pydict()
+        for id_, rank, text in zip(rows["id"], rows["rank"], rows["text"], strict=True):
+            ranked[id_][rank] = text
+    return [[texts[rank] for rank in sorted(texts)] for texts in (ranked[sentence.id] for sentence in sentences)]

@@ -86,9 +86,9 @@ class TrainingFiles:
                 path.unlink()
 
     def wanted(self, validations: Sequence[Validation]) -> list[int]:
-        """Updates of the candidates that the results need: those that are averaged, and the last."""
-        last = [validation.update for validation in validations[-1:]]
-        return sorted({*averaging.kept(self._config, validations), *last})
+        """Updates of the candidates that the results need: those that are averaged, the last, and by option the first."""
+        ends = [*validations[-1:], *(validations[:1] if self._config.keep_first else ())]
+        return sorted({*averaging.kept(self._config, validations), *(validation.update for validation in ends)})
 
     def resume(self, model: nn.Module, optimizer: Optimizer, place: Place) -> Progress:
         """Continue from the newest checkpoint that is whole, the same on every worker.

@@ -93,6 +93,8 @@ class DagSearch:
     @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
+        if self.strategy == "sample" and self.temperature != 1:
+            return f"sample-t{self.temperature:g}"
         if self.strategy != "beam":
             return self.strategy
         return f"beam{self.beam_size}-lm" if self.ngram_weight else f"beam{self.beam_size}"

@@ -71,13 +71,29 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 def log_probability(model: DagModel, batch: Batch) -> Tensor:
     """[B]: log P(target | source) over all paths of the graph that decoding would make; minus infinity for a target that is longer
     than its graph."""
+    graphs, target, _ = decoded_graphs(model, batch)
+    return dag_log_likelihood(graphs.tokens, graphs.transitions, target.lengths, target.graph_lengths)
+
+
+class Decoded(NamedTuple):
+    """Graphs as decoding would make them."""
+
+    graphs: Graphs
+    target: Targets
+    states: Tensor
+    """[B,L,D] of the vertices"""
+
+
+def decoded_graphs(model: DagModel, batch: Batch) -> Decoded:
+    """The graphs that decoding would make, where lengths are predicted from the predicted ones, and the targets in them."""
     source = model.read(batch.source, batch.source_lengths)
     target = targets(model.config, batch, training=False)
     if source.lengths is not None:
         predicted = graph_lengths(model.config, batch.source_lengths, source.lengths.argmax(1), decoding_factor(model.config))
         target = target._replace(graph_lengths=predicted.clamp(max=model.config.max_vertices))
-    graphs = _pass(model, source, target, empty_vertices(target.graph_lengths, int(target.graph_lengths.max())), 0.0)
-    return dag_log_likelihood(graphs.tokens, graphs.transitions, target.lengths, target.graph_lengths)
+    vertices = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
+    states = model.states(vertices, target.graph_lengths, source)
+    return Decoded(_scored(model, states, target, 0.0), target, states)
 
 
 def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
@@ -109,7 +125,10 @@ def _graphs(model: DagModel, source: Source, target: Targets, update: int, label
 
 
 def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, label_smoothing: float) -> Graphs:
-    states = model.states(vertices, target.graph_lengths, source)
+    return _scored(model, model.states(vertices, target.graph_lengths, source), target, label_smoothing)
+
+
+def _scored(model: DagModel, states: Tensor, target: Targets, label_smoothing: float) -> Graphs:
     transitions = model.transitions(states, target.graph_lengths)
     scored = states, model.target_embedding.weight, target.ids, target.graph_lengths
     if torch.is_grad_enabled():

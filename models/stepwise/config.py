@@ -82,4 +82,6 @@ class StepwiseSearch:
     def name(self) -> str:
         """How this search is called in steps and tables."""
         name = f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy
+        if self.strategy == "sample" and self.temperature != 1:
+            name = f"sample-t{self.temperature:g}"
         return f"{name}-dedup" if self.deduplicate else name

@@ -54,3 +54,5 @@ class TrainingConfig:
     """Which candidates are averaged into the final weights."""
     average_count: Annotated[int, Ge(1)] = 5
     """Candidates that are kept and averaged; 1 takes the single best or last."""
+    keep_first: bool = False
+    """Also keep the weights of the first validation, for analyses that compare a network with what it was early in training?"""

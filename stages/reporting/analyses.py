@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from stages.errors import DataError
 from stages.ngram_counts import END_ORDERS, ENDS
+from stages.reporting.breakdowns import diversity_tables, graph_tables, length_tables
 
 if TYPE_CHECKING:
     from stages.report import ReportConfig, ReportInputs
@@ -30,6 +31,12 @@ class Analyses:
     """`contrastive.json` by system."""
     head_and_tail: dict[str, dict[str, Json]] = field(default_factory=dict)
     """`head_and_tail.json` by test set and entry."""
+    by_length: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """`by_length.json` by test set and entry."""
+    diversity: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """`diversity.json` by test set and entry."""
+    graphs: dict[str, dict[str, Json]] = field(default_factory=dict)
+    """`graphs.json` by text and system."""
 
     def to_json(self) -> Json:
         """The parts that were asked for."""
@@ -37,7 +44,8 @@ class Analyses:
 
     def tables(self) -> list[Json]:
         """Tables of each part: title, caption, columns (the first `words` of them hold words), rows."""
-        return [*_dependence(self), *_agreement(self), *_ends(self)]
+        broken_down = [*length_tables(self.by_length), *diversity_tables(self.diversity), *graph_tables(self.graphs)]
+        return [*_dependence(self), *_agreement(self), *_ends(self), *broken_down]
 
 
 def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
@@ -46,10 +54,6 @@ def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
         test: {system: _read(found.path / "likelihood.json") for system, found in systems.items()}
         for test, systems in inputs.likelihoods.items()
     }
-    ends: dict[str, dict[str, Json]] = {}
-    for item in inputs.evaluated:
-        if (path := item.scores.path / "head_and_tail.json").is_file():
-            ends.setdefault(item.test, {})[f"{item.system}/{item.search}"] = _read(path)
     pairs = config.together
     return Analyses(
         likelihood=likelihood,
@@ -59,8 +63,23 @@ def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
             if pairs
         },
         contrastive={system: _read(found.path / "contrastive.json") for system, found in inputs.contrasts.items()},
-        head_and_tail=ends,
+        head_and_tail=_told(inputs, "head_and_tail.json"),
+        by_length=_told(inputs, "by_length.json"),
+        diversity=_told(inputs, "diversity.json"),
+        graphs={
+            text: {system: _read(found.path / "graphs.json") for system, found in systems.items()}
+            for text, systems in inputs.graphs.items()
+        },
     )
+
+
+def _told(inputs: ReportInputs, name: str) -> dict[str, dict[str, Json]]:
+    """A file that some scores have, by test set and entry."""
+    found: dict[str, dict[str, Json]] = {}
+    for item in inputs.evaluated:
+        if (path := item.scores.path / name).is_file():
+            found.setdefault(item.test, {})[f"{item.system}/{item.search}"] = _read(path)
+    return found
 
 
 def perplexity(found: Mapping[str, Any]) -> Json:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stages.reporting.breakdowns import bin_name
 from stages.reporting.curves import Series, read_curves
-from stages.reporting.figures import Point, agreement, quality_speed, training_curves
+from stages.reporting.figures import Point, agreement, length_curves, quality_diversity, quality_speed, training_curves
 from stages.reporting.results import NAMES
 from stages.stage import MANIFEST
 from stages.tasks import Task
@@ -30,6 +31,8 @@ class Figure:
     name: str
     svg: str
     caption: str
+    wide: bool = False
+    """Shown at its own size, however wide?"""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,12 @@ class Extras:
     """Quality against speed, by test set."""
     agreement: Figure | None
     """Accuracy on minimal pairs, by distance."""
+    by_length: list[Figure]
+    """BLEU by reference length, of each test set where it was asked for."""
+    diversity: list[Figure]
+    """Quality against diversity of samples, of each test set where there are some."""
+    graphs: dict[str, list[Figure]]
+    """What was drawn of the graphs of each system, by heading."""
     curves: Figure | None
     figures: list[Figure]
     """Figures that steps left in their records."""
@@ -57,6 +66,9 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
         agreement=_agreement(findings.analyses.contrastive),
+        by_length=[_by_length(test, entries) for test, entries in findings.analyses.by_length.items()],
+        diversity=[figure for test, found in findings.analyses.diversity.items() if (figure := _diversity(test, found))],
+        graphs=_graphs(inputs),
         curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, findings.task),
         figures=[figure for artifact in recorded for figure in _figures(artifact)],
         tables=[
@@ -96,6 +108,37 @@ def _agreement(contrastive: dict[str, dict[str, Any]]) -> Figure | None:
     return Figure("agreement", agreement(curves), caption)
 
 
+def _by_length(test: str, entries: dict[str, dict[str, Any]]) -> Figure:
+    curves = {entry: [(bin_name(part), part["bleu"]) for part in found["bins"]] for entry, found in entries.items()}
+    return Figure(f"by_length.{test}", length_curves(curves), f"BLEU on {test} by the length of the reference.")
+
+
+def _diversity(test: str, entries: dict[str, dict[str, Any]]) -> Figure | None:
+    points = {
+        entry: (found["pairwise_bleu"], found["bleu"]) for entry, found in entries.items() if found["pairwise_bleu"] is not None
+    }
+    if not points:
+        return None
+    caption = (
+        f"Samples on {test}: their quality (BLEU, the mean over ranks) against how alike those of one sentence are. Better is up, "
+        "more diverse to the left."
+    )
+    return Figure(f"diversity.{test}", quality_diversity(points), caption)
+
+
+def _graphs(inputs: ReportInputs) -> dict[str, list[Figure]]:
+    found: dict[str, list[Figure]] = {}
+    for text, systems in inputs.graphs.items():
+        for system, artifact in systems.items():
+            drawn = [
+                replace(figure, name=f"graphs.{system}.{text}.{figure.name}", wide=figure.name.endswith("-graph"))
+                for figure in _figures(artifact)
+            ]
+            if drawn:
+                found[f"Graphs of {system} on {text}"] = drawn
+    return found
+
+
 def _curves(trainings: dict[str, dict[str, Series]], task: Task) -> Figure | None:
     metric, quality = NAMES[task.metric], f"valid_{task.metric}"
     found = {name: curves for name, curves in trainings.items() if any(key in curves for key in (*LOSSES, quality))}
@@ -133,6 +176,8 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     for test, likelihoods in inputs.likelihoods.items():
         artifacts |= {f"likelihood:{system}:{test}": found for system, found in likelihoods.items()}
     artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
+    for text, systems in inputs.graphs.items():
+        artifacts |= {f"graphs:{system}:{text}": found for system, found in systems.items()}
     for step, artifact in artifacts.items():
         yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
 

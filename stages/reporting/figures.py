@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 INK, MUTED, RULE = "#1d2433", "#667085", "#d9dde5"
 SERIES = ("#2f6fde", "#d9622b", "#16907a", "#8a55d7", "#b3831a", "#cf3f6f", "#3f8fb5", "#6d7a28")
 """Colours of systems, in order."""
+STROKES = ("solid", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+"""Of the searches of a system, in order."""
 
 STYLE = {
     "svg.fonttype": "none",
@@ -73,18 +76,18 @@ def quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
 
     `metric` is what quality is called, `unit` what is timed: a sentence, say.
     """
-    with _style():
+    with style():
         return _quality_speed(points, metric, unit)
 
 
 def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
-    figure, (left, right) = _panels()
-    colours = _colours(point.system for point in points)
+    figure, (left, right) = panels()
+    colours = colours_of(point.system for point in points)
     _scatter(left, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
     _scatter(right, points, [(point.sentences_per_second, point.quality) for point in points], colours, 1)
     left.set(title=f"One {unit} at a time", xlabel=f"latency, ms a {unit} (median)", ylabel=metric)
     right.set(title="In batches", xlabel=f"throughput, {unit}s a second")
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def _scatter(
@@ -110,13 +113,13 @@ def training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple
 
     `losses` names the training and the validation loss; `quality` is the name of a metric among the curves, and for readers.
     """
-    with _style():
+    with style():
         return _training_curves(trainings, losses, quality)
 
 
 def _training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: tuple[str, str]) -> str:
-    figure, (left, right) = _panels()
-    for (name, curves), colour in zip(trainings.items(), _cycle(len(trainings)), strict=True):
+    figure, (left, right) = panels()
+    for (name, curves), colour in zip(trainings.items(), cycle(len(trainings)), strict=True):
         training, validation = (thinned(curves.get(key, [])) for key in losses)
         _line(left, training, color=colour, linewidth=1.0, alpha=0.45)
         _line(left, validation, color=colour, linewidth=1.8, marker="o", markersize=3, label=name)
@@ -127,7 +130,7 @@ def _training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tupl
         if axes.get_legend_handles_labels()[0]:
             axes.legend(fontsize=9)
         axes.margins(x=0.02)
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def _line(axes: Axes, series: Series, **style: Any) -> None:
@@ -137,7 +140,7 @@ def _line(axes: Axes, series: Series, **style: Any) -> None:
 
 def recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     """Recall (a share of 1) against K, by powers of two, a line for each name."""
-    with _style():
+    with style():
         return _recall_curves(curves)
 
 
@@ -147,7 +150,7 @@ def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
 
     figure = Figure(figsize=(9.6, 3.5), layout=ConstrainedLayoutEngine())
     axes = figure.subplots()
-    for (name, curve), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+    for (name, curve), colour in zip(curves.items(), cycle(len(curves)), strict=True):
         _line(
             axes,
             [(count, 100 * share) for count, share in curve],
@@ -163,34 +166,84 @@ def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     axes.set(title="Recall of target tokens, %", xlabel="K, candidates of a slot")
     axes.set_ylim(0, 100)
     axes.legend(fontsize=9)
-    return _svg(figure)
+    return as_svg(figure)
 
 
 def agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
     """Accuracy in per cent by distance, a line for each system; all lines have the same distances."""
-    with _style():
+    with style():
         return _agreement(curves)
 
 
 def _agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
-    figure, (axes, beside) = _panels(3, 1)
-    for (system, points), colour in zip(curves.items(), _cycle(len(curves)), strict=True):
+    figure, (axes, beside) = panels(3, 1)
+    for (system, points), colour in zip(curves.items(), cycle(len(curves)), strict=True):
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.8, marker="o", markersize=4, label=system)
     axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
     axes.set(title="Right verb preferred, %", xlabel="words from subject to verb")
     axes.margins(x=0.03)
     beside.axis("off")
     beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
-    return _svg(figure)
+    return as_svg(figure)
 
 
-def _style() -> AbstractContextManager[None]:
+def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]]) -> str:
+    """BLEU by bin of reference lengths, a line for each entry `system/search`; all lines have the same bins, some without a value.
+
+    A system has one colour, its searches different strokes.
+    """
+    with style():
+        figure, (axes, beside) = panels(3, 1)
+        colours, seen = colours_of(entry.partition("/")[0] for entry in curves), dict[str, int]()
+        for entry, points in curves.items():
+            system = entry.partition("/")[0]
+            stroke = STROKES[seen.get(system, 0) % len(STROKES)]
+            seen[system] = seen.get(system, 0) + 1
+            heights = [math.nan if bleu is None else bleu for _, bleu in points]
+            axes.plot(
+                range(len(points)),
+                heights,
+                color=colours[system],
+                linestyle=stroke,
+                linewidth=1.6,
+                marker="o",
+                markersize=3,
+                label=entry,
+            )
+        names = [name for name, _ in next(iter(curves.values()))]
+        axes.set_xticks(range(len(names)), labels=names)
+        axes.set(title="BLEU", xlabel="words of the reference")
+        axes.margins(x=0.03)
+        beside.axis("off")
+        beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
+        return as_svg(figure)
+
+
+def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:
+    """(pairwise BLEU, BLEU) of entries `system/search`; those of one system are joined."""
+    with style():
+        figure, (axes, beside) = panels(3, 1)
+        colours = colours_of(entry.partition("/")[0] for entry in points)
+        for system, colour in colours.items():
+            own = sorted(place for entry, place in points.items() if entry.partition("/")[0] == system)
+            axes.plot(*zip(*own, strict=True), color=colour, linewidth=1.4, marker="o", markersize=5, label=system)
+        for entry, place in points.items():
+            search = entry.partition("/")[2]
+            axes.annotate(search, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
+        axes.set(title="BLEU of samples", xlabel="pairwise BLEU among samples: to the left the more diverse")
+        axes.margins(x=0.1, y=0.15)
+        beside.axis("off")
+        beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
+        return as_svg(figure)
+
+
+def style() -> AbstractContextManager[None]:
     import matplotlib
 
     return matplotlib.rc_context(STYLE)
 
 
-def _panels(*widths: int) -> tuple[Figure, Any]:
+def panels(*widths: int) -> tuple[Figure, Any]:
     """Two panels side by side, equal or of these relative widths."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -199,16 +252,16 @@ def _panels(*widths: int) -> tuple[Figure, Any]:
     return figure, figure.subplots(1, 2, width_ratios=widths or None)
 
 
-def _cycle(count: int) -> list[str]:
+def cycle(count: int) -> list[str]:
     return [SERIES[index % len(SERIES)] for index in range(count)]
 
 
-def _colours(names: Any) -> dict[str, str]:
+def colours_of(names: Any) -> dict[str, str]:
     unique = list(dict.fromkeys(names))
-    return dict(zip(unique, _cycle(len(unique)), strict=True))
+    return dict(zip(unique, cycle(len(unique)), strict=True))
 
 
-def _svg(figure: Figure) -> str:
+def as_svg(figure: Figure) -> str:
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return buffer.getvalue()

@@ -15,7 +15,8 @@ from stages.tasks import Task
 
 def figure_element(figure: Figure) -> Markup:
     """A figure, inline, with its caption."""
-    return element("figure", Markup(inlined(figure.svg, figure.name)), element("figcaption", figure.caption))
+    svg = Markup(inlined(figure.svg, figure.name))
+    return element("figure", element("div", svg, class_="scroll") if figure.wide else svg, element("figcaption", figure.caption))
 
 
 def training(extras: Extras, task: Task) -> Markup | None:
@@ -119,12 +120,15 @@ def tables(extras: Extras) -> Iterable[Markup]:
 
 
 def analyses(findings: Findings, extras: Extras) -> Iterable[Markup]:
-    """Tables and figure of what was asked for besides scores and speed."""
+    """Tables and figures of what was asked for besides scores and speed."""
     for found in findings.analyses.tables():
         yield element("h2", found["title"])
         yield table(found["columns"], found["rows"], text=range(found["words"]), caption=found["caption"])
-    if extras.agreement:
-        yield figure_element(extras.agreement)
+    for figure in [*filter(None, [extras.agreement]), *extras.by_length, *extras.diversity]:
+        yield figure_element(figure)
+    for title, figures in extras.graphs.items():
+        yield element("h2", title)
+        yield from map(figure_element, figures)
 
 
 def reproduction(findings: Findings, extras: Extras) -> Markup:

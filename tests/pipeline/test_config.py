@@ -186,6 +186,14 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
             "evaluation: {contrastive: 9}\nlanguages: {target: fr}",
             "c.yaml:1: evaluation.contrastive: expected languages en and de with minimal pairs, got en-fr",
         ),
+        (
+            "evaluation: {graphs: 2}",
+            "c.yaml:1: evaluation.graphs: expected 0 without a system of family dag, got 2",
+        ),
+        (
+            "evaluation: {length_bins: [10, 30, 20]}",
+            "c.yaml:1: evaluation.length_bins: expected ascending lengths, got [10, 30, 20]",
+        ),
         ("evaluation: {contrastive: -1}", "c.yaml:1: evaluation.contrastive: expected at least 0, got -1"),
         (
             PAIR.replace("likelihood: true, ", ""),

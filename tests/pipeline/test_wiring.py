@@ -17,11 +17,18 @@ CONFIG = {
     "corpus": {"train": {"embedded": 20}, "validation": {"embedded": 5}, "test": {"toy": {"embedded": 5}}},
     "vocabulary": {"size": 100},
     "teacher": {},
-    "systems": {"autoregressive": {"use": "teacher"}, "student": {"data": "distilled"}, "both": {"data": "mixed"}},
+    "systems": {
+        "autoregressive": {"use": "teacher"},
+        "student": {"data": "distilled"},
+        "both": {"data": "mixed"},
+        "graph": {"family": "dag"},
+    },
     "lattice": {},
     "ngram": {"order": 3},
-    "evaluation": {"likelihood": True, "contrastive": 7},
+    "evaluation": {"likelihood": True, "contrastive": 7, "graphs": 2, "length_bins": [5]},
 }
+
+WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "dag"}}
 
 
 def planned(tmp_path: Path, **changes: object) -> Plan:
@@ -73,7 +80,7 @@ def test_counts_rest_on_the_data_that_the_config_names(tmp_path: Path) -> None:
     assert needs(plan, "lattice:raw") == {"encode:raw", "align:raw", "encode:validation", "vocabulary:joint"}
     assert needs(plan, "ngram:target") == {"encode:raw", "encode:validation", "vocabulary:joint"}
     assert needs(plan, "report:run") >= {"align:raw", "lattice:raw", "ngram:target"}
-    plan = planned(tmp_path, lattice={"data": "distilled"}, systems={"autoregressive": {"use": "teacher"}}, ngram=None)
+    plan = planned(tmp_path, lattice={"data": "distilled"}, systems=WITHOUT_STUDENTS, ngram=None)
     assert needs(plan, "align:distilled") == {"encode:distilled"}
     plan = planned(tmp_path, lattice=None, alignment={"unit": "words"}, ngram={"unit": "words", "side": "source"})
     assert needs(plan, "align:raw") == {"corpus:train"}
@@ -107,11 +114,31 @@ def test_analyses_take_systems_and_reach_the_report(tmp_path: Path) -> None:
     assert wanted <= needs(plan, "report:run")
 
 
+def test_only_systems_with_graphs_are_looked_into(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    names = [step.name for step in plan.steps if step.stage.name == "graphs"]
+    assert names == ["graphs:graph:train", "graphs:graph:toy"]
+    assert needs(plan, "graphs:graph:train") == {"system:graph", "corpus:train"}
+    assert set(names) <= needs(plan, "report:run")
+    drawn = {step.name: step.config.sentences for step in plan.steps if step.stage.name == "graphs"}
+    assert drawn == {"graphs:graph:train": 0, "graphs:graph:toy": 2}
+    plan = planned(tmp_path, systems={"graph": {"family": "dag", "training": {"keep_first": True}}})
+    assert needs(plan, "graphs:graph:toy") == {"system:graph", "corpus:toy", "train:graph"}
+
+
+def test_samples_are_scored_for_their_diversity_where_there_are_several(tmp_path: Path) -> None:
+    searches = ["greedy", {"sample": {}}, {"sample": {"n_best": 3, "temperature": 0.5}}, {"beam": {"n_best": 2}}]
+    plan = planned(tmp_path, systems={"one": {"search": searches}, "graph": {"family": "dag", "search": searches[1:]}})
+    found = {step.name for step in plan.steps if step.stage.name == "score" and step.config.diversity}
+    assert found == {"score:one/sample-t0.5:toy", "score:graph/sample-t0.5:toy"}
+
+
 def test_what_is_not_asked_for_leaves_every_other_step_as_it_was(tmp_path: Path) -> None:
     asked = {step.name: step.fingerprint for step in planned(tmp_path).steps}
     plain = {step.name: step.fingerprint for step in planned(tmp_path, evaluation={}).steps}
-    assert set(asked) - set(plain) == {name for name in asked if name.startswith(("likelihood:", "contrastive:"))}
-    assert {name for name in plain if plain[name] != asked[name]} == {"report:run"}
+    assert set(asked) - set(plain) == {name for name in asked if name.startswith(("likelihood:", "contrastive:", "graphs:"))}
+    scored = {name for name in plain if name.startswith("score:")}
+    assert {name for name in plain if plain[name] != asked[name]} == {"report:run", *scored}
 
 
 def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
@@ -123,7 +150,7 @@ def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
 
 
 def test_without_a_student_of_the_teacher_nothing_is_distilled(tmp_path: Path) -> None:
-    plan = planned(tmp_path, systems={"autoregressive": {"use": "teacher"}})
+    plan = planned(tmp_path, systems=WITHOUT_STUDENTS)
     assert not [step.name for step in plan.steps if step.stage.name == "distill" or step.name == "encode:distilled"]
 
 

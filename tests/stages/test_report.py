@@ -12,10 +12,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stages.artifacts import Contrasted, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
+from stages.artifacts import Contrasted, Graphs, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
 from stages.errors import DataError, StageError
 from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, Together
 from stages.reporting.analyses import mutual_information
+from stages.reporting.graph_drawing import Drawing, Vertex, draw
 from stages.score import MetricName, ScoreConfig, ScoreInputs
 from stages.score import run as score
 from stages.shards import shard_path, write_shard
@@ -261,11 +262,42 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         work.write_json(work.directory / "contrastive.json", found)
         return Contrasted(work.directory, f"contrastive-{system}")
 
+    def looked_into(text: str, drawn: int) -> Graphs:
+        work = make_work(root / f"graphs.{text}")
+        one = {
+            "sentences": 60,
+            "impossible": 2,
+            "aligned": 58,
+            "tokens": 1000,
+            "correct": 250,
+            "correct_ends": 100,
+            "spread": 3.456,
+        }
+        vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
+        found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
+        work.write_json(
+            work.directory / "graphs.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
+        )
+        for number in range(drawn):
+            drawing = Drawing([Vertex(0, 1.0, [("<s>", 1.0)]), Vertex(3, 1.0, [("</s>", 1.0)])], [(0, 3, 1.0)])
+            work.write_text(work.records("figures", f"0{number}-graph.svg"), draw(drawing))
+            work.write_json(work.records("figures", f"0{number}-graph.json"), {"caption": f"drawing {number} & more"})
+        return Graphs(work.directory, f"graphs-{text}")
+
     evaluated = []
     for item in inputs.evaluated:
         work = make_work(root / f"{item.system}.{item.search}")
-        config = ScoreConfig(target_language="de", metrics=("bleu", "otem", "utem"), head_and_tail=True, long_sentences=5)
+        config = ScoreConfig(
+            target_language="de",
+            metrics=("bleu", "otem", "utem"),
+            head_and_tail=True,
+            long_sentences=5,
+            length_bins=(12, 13),
+        )
         score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, work)
+        if item.search == "greedy":
+            told = {"samples": 3, "sentences": 60, "left_out": 0, "bleu_by_rank": [50, 40, 30], "bleu": 40.0, "pairwise_bleu": 71.5}
+            work.write_json(work.directory / "diversity.json", told)
         evaluated.append(replace(item, scores=Scores(work.directory, "again")))
     systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
     asked = replace(
@@ -273,6 +305,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         evaluated=tuple(evaluated),
         likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
         contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
+        graphs={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
     )
     together = {"l2r": Together(parallel="interleaved", sequential="autoregressive", step_size=2)}
     STAGE.run(asked, replace(CONFIG, together=together), work := make_work(root / "out"))
@@ -309,9 +342,36 @@ def test_agreement_is_told_by_distance_in_a_table_and_a_figure(analysed: Work) -
     assert "<svg" in analysed.records("figures", "agreement.svg").read_text()
     page = outline(analysed)
     assert page.open == []
-    assert page.seen.count("svg") == 3
+    assert page.seen.count("svg") == 3 + 2 + 2, "speed, curves, agreement; lengths, samples; two graphs"
     assert len(page.ids) == len(set(page.ids))
     assert "contrastive:graph" in page.words
+
+
+def test_bleu_by_length_and_samples_are_told_in_tables_and_figures(analysed: Work) -> None:
+    told = json.loads((analysed.directory / "results.json").read_text())["analyses"]
+    bins = told["by_length"]["demo"]["graph/beam5"]["bins"]
+    assert [part["sentences"] for part in bins] == [0, 60, 0], "twelve words and a full stop"
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    assert re.search(rf"\| graph/beam5 +\| +- \| +{bins[1]['bleu']:.2f} \| +- \|", markdown)
+    assert "| 1-12 | 13-13 | 14+ |" in re.sub(" +", " ", markdown)
+    assert list(told["diversity"]["demo"]) == ["autoregressive/greedy", "interleaved/greedy"]
+    assert re.search(r"\| interleaved/greedy +\| +3 \| +40\.00 \| +71\.50 \|", markdown)
+    for name in ("by_length.demo", "diversity.demo"):
+        assert "<svg" in analysed.records("figures", f"{name}.svg").read_text()
+
+
+def test_graphs_are_told_of_and_drawn(analysed: Work) -> None:
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    early, late = re.findall(r"\| graph[^|]*\| train +\| +60 \|.*", markdown)
+    assert heads(early) == ["graph, update 1,500", "train", "60", "2", "5.0", "13.4", "3.46"]
+    assert heads(late) == ["graph", "train", "60", "2", "25.0", "31.4", "3.46"]
+    assert re.search(r"\| graph +\| demo +\| +400 \| +20\.0 \| +25\.0 \| +10\.0 \| +25\.0 \|", markdown)
+    page = outline(analysed)
+    assert {"graphs-graph-demo-00-graph-vertex-3", "graphs-graph-demo-01-graph-vertex-3"} <= set(page.ids)
+    assert "drawing 1 & more" in page.words
+    assert "Graphs of graph on demo" in page.words
+    assert "Graphs of graph on train" not in page.words, "nothing is drawn of it"
+    assert "graphs:graph:train" in page.words
 
 
 def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: Work) -> None:

@@ -231,6 +231,21 @@ def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
     assert {path.stem for path in (tmp_path / "kept").iterdir()} == {"25", "30"}
 
 
+def test_the_first_candidate_stays_where_it_is_asked_for(inputs, tmp_path):
+    recipe = {"updates": 30, "validate_every": 5, "average": "last", "average_count": 2}
+    first = make_work(tmp_path / "a", Dying, at=20, checkpoint_seconds=0.0)
+    with pytest.raises(SystemError):
+        train.run(inputs, config_of(**recipe, keep_first=True), first)
+    train.run(inputs, config_of(**recipe, keep_first=True), make_work(tmp_path / "a", attempt="a2"))
+    train.run(inputs, config_of(**recipe), make_work(tmp_path / "b"))
+    with_first, without = results(tmp_path / "a"), results(tmp_path / "b")
+    assert with_first.keys() - without.keys() == {"kept/5.safetensors"}
+    assert {name: with_first[name] for name in without} == without
+    early = load_model(tmp_path / "a", weights="kept/5.safetensors").state_dict()
+    late = load_model(tmp_path / "a").state_dict()
+    assert any(not torch.equal(early[name], late[name]) for name in late)
+
+
 def test_early_stopping(inputs, tmp_path):
     train.run(inputs, config_of(learning_rate=1e-12, validate_every=3, patience=2), make_work(tmp_path))
     report = json.loads((tmp_path / "training.json").read_text())
