@@ -24,7 +24,8 @@ import torch
 
 from models.common.linear import pack
 from models.family import Sizes
-from models.stepwise.config import SIZES, StepwiseConfig, StepwiseSearch
+from models.common.network import SIZES
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder
 from models.stepwise.model import StepwiseModel, build
 
