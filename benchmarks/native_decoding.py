@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from models.common.linear import pack
-from models.family import Sizes
 from models.common.network import SIZES
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder
 from models.stepwise.model import StepwiseModel, build
