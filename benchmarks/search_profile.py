@@ -1,4 +1,4 @@
-"""Where the time of beam search goes: the network, what reads the whole vocabulary, and the search's own bookkeeping.
+"""Where the time of beam search through torch goes: the network, what reads the whole vocabulary, and the search's own bookkeeping.
 
     python benchmarks/search_profile.py SYSTEM_DIRECTORY SOURCE_TEXT [--sentences 1000] [--batch-size 32] [--beam-size 5]
 
@@ -24,6 +24,7 @@ import torch
 from models.bundle import load_system
 from models.stepwise import beam
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.incremental import Incremental
 
 NETWORK, VOCABULARY = "network", "vocabulary"
@@ -56,12 +57,13 @@ def clocked(seconds: dict[str, float]) -> Iterator[None]:
 
 def profile(system: Any, sources: list[list[int]], search: StepwiseSearch, batch_size: int) -> dict[str, float]:
     """Shares of the wall time of decoding all `sources`, sorted by length and cut into batches."""
+    decoder = StepwiseDecoder(system.decoder.model)
     ordered = sorted((source for source in sources if source), key=len)
     seconds: dict[str, float] = defaultdict(float)
     started = time.perf_counter()
     with clocked(seconds):
         for start in range(0, len(ordered), batch_size):
-            system.decoder.decode(system.decoder.prepare(ordered[start : start + batch_size]), search)
+            decoder.decode(decoder.prepare(ordered[start : start + batch_size]), search)
     total = time.perf_counter() - started
     shares = {part: seconds[part] / total for part in (NETWORK, VOCABULARY)}
     return {**shares, "bookkeeping": 1 - sum(shares.values()), "seconds": total}
