@@ -31,6 +31,10 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
+NAMED: tuple[Keys, ...] = (("systems",), ("corpus", "test"))
+"""Maps of things that the user names, of which a file may leave out some of its base's."""
+
+
 def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
     """The file at `path` over its base, with the overrides on top, and what is wrong with the way it is written.
 
@@ -68,16 +72,20 @@ def _read_base(path: Path, base: Node, problems: list[str]) -> Node:
 
 
 def _lay(under: Node, over: Node) -> Node:
-    """`over` on top of `under`, less the systems of `under` that `over` sets to nothing."""
+    """`over` on top of `under`, less the systems and test sets of `under` that `over` sets to nothing."""
     merged = merge(under, over)
-    for name, system in _systems(over).items():
-        if system.value is None and name in _systems(under):
-            merged = merged.without(("systems", name))
+    for path in NAMED:
+        for name, entry in _entries(over, path).items():
+            if entry.value is None and name in _entries(under, path):
+                merged = merged.without((*path, name))
     return merged
 
 
-def _systems(root: Node) -> dict[str, Node]:
-    return root.map["systems"].map if "systems" in root.map else {}
+def _entries(root: Node, path: Keys) -> dict[str, Node]:
+    """The map at `path`; empty where there is none."""
+    for key in path:
+        root = root.map.get(str(key), Node({}, root.where, ()))
+    return root.map
 
 
 def _read_file(path: Path, problems: list[str]) -> Node:

@@ -84,7 +84,9 @@ def same(found, expected):
         return False
     assert found.steps == expected.steps
     assert [tokens for _, tokens in found.hypotheses] == [tokens for _, tokens in expected.hypotheses]
-    assert [score for score, _ in found.hypotheses] == pytest.approx([score for score, _ in expected.hypotheses], rel=1e-5, abs=1e-4)
+    assert [score for score, _ in found.hypotheses] == pytest.approx(
+        [score for score, _ in expected.hypotheses], rel=1e-5, abs=1e-4
+    )
     assert found.margin == pytest.approx(expected.margin, abs=1e-3)
     return True
 

@@ -338,6 +338,15 @@ def test_base_is_merged_map_by_map_and_lists_are_replaced(tmp_path: Path) -> Non
     assert wrong(tmp_path, text) == ["sub/base.yaml:2: base: expected no base in a file that is one itself"]
 
 
+def test_a_test_set_that_is_set_to_nothing_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("corpus: {test: {one: {embedded: 1}, two: {embedded: 2}}}")
+    config = load(tmp_path, "base: base.yaml\ncorpus: {test: {one: null, three: {embedded: 3}}}")
+    assert list(config.corpus.test) == ["two", "three"]
+    assert config.benchmark.test == "two"
+    nothing = "expected a map of keys, got nothing"
+    assert wrong(tmp_path, "base: base.yaml\ncorpus: {test: {four: null}}") == [f"c.yaml:2: corpus.test.four: {nothing}"]
+
+
 def test_a_system_that_is_set_to_nothing_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("systems: {a: {}, b: {width: 64}, c: {}}")
     config = load(tmp_path, "base: base.yaml\nsystems: {a: null, d: {}}", "systems.c=null")
