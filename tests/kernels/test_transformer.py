@@ -18,13 +18,14 @@ NEAR = 1e-4
 
 
 def arrays_for(shape, seed, *, vocabulary=11, sources=None, positions=9, slots=16):
-    """Random, with sharp outputs, so that close calls are rare."""
+    """Random, with outputs so sharp that close calls are rare, yet not so sharp that rounding shows, at any width."""
     draw = np.random.default_rng(seed)
     found = {}
     for name, size in _expected(shape, sources is not None).items():
         rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
         size = (rows[name], size[1]) if name in rows else size
-        values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
+        scale = 6.0 * size[1] ** -0.5 if name == "target_embedding" else 1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5
+        values = draw.standard_normal(size, dtype=np.float32) * np.float32(scale)
         found[name] = values + 1.0 if name.endswith("norm.weight") else values
     return found
 
