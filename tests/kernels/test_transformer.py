@@ -79,31 +79,43 @@ def run(transformer, name, sources, limits, options, rules, threads=1):
     return getattr(transformer, name)(*padded(sources), np.array(limits), options=options, rules=rules, threads=threads)
 
 
-def same(found, expected):
-    """False where the two may differ by rounding."""
-    if min(found.margin, expected.margin) < NEAR:
+def same(found, expected, shaken):
+    """False where the two may differ by rounding: where the twin's margin is small, or where its own scores move when weights are
+    shaken in their last bits (normalising a few nearly equal numbers makes much of them)."""
+    if min(found.margin, expected.margin) < NEAR or not close(expected, shaken, 1e-5):
         return False
     assert found.steps == expected.steps
     assert [tokens for _, tokens in found.hypotheses] == [tokens for _, tokens in expected.hypotheses]
-    assert [score for score, _ in found.hypotheses] == pytest.approx(
-        [score for score, _ in expected.hypotheses], rel=1e-5, abs=1e-4
-    )
+    scores = [score for score, _ in expected.hypotheses]
+    assert [score for score, _ in found.hypotheses] == pytest.approx(scores, rel=1e-5, abs=1e-4)
     assert found.margin == pytest.approx(expected.margin, abs=1e-3)
     return True
+
+
+def close(one, other, tolerance):
+    return [tokens for _, tokens in one.hypotheses] == [tokens for _, tokens in other.hypotheses] and all(
+        abs(a - b) <= tolerance for (a, _), (b, _) in zip(one.hypotheses, other.hypotheses, strict=True)
+    )
+
+
+def shake(arrays):
+    """Each number changed by about one float32 rounding."""
+    draw = np.random.default_rng(0)
+    return {name: values * (1.0 + 6e-8 * draw.standard_normal(values.shape)) for name, values in arrays.items()}
 
 
 CLOSE, ALL = [0], [0]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=120)
 @given(problems())
 def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
     arrays, shape, sources, limits, options, rules = problem
-    transformer, twin = Transformer(arrays, shape=shape), Reference(arrays, shape=shape)
+    transformer, *twins = Transformer(arrays, shape=shape), Reference(arrays, shape=shape), Reference(shake(arrays), shape=shape)
     for name in ("greedy", "beam_search"):
         for found, source, limit in zip(run(transformer, name, *problem[2:]), sources, limits, strict=True):
             ALL[0] += 1
-            CLOSE[0] += not same(found, getattr(twin, name)(source, limit, options=options, rules=rules))
+            CLOSE[0] += not same(found, *(getattr(twin, name)(source, limit, options=options, rules=rules) for twin in twins))
 
 
 def test_close_calls_were_few():
