@@ -18,14 +18,13 @@ NEAR = 1e-4
 
 
 def arrays_for(shape, seed, *, vocabulary=11, sources=None, positions=9, slots=16):
-    """Random, with outputs so sharp that close calls are rare, yet not so sharp that rounding shows, at any width."""
+    """Random, with sharp outputs, so that close calls are rare."""
     draw = np.random.default_rng(seed)
     found = {}
     for name, size in _expected(shape, sources is not None).items():
         rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
         size = (rows[name], size[1]) if name in rows else size
-        scale = 6.0 * size[1] ** -0.5 if name == "target_embedding" else 1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5
-        values = draw.standard_normal(size, dtype=np.float32) * np.float32(scale)
+        values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
         found[name] = values + 1.0 if name.endswith("norm.weight") else values
     return found
 
@@ -86,8 +85,7 @@ def same(found, expected, shaken):
         return False
     assert found.steps == expected.steps
     assert [tokens for _, tokens in found.hypotheses] == [tokens for _, tokens in expected.hypotheses]
-    scores = [score for score, _ in expected.hypotheses]
-    assert [score for score, _ in found.hypotheses] == pytest.approx(scores, rel=1e-5, abs=1e-4)
+    assert [score for score, _ in found.hypotheses] == pytest.approx([score for score, _ in expected.hypotheses], abs=1e-4)
     assert found.margin == pytest.approx(expected.margin, abs=1e-3)
     return True
 
@@ -107,7 +105,7 @@ def shake(arrays):
 CLOSE, ALL = [0], [0]
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=150)
 @given(problems())
 def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
     arrays, shape, sources, limits, options, rules = problem
