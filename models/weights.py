@@ -92,23 +92,27 @@ def flush(path: Path) -> None:
 
 def load_weights(path: Path, model: nn.Module) -> None:
     """Fill `model` from a file. Raises BundleError, naming at once all tensors that are missing, unexpected or misshapen."""
-    require_file(path)
-    try:
-        state = cast(dict[str, Tensor], load_file(path))
-    except SafetensorError as error:
-        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
+    state = _read_weights(path)
     if problems := _misfits(model.state_dict(), state):
         raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
     model.load_state_dict(state)
 
 
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    require_file(path)
+    try:
+        return cast(dict[str, Tensor], load_file(path))
+    except SafetensorError as error:
+        raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
+
+
 def take_weights(path: Path, model: nn.Module) -> int:
     """Fill what of `model` has the name and shape of a tensor in a file; how many of its weights (numbers) that were.
 
-    Raises ValueError where none are.
+    Raises ValueError where none are, BundleError for a missing or damaged file.
     """
     state = model.state_dict()
-    found = {name: tensor for name, tensor in load_file(path).items() if name in state and tensor.shape == state[name].shape}
+    found = {name: tensor for name, tensor in _read_weights(path).items() if name in state and tensor.shape == state[name].shape}
     if not found:
         raise ValueError(f"{path}: expected weights of the names and shapes of this network's, got none; start from random weights")
     model.load_state_dict({**state, **found})

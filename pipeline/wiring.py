@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from pipeline.config import Pinned, RunConfig, TextConfig, stepwise_network
-from pipeline.config_systems import DagSystem, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config import Pinned, RunConfig, TextConfig
+from pipeline.config_systems import StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
+from pipeline.wiring_evaluation import Evaluation
 from stages import (
     align,
     benchmark,
@@ -30,15 +31,11 @@ from stages import (
     vocabulary,
 )
 from stages.artifacts import (
-    Contrasted,
-    Graphs,
-    Likelihood,
     Links,
     Ngram,
     Report,
     System,
     Text,
-    Timings,
     Tokens,
     Trained,
     Vocabulary,
@@ -94,18 +91,19 @@ class _Wiring:
         self.tests = {name: self._text(name, text) for name, text in self.config.corpus.test.items()}
         train_text = self._training_text((validation, *self.tests.values()))
         systems = self._systems(train_text, validation)
+        evaluation = Evaluation(self.config, self.builder, systems, self.tests, train_text, self.trainings)
         config = self.config.evaluation
         inputs = report.ReportInputs(
             corpus=train_text,
             tests=self.tests,
             trainings=self.trainings,
-            evaluated=tuple(self._evaluated(systems)),
-            timings=self._timings(systems),
+            evaluated=tuple(evaluation.evaluated()),
+            timings=evaluation.timings(),
             cut=self.cut,
             counts=self.counts,
-            likelihoods=self._likelihoods(systems),
-            contrasts=self._contrasts(systems),
-            graphs=self._graphs(systems, train_text),
+            likelihoods=evaluation.likelihoods(),
+            contrasts=evaluation.contrasts(),
+            graphs=evaluation.graphs(),
         )
         page = report.ReportConfig(
             title=self.config.name,
@@ -114,7 +112,7 @@ class _Wiring:
             samples=config.samples,
             minimum_bleu=config.minimum_bleu,
             minimum_rouge=config.minimum_rouge,
-            together=self._together(),
+            together=evaluation.together(),
         )
         return self.builder.add(report.STAGE, "run", inputs, page)
 
@@ -290,96 +288,6 @@ class _Wiring:
             max_source_tokens=self.config.corpus.max_source_tokens,
         )
         return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model), config)
-
-    def _evaluated(self, systems: dict[str, System]) -> list[report.Evaluated]:
-        return [
-            self._row(name, systems[name], search, test)
-            for test in self.tests
-            for name, settings in self.config.systems.items()
-            for search in settings.search
-        ]
-
-    def _row(self, name: str, bundle: System, search: Search, test: str) -> report.Evaluated:
-        config, text = self.config.evaluation, self.tests[test]
-        step = f"{name}/{search.name}:{test}"
-        decoding = decode.DecodeConfig(search=search, batch_tokens=config.batch_tokens)
-        hypotheses = self.builder.add(decode.STAGE, step, decode.DecodeInputs(bundle, text), decoding)
-        scoring = score.ScoreConfig(
-            target_language=self.config.languages.target,
-            tokenizer=config.tokenizer,
-            lowercase=config.lowercase,
-            metrics=config.metrics,
-            head_and_tail=config.head_and_tail,
-            long_sentences=config.long_sentences,
-            length_bins=config.length_bins,
-            diversity=search.strategy == "sample" and search.n_best > 1,
-        )
-        scores = self.builder.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
-        return report.Evaluated(name, search.name, test, hypotheses, scores)
-
-    def _likelihoods(self, systems: dict[str, System]) -> dict[str, dict[str, Likelihood]]:
-        if not self.config.evaluation.likelihood:
-            return {}
-        return {test: {name: self._likelihood(name, bundle, test) for name, bundle in systems.items()} for test in self.tests}
-
-    def _likelihood(self, name: str, bundle: System, test: str) -> Likelihood:
-        inputs = likelihood.LikelihoodInputs(bundle, self.tests[test])
-        return self.builder.add(likelihood.STAGE, f"{name}:{test}", inputs, likelihood.LikelihoodConfig())
-
-    def _together(self) -> dict[str, report.Together]:
-        pairs = self.config.evaluation.mutual_information
-        networks = {name: stepwise_network(self.config, pair.parallel) for name, pair in pairs.items()}
-        return {
-            name: report.Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
-            for name, pair in pairs.items()
-            if (network := networks[name])
-        }
-
-    def _contrasts(self, systems: dict[str, System]) -> dict[str, Contrasted]:
-        if not self.config.evaluation.contrastive:
-            return {}
-        config = contrastive.ContrastiveConfig(
-            pairs=self.config.evaluation.contrastive, target_language="en" if self.config.languages.target == "en" else "de"
-        )
-        return {
-            name: self.builder.add(contrastive.STAGE, name, contrastive.ContrastiveInputs(bundle), config)
-            for name, bundle in systems.items()
-        }
-
-    def _graphs(self, systems: dict[str, System], train_text: Text) -> dict[str, dict[str, Graphs]]:
-        """Of the training text, which nothing is drawn of, and of all test sets."""
-        wanted = self.config.evaluation.graphs
-        if not wanted:
-            return {}
-        names = [name for name, settings in self.config.systems.items() if isinstance(settings, DagSystem)]
-        texts = {"train": (train_text, 0), **{test: (text, wanted) for test, text in self.tests.items()}}
-        return {
-            part: {name: self._looked_into(f"{name}:{part}", name, systems[name], text, drawn) for name in names}
-            for part, (text, drawn) in texts.items()
-        }
-
-    def _looked_into(self, step: str, name: str, bundle: System, text: Text, drawn: int) -> Graphs:
-        settings = self.config.systems[name]
-        assert isinstance(settings, DagSystem)
-        trained = self.trainings[name] if settings.training.keep_first else None
-        inputs = graphs.GraphsInputs(bundle, text, trained)
-        return self.builder.add(graphs.STAGE, step, inputs, graphs.GraphsConfig(sentences=drawn))
-
-    def _timings(self, systems: dict[str, System]) -> dict[str, Timings]:
-        config, all_settings = self.config.benchmark, self.config.systems
-        if not config.enabled:
-            return {}
-        baseline = self.config.evaluation.baseline
-        protocol = benchmark.BenchmarkConfig(
-            searches={f"{name}/{search.name}": search for name, s in all_settings.items() for search in s.search},
-            baseline=f"{baseline}/{all_settings[baseline].search[0].name}",
-            sentences=config.sentences,
-            rounds=config.rounds,
-            batch_size=config.batch_size,
-            task=self.config.task,
-        )
-        inputs = benchmark.BenchmarkInputs(systems, self.tests[config.test])
-        return {config.test: self.builder.add(benchmark.STAGE, f"all:{config.test}", inputs, protocol)}
 
 
 @dataclass(frozen=True)

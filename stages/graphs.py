@@ -119,11 +119,14 @@ def cut(sentences: Sequence[Sentence], config: GraphsConfig) -> Iterator[Piece]:
 def make_inspector(argument: tuple[System, Trained | None, int | None, Work]) -> Callable[[Piece], Found]:
     """One worker: loads the networks once, then looks at pieces. Raises DataError for a system of another family, ArtifactError
     when the weights of the first validation are not there."""
+    from models.dag.decode import DagDecoder
+
     artifact, trained, update, work = argument
     system = loaded(artifact, work)
     if system.family != "dag":
         raise DataError(f"graphs: expected a system of family dag, got {system.name} of family {system.family}")
-    network: DagModel = system.decoder.model  # type: ignore[attr-defined]
+    assert isinstance(system.decoder, DagDecoder)
+    network = system.decoder.model
     first = None if trained is None else _first(trained, f"kept/{update}.safetensors", str(next(network.parameters()).device))
 
     def inspect(piece: Piece) -> Found:

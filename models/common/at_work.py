@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from models.batch import Batch, collate
 from models.family import RESERVED, UNK
+
+N = TypeVar("N", bound=nn.Module)
 
 
 @contextmanager
@@ -32,7 +36,24 @@ def check_lengths(name: str, rows: Sequence[Sequence[int]], longest: int) -> Non
             raise ValueError(f"{name}[{row}]: expected at most {longest} tokens, got {len(ids)}; cut or leave it out")
 
 
-def check_pairs(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], longest: int) -> None:
+def score_pairs(
+    network: N,
+    log_probability: Callable[[N, Batch], Tensor],
+    sources: Sequence[Sequence[int]],
+    targets: Sequence[Sequence[int]],
+    longest: int,
+) -> list[float]:
+    """`models.family.Decoder.score` by a function of a batch. Raises what `_check_pairs` does."""
+    _check_pairs(sources, targets, longest)
+    if not sources:
+        return []
+    batch = collate(range(len(sources)), sources, targets)
+    with at_work(network) as device:
+        scores: list[float] = log_probability(network, batch.to(device)).tolist()
+    return scores
+
+
+def _check_pairs(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], longest: int) -> None:
     """Raises ValueError for sides of unequal number, for a row of more than `longest` tokens, and for a target with a reserved id
     other than that of the unknown token."""
     if len(sources) != len(targets):

@@ -11,8 +11,8 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from kernels import NgramModel
-from models.batch import collate, pad_rows
-from models.common.at_work import at_work, check_lengths, check_pairs
+from models.batch import pad_rows
+from models.common.at_work import at_work, check_lengths, score_pairs
 from models.common.linear import pack
 from models.dag.config import DagSearch
 from models.dag.graph import decoding_factor, graph_lengths
@@ -68,13 +68,7 @@ class DagDecoder:
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """See `models.family.Decoder.score`: summed over all paths of the graph that `decode` would search."""
-        check_pairs(sources, targets, self._longest)
-        if not sources:
-            return []
-        batch = collate(range(len(sources)), sources, targets)
-        with at_work(self.model) as device:
-            scores: list[float] = log_probability(self.model, batch.to(device)).tolist()
-        return scores
+        return score_pairs(self.model, log_probability, sources, targets, self._longest)
 
     def _graph(self, source: Tensor, source_lengths: Tensor, search: DagSearch) -> Graph:
         config = self.model.config

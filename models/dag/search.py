@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -50,10 +51,7 @@ def words_needed(search: DagSearch) -> int:
 def _finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
     if not search.deduplicate:
         return ranked
-    return [
-        hypothesis.__class__(**{**vars(hypothesis), "ids": [token for token, _ in groupby(hypothesis.ids)]})
-        for hypothesis in ranked
-    ]
+    return [replace(hypothesis, ids=[token for token, _ in groupby(hypothesis.ids)]) for hypothesis in ranked]
 
 
 def _greedy(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
@@ -100,10 +98,7 @@ def _viterbi(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], 
     options = DagViterbiOptions(length_exponent=search.length_penalty, threads=torch.get_num_threads())
     found = dag_viterbi(graph.transitions, weighted.contiguous(), graph.lengths, options=options)
     ranked = _on_path(graph, torch.from_numpy(found.vertices))
-    return [
-        [Hypothesis(one.ids, score, 1, one.statistics) for one in hypotheses]
-        for hypotheses, score in zip(ranked, found.scores.tolist(), strict=True)
-    ]
+    return [[replace(one, score=score)] for (one,), score in zip(ranked, found.scores.tolist(), strict=True)]
 
 
 def _beam(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
@@ -124,7 +119,9 @@ def _beam(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngr
 
 
 def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
-    cooled = graph._replace(transitions=(graph.transitions / search.temperature).log_softmax(2).nan_to_num(nan=-torch.inf))
+    cooled = graph._replace(
+        transitions=(graph.transitions / search.temperature).log_softmax(2).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    )
     pairs = _pairs(cooled, search)
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for number in range(search.n_best):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from models.batch import collate, pad_rows
-from models.common.at_work import at_work, check_lengths, check_pairs
+from models.batch import pad_rows
+from models.common.at_work import at_work, check_lengths, score_pairs
 from models.common.deduplicate import deduplicate
 from models.common.linear import pack
 from models.family import Hypothesis
@@ -63,13 +63,7 @@ class StepwiseDecoder:
 
         Where either direction may end an output, a text can be written in two ways: the score is that of the way it is trained in.
         """
-        check_pairs(sources, targets, self._longest)
-        if not sources:
-            return []
-        batch = collate(range(len(sources)), sources, targets)
-        with at_work(self.model) as device:
-            scores: list[float] = log_probability(self.model, batch.to(device)).tolist()
-        return scores
+        return score_pairs(self.model, log_probability, sources, targets, self._longest)
 
     @property
     def _longest(self) -> int:

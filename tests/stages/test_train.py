@@ -411,3 +411,7 @@ def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path)
             TrainConfig(family="stepwise", network=wide, training=recipe),
             make_work(tmp_path / "wide"),
         )
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "model.safetensors").write_bytes(b"damaged")
+    with pytest.raises(DataError, match="expected weights in safetensors format"):
+        train.run(replace(inputs, initial=Trained(tmp_path / "damaged", "damaged")), config_of(), make_work(tmp_path / "no"))
