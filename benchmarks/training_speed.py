@@ -27,8 +27,9 @@ from torch import nn
 
 import models
 from models.batch import Batch, Position, Stream, shares
+from models.common.network import SIZES
 from models.family import RESERVED, Sizes
-from models.stepwise.config import SIZES, StepwiseConfig
+from models.stepwise.config import StepwiseConfig
 from models.training.config import TrainingConfig
 from models.training.loop import TYPES, updates
 from models.training.optimizer import Optimizer, learning_rate
