@@ -29,6 +29,7 @@ lint: $(READY)          ## ruff, mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(BIN)/pytest -m "not slow"
