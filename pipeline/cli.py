@@ -55,6 +55,30 @@ def run(config: ConfigFile, until: Until = None, overrides: Overrides = None, in
 
 
 @app.command()
+def submit(
+    config: ConfigFile,
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="http://HEAD:8265; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS.")
+    ] = None,
+    until: Until = None,
+    overrides: Overrides = None,
+    with_extension: Annotated[
+        bool, typer.Option("--with-extension", help="Send this machine's compiled extension along, for images without it.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is accepted.")] = False,
+) -> None:
+    """Run CONFIG as a job of a Ray cluster, from the current directory. Prints what the job prints; ends with its exit code."""
+    from pipeline.config import load_config
+    from pipeline.submit import run_command
+    from pipeline.submit import submit as submit_job
+
+    command = run_command(config, overrides or (), until)
+    settings = load_config(config, overrides or ())
+    code = submit_job(settings, command, until=until, address=address, with_extension=with_extension, follow=not no_wait)
+    raise typer.Exit(code)
+
+
+@app.command()
 def plan(config: ConfigFile, until: Until = None, overrides: Overrides = None) -> None:
     """Check CONFIG and list its steps: HIT if the store holds the result, else MISS and what differs from an earlier one."""
     from pipeline.explain import explain

@@ -18,6 +18,7 @@ from pipeline import admission
 from pipeline.config import RunConfig, resolved
 from pipeline.fingerprint import canonical, digest
 from pipeline.lease import Lease, step_lease
+from pipeline.losses import interrupted, lost_seconds, told_deaths
 from pipeline.machines import InProcess, Machines, RayMachines
 from pipeline.perform import Order
 from pipeline.plan import Plan, Step
@@ -149,12 +150,15 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.pending = {step.name: step for step in self.todo}
+        self._lacking: dict[str, float] = {}
+        self._begun: dict[str, float] = {}
         self._asked: dict[str, Resources] = {str(name): asked for name, asked in self.config.cluster.resources.items()}
         self._driver = Lease(self.record.path / "driver.lease", self.attempt, self.config.store.lease_seconds)
         self.first_driver = self._driver.acquire()
 
     def announce(self) -> None:
-        """Write the start of this attempt."""
+        """Write the start of this attempt, and what was lost with the one before."""
+        lost = interrupted(self.record, self.todo) if self.first_driver else {}
         self.record.write_event(
             "run_started",
             attempt=self.attempt,
@@ -162,6 +166,7 @@ class Execution:
             pid=os.getpid(),
             host=socket.gethostname(),
             command=" ".join(sys.argv),
+            **({"lost": lost, "lost_seconds": sum(lost.values())} if lost else {}),
         )
 
     def complete(self, machines: Machines) -> None:
@@ -212,7 +217,7 @@ class Execution:
         """Fail at once what asks for more than the machines have, before hours are spent on what it needs."""
         for step in list(self.pending.values()):
             try:
-                admission.settle(step.stage, self._asked_by(step), machines.nodes, admission.total(machines.nodes))
+                admission.admit((step.stage, self._asked_by(step)), machines.nodes, (), ())
             except FewstepError as error:
                 self._fail(step, error)
 
@@ -223,18 +228,27 @@ class Execution:
         for step in list(self.pending.values()):
             if any(need in self.pending or need in self.running or need in self.failed for need in step.needs):
                 continue
-            free = admission.total(machines.nodes)
-            for order in self.running.values():
-                free = admission.minus(free, admission.held(order.resources))
             if any(order.step.stage.exclusive for order in self.running.values()):
                 return
+            running = [(order.step.stage, order.resources) for order in self.running.values()]
+            coming = [(other.stage, self._asked_by(other)) for other in self.pending.values()]
             try:
-                granted = admission.settle(step.stage, self._asked_by(step), machines.nodes, free)
+                admitted = admission.admit((step.stage, self._asked_by(step)), machines.nodes, running, coming)
             except FewstepError as error:
-                self._fail(step, error)
+                self._lack(step, error)
                 continue
-            if granted is not None and self._lease(step):
-                self._start(step, granted, machines)
+            self._lacking.pop(step.name, None)
+            if admitted is not None and self._lease(step):
+                self._start(step, *admitted, machines)
+
+    def _lack(self, step: Step, error: FewstepError) -> None:
+        """Machines went, for at the start they could hold the step: wait for them or others to come."""
+        now = time.monotonic()
+        if step.name not in self._lacking:
+            self._lacking[step.name] = now
+            self.record.write_event("step_waiting", step=step.name, error=f"machines are gone: {error}")
+        if now - self._lacking[step.name] >= self.config.cluster.patience_seconds:
+            self._fail(step, error)
 
     def _lease(self, step: Step) -> bool:
         """Take the step's lease. False when another driver works on it, or has just finished it."""
@@ -252,7 +266,7 @@ class Execution:
         self.leases[step.name] = lease
         return True
 
-    def _start(self, step: Step, granted: Resources, machines: Machines) -> None:
+    def _start(self, step: Step, granted: Resources, avoid: tuple[str, ...], machines: Machines) -> None:
         self.tries[step.name] = self.tries.get(step.name, 0) + 1
         attempt = f"{self.attempt}-{self.tries[step.name]}"
         cluster = self.config.cluster
@@ -266,9 +280,11 @@ class Execution:
             log=self.record.log(step.name, attempt),
             checkpoint_seconds=cluster.checkpoint_seconds,
             pass_tokens=cluster.pass_tokens,
+            avoid=avoid,
         )
         del self.pending[step.name]
         self.running[step.name] = order
+        self._begun[step.name] = time.time()
         self.record.write_event(
             "step_started",
             step=step.name,
@@ -290,9 +306,11 @@ class Execution:
                 step_attempt=order.attempt,
                 directory=self.store.relative(order.step.directory),
                 seconds=manifest.seconds if manifest else None,
+                **told_deaths(order.step.directory, order.attempt),
             )
         elif isinstance(error, TransientError) and self.tries[name] <= self.config.cluster.retries:
-            self.record.write_event("step_retried", step=name, step_attempt=order.attempt, error=str(error))
+            lost = lost_seconds(order.step, self._begun[name])
+            self.record.write_event("step_retried", step=name, step_attempt=order.attempt, error=str(error), lost_seconds=lost)
             self.pending[name] = order.step
         else:
             self._fail(order.step, error)

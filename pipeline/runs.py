@@ -58,6 +58,12 @@ class RunState:
     status: Literal["pending", "running", "done", "failed", "stopped"] = "pending"
     started: float | None = None
     finished: float | None = None
+    retried: int = 0
+    """Attempts at steps that were repeated: those of a driver that was killed or stopped, and those that failed in passing."""
+    deaths: int = 0
+    """Workers that died while others went on with their shards."""
+    lost_seconds: float = 0.0
+    """Of work that went with all of them."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +152,9 @@ def _fold(state: RunState, event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind.startswith("run_") and not event.get("first", True):
         return  # of a second driver, beside the one whose run this is
+    state.retried += len(event.get("lost", ())) + (kind == "step_retried")
+    state.deaths += event.get("deaths", 0)
+    state.lost_seconds += event.get("lost_seconds", 0.0)
     if kind == "run_started":
         state.attempt, state.status = state.attempt + 1, "running"
         state.started, state.finished = event["time"], None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -62,24 +64,29 @@ class RayWorkers:
     """Where Ray Train may keep its own files; dropped with the step's checkpoints."""
     log: Path
     """Log file of this attempt."""
+    deaths: Path
+    """Where the deaths of workers are told, a JSON object a line: {time, shard, seconds (of work that went with it), error}."""
+    avoid: tuple[str, ...] = ()
+    """Nodes that the workers are kept off."""
 
     def map(self, make: Callable[[A], Callable[[T], R]], argument: A, shards: Sequence[T]) -> Iterator[tuple[int, R]]:
         """See `stages.workers.Workers.map`. A dead actor is replaced and its shard given to another."""
         pool = _Pool(self, make, argument)
         waiting = deque(range(len(shards)))
         deaths = dict.fromkeys(waiting, 0)
-        busy: dict[Any, tuple[Any, int]] = {}
+        busy: dict[Any, tuple[Any, int, float]] = {}
         try:
             while waiting or busy:
                 while waiting and (actor := pool.take()) is not None:
                     index = waiting.popleft()
-                    busy[actor.apply.remote(shards[index])] = (actor, index)
+                    busy[actor.apply.remote(shards[index])] = (actor, index, time.time())
                 done, _ = ray.wait(list(busy), num_returns=1)
-                actor, index = busy.pop(done[0])
+                actor, index, begun = busy.pop(done[0])
                 try:
                     result = ray.get(done[0])
                 except LOST as error:
                     deaths[index] += 1
+                    self._tell_death(index, time.time() - begun, error)
                     if deaths[index] == MAX_DEATHS:
                         raise StageError(
                             f"{self.name}: shard {index}: {MAX_DEATHS} workers died over it, the last so: {error}"
@@ -95,6 +102,12 @@ class RayWorkers:
         finally:
             pool.close()
 
+    def _tell_death(self, shard: int, seconds: float, error: Exception) -> None:
+        self.deaths.parent.mkdir(parents=True, exist_ok=True)
+        line = {"time": time.time(), "shard": shard, "seconds": round(seconds, 3), "error": _first_line(error)}
+        with self.deaths.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
     def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
         """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes."""
         from ray.train.torch import TorchTrainer
@@ -106,6 +119,7 @@ class RayWorkers:
                 num_workers=self.resources.workers or 1,
                 use_gpu=self.resources.gpus > 0,
                 resources_per_worker=_bundle(self.resources),
+                label_selector=_labels(self.avoid) or None,
             ),
             run_config=ray.train.RunConfig(name="train", storage_path=str(self.scratch.absolute())),
         )
@@ -120,7 +134,9 @@ class _Pool:
 
     def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
         actor: Any = _Mapper
-        self._new: Callable[[], Any] = lambda: actor.options(**options(workers.resources)).remote(make, argument, workers.log)
+        self._new: Callable[[], Any] = lambda: actor.options(**options(workers.resources, workers.avoid)).remote(
+            make, argument, workers.log
+        )
         self._limit = workers.resources.workers or 1
         self._idle: list[Any] = []
         self._all: list[Any] = []
@@ -178,14 +194,19 @@ def _train_worker(settings: dict[str, Any]) -> None:
         settings["loop"](settings["argument"], place)
 
 
-def options(resources: Resources) -> dict[str, Any]:
-    """Ray's options for one worker that holds `resources`."""
+def options(resources: Resources, avoid: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Ray's options for one worker that holds `resources`, on none of the nodes to `avoid`."""
     return {
+        "label_selector": _labels(avoid),
         "num_cpus": resources.cpus or 0,
         "num_gpus": resources.gpus,
         "memory": int(resources.memory_gib * 2**30) or None,
         "resources": dict(resources.custom),
     }
+
+
+def _labels(avoid: tuple[str, ...]) -> dict[str, str]:
+    return {"ray.io/node-id": f"!in({','.join(avoid)})"} if avoid else {}
 
 
 def _bundle(resources: Resources) -> dict[str, float]:

@@ -46,7 +46,7 @@ def deadly(argument: str) -> Callable[[int], int]:
 
 
 def workers(tmp_path: Path) -> RayWorkers:
-    return RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log")
+    return RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log", tmp_path / "deaths")
 
 
 def test_an_error_in_making_a_worker_is_passed_on(machines: RayMachines, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_commands_and_options() -> None:
     }
     assert options == {
         "run": ["config", "--until", "--set", "--in-process"],
+        "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
         "plan": ["config", "--until", "--set"],
         "status": ["name", "--store", "--follow"],
         "report": ["name", "--store"],
