@@ -45,13 +45,19 @@ def run(config: ConfigFile, until: Until = None, overrides: Overrides = None, in
     outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
     for step, reason in outcome.failed.items():
         print(f"{step} failed: {reason}", file=sys.stderr)
+    for step, reason in outcome.unmirrored.items():
+        print(f"{step} was not mirrored: {reason}", file=sys.stderr)
     if outcome.failed:
         print(f"logs are in {outcome.run.path / 'logs'}; repeat the command to continue", file=sys.stderr)
         raise typer.Exit(max(exit_code(error) for error in outcome.failed.values()))
     made = f"{len(outcome.executed)} steps made" if outcome.executed else "everything was in the store"
-    print(f"run {outcome.run.path.name}: {made}")
+    fetched = f", {len(outcome.fetched)} fetched from the mirror" if outcome.fetched else ""
+    print(f"run {outcome.run.path.name}: {made}{fetched}")
     if _report_directory(outcome.run) is not None:
         _show_report(outcome.run)
+    if outcome.unmirrored:
+        print(f"the mirror lacks {len(outcome.unmirrored)} artifacts; repeat the command to send them", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -80,11 +86,12 @@ def submit(
 
 @app.command()
 def plan(config: ConfigFile, until: Until = None, overrides: Overrides = None) -> None:
-    """Check CONFIG and list its steps: HIT if the store holds the result, else MISS and what differs from an earlier one."""
+    """Check CONFIG and list its steps: HIT if the store holds the result, FETCH if its mirror does, else MISS and why."""
     from pipeline.explain import explain
+    from pipeline.mirroring import mirrored
 
-    _, steps, store = _planned(config, overrides, until)
-    lines = explain(steps, store)
+    settings, steps, store = _planned(config, overrides, until)
+    lines = explain(steps, store, mirrored(settings.store.mirror, steps, store))
     rows = [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines]
     _show_table(("step", "fingerprint", "", "reason"), rows)
     print(f"{sum(line.verdict == 'HIT' for line in lines)} of {len(lines)} steps are in {store.root}")
@@ -146,6 +153,25 @@ def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
 
 
 @app.command()
+def gc(
+    store: StorePath = STORE,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it; else it is only listed.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="Decoded shards too, which spare work when text is appended.")] = False,
+) -> None:
+    """List what the store can do without: artifacts that no run names, leftovers of crashes. What a living run uses stays."""
+    from pipeline import garbage
+    from pipeline.errors import DataError
+    from pipeline.store import Store
+
+    if not store.is_dir():
+        raise DataError(f"{store}: expected the directory of a store, got none; name it with --store")
+    found = (garbage.remove if delete else garbage.collect)(Store(store), shards=shards)
+    _show_table(("bytes", "path", "reason"), [(f"{item.bytes:,}", str(item.path), item.reason) for item in found])
+    total = f"{sum(item.bytes for item in found) / 2**20:,.1f} MiB in {len(found)} places"
+    print(f"{total} removed" if delete else f"{total} can go; give --delete to remove them")
+
+
+@app.command()
 def doctor(
     config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="Also check this config and its files.")] = None,
     store: Annotated[Path | None, typer.Option("--store", metavar="DIRECTORY", help="Default: that of CONFIG.")] = None,
@@ -204,5 +230,5 @@ def _show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(cell, style={"HIT": "green", "MISS": "yellow"}.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style={"HIT": "green", "FETCH": "green", "MISS": "yellow"}.get(cell, "")) for cell in row))
     Console().print(table)

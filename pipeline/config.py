@@ -22,6 +22,7 @@ from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
 from pipeline.config_systems import DagSystem, Distillation, StepwiseSystem, StepwiseTeacher, UsedSystem, part
 from pipeline.config_tree import Node
+from pipeline.downloads import RemoteFile
 from pipeline.errors import ConfigError
 from stages.align import AlignConfig
 from stages.corpus import Filters
@@ -71,24 +72,37 @@ class Languages:
     """Language code of what is written; chooses the tokeniser of metrics."""
 
 
+def _chosen_by(key: str, kind: type) -> Discriminator:
+    """Of a choice, `kind` is meant by a map with `key`, or is there already; else the other."""
+
+    def tag(value: Any) -> str:
+        meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
+        return f"<{kind.__name__}>" if meant else "<other>"
+
+    return Discriminator(tag)
+
+
+File = Annotated[Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[Path, Tag("<other>")], _chosen_by("url", RemoteFile)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
     """One text in pairs, given in exactly one way. A single file may stand for a list of one; several are joined in order.
 
-    Files are plain text, gzip or zstd by their suffix, UTF-8.
+    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, or maps of `url` and `sha256`.
     """
 
     embedded: Annotated[int, Ge(0)] = 0
     """Pairs drawn from the embedded corpus of the task (English-German sentences, or English documents with summaries); 0: none."""
-    source: tuple[Path, ...] = ()
+    source: tuple[File, ...] = ()
     """Files of the source side, one sentence or document a line."""
-    target: tuple[Path, ...] = ()
+    target: tuple[File, ...] = ()
     """Files of the target side, line by line the translations or summaries of `source`."""
-    references: tuple[tuple[Path, ...], ...] = ()
+    references: tuple[tuple[File, ...], ...] = ()
     """Further references of a test set: for each, its files, like `target`."""
-    tsv: tuple[Path, ...] = ()
+    tsv: tuple[File, ...] = ()
     """Files of two columns, source and target, parted by a tab."""
-    parquet: tuple[Path, ...] = ()
+    parquet: tuple[File, ...] = ()
     """Parquet files with text columns `source` and `target`."""
 
 
@@ -195,6 +209,9 @@ class StoreConfig:
 
     path: Path = Path("store")
     """Directory of the store; on a cluster one that all machines share."""
+    mirror: str = ""
+    """URL of a folder on object storage (`s3://...`, `gs://...`; `file:///...` on a disk) that finished artifacts and checkpoints
+    are copied to, and taken from where the store lacks them; empty: none. Credentials come from the environment."""
     lease_seconds: Annotated[float, Gt(0)] = 30.0
     """Seconds without a heartbeat after which another driver may take over a step."""
 
@@ -229,16 +246,6 @@ class Tracking:
     """Tracking URI; empty: a SQLite file in the store. The environment variable MLFLOW_TRACKING_URI wins over both."""
     experiment: str = ""
     """Name of the experiment; empty: the name of the config."""
-
-
-def _chosen_by(key: str, kind: type) -> Discriminator:
-    """Of a choice, `kind` is meant by a map with `key`, or is there already; else the other."""
-
-    def tag(value: Any) -> str:
-        meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
-        return f"<{kind.__name__}>" if meant else "<other>"
-
-    return Discriminator(tag)
 
 
 def _kind_of_system(value: Any) -> str:

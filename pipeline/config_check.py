@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING
 
 from models.dag.config import DagConfig, DagSearch
 from pipeline.config_problems import Complaint
+from pipeline.config_shorthand import FILES
 from pipeline.config_tree import Path, shown
+from pipeline.downloads import FORM, RemoteFile
+from pipeline.publication import masked
+from pipeline.remote import MIRRORS, TEXTS, wrong_url
 from stages.embedded import LANGUAGES
 from stages.tasks import TASKS
 
@@ -38,7 +42,7 @@ class _Rule:
 def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
     """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
     counted, trained = [*_corpus(config), *_counts(config)], [*_teacher(config), *_systems(config)]
-    rules = [*counted, *trained, *_names(config), *_minima(config), *_analyses(config)]
+    rules = [*counted, *trained, *_names(config), *_minima(config), *_analyses(config), *_mirror(config)]
     return [
         rule.complaint for rule in rules if not any(_touch(p, q) for p in (rule.complaint.path, *rule.rests_on) for q in pruned)
     ]
@@ -75,12 +79,32 @@ def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[_Rule]:
     elif given == ["source and target"] and not (text.source and text.target):
         missing = "target" if text.source else "source"
         yield _broken((*path, missing), "files of both sides", f"no {missing}")
+    for name in FILES:
+        yield from _files((*path, name), getattr(text, name))
+    for number, side in enumerate(text.references):
+        yield from _files((*path, "references", number), side)
     languages, embedded = (config.languages.source, config.languages.target), LANGUAGES[config.task]
     if text.embedded and sorted(languages) != sorted(embedded):
         expected = f"languages {embedded[0]} and {embedded[1]} with the embedded corpus"
         yield _broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))
     if text.references and (path[1] != "test" or not text.source):
         yield _broken((*path, "references"), "further references only beside source and target of a test set", "some here")
+
+
+def _files(path: Path, files: Sequence[object]) -> Iterator[_Rule]:
+    for number, file in enumerate(files):
+        if not isinstance(file, RemoteFile):
+            continue
+        if expected := wrong_url(file.url, TEXTS):
+            yield _broken((*path, number, "url"), expected, repr(masked(file.url)))
+        if file.sha256 and not FORM.fullmatch(file.sha256):
+            yield _broken((*path, number, "sha256"), "64 hex digits", repr(file.sha256))
+
+
+def _mirror(config: RunConfig) -> Iterator[_Rule]:
+    url = config.store.mirror
+    if url and (expected := wrong_url(url, MIRRORS)):
+        yield _broken(("store", "mirror"), expected, repr(masked(url)))
 
 
 def _counts(config: RunConfig) -> Iterator[_Rule]:

@@ -79,7 +79,7 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
     texts = {"train": corpus.train, "validation": corpus.validation, **corpus.test}
     for name, text in texts.items():
         files = [*text.source, *text.target, *text.tsv, *text.parquet, *(f for joined in text.references for f in joined)]
-        missing = [str(file) for file in files if not os.access(file, os.R_OK)]
+        missing = [str(file) for file in files if isinstance(file, Path) and not os.access(file, os.R_OK)]
         if missing:
             yield Check(f"text {name}", "FAIL", f"expected readable files, got none at {', '.join(missing)}")
 

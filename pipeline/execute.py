@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +17,12 @@ from typing import Any
 from pipeline import admission
 from pipeline.config import RunConfig, resolved
 from pipeline.fingerprint import canonical, digest
+from pipeline.garbage import in_use
 from pipeline.lease import Lease, step_lease
 from pipeline.losses import interrupted, lost_seconds, told_deaths
 from pipeline.machines import InProcess, Machines, RayMachines
+from pipeline.mirror import Mirror
+from pipeline.mirroring import Uploads, fetch, reached
 from pipeline.perform import Order
 from pipeline.plan import Plan, Step
 from pipeline.runs import Run
@@ -40,6 +43,10 @@ class RunReport:
     """Step -> why it failed."""
     executed: tuple[str, ...]
     """Steps that were made now; empty when everything was in the store."""
+    fetched: tuple[str, ...] = ()
+    """Steps whose artifacts were brought from the mirror."""
+    unmirrored: Mapping[str, FewstepError] = field(default_factory=dict)
+    """Step -> why its artifact is not in the mirror."""
 
 
 def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
@@ -48,30 +55,37 @@ def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
     Raises ArtifactError when a finished artifact was altered.
     """
     hits = {step.name for step in plan.steps if store.manifest(step.directory) is not None}
-    needed = {need for step in plan.steps for need in step.needs}
-    wanted = {step.name for step in plan.steps if step.stage.product or step.name not in needed}
-    for step in reversed(plan.steps):
-        if step.name in wanted and step.name not in hits:
-            wanted.update(step.needs)
-    return [s for s in plan.steps if s.name in wanted - hits], [s for s in plan.steps if s.name in hits]
+    wanted = reached(plan, lambda step: step.name in hits)
+    return [s for s in wanted if s.name not in hits], [s for s in plan.steps if s.name in hits]
 
 
 def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False) -> RunReport:
     """Make what is missing. Nothing is started, and neither Ray nor MLflow is loaded, when nothing is."""
+    with in_use(store):  # until run.json names what is found
+        required(plan, store)  # what was altered is told before anything is fetched
+        record = open_run(config, plan, store, config_file)
+    mirror = Mirror(config.store.mirror, store) if config.store.mirror else None
+    fetched = fetch(plan, store, mirror, record) if mirror else []
     todo, found = required(plan, store)
-    record = open_run(config, plan, store, config_file)
+    uploads = Uploads(mirror, record) if mirror else None
     if not todo:
         _record_hits(record, found, store)
-        return RunReport(record, {}, ())
+        if uploads:
+            uploads.add(found)
+            uploads.close()
+        return RunReport(record, {}, (), tuple(fetched), uploads.failed if uploads else {})
     from pipeline.progress import LiveDisplay
     from pipeline.tracking import Tracker
 
     with ExitStack() as stack:
-        execution = Execution(config, store, record, todo, attempt=secrets.token_hex(4))
+        execution = Execution(config, store, record, todo, attempt=secrets.token_hex(4), uploads=uploads)
         execution.announce()
         for step in found:
             write_hit(record, store, step)
         stack.enter_context(execution.beating())
+        if uploads:
+            stack.callback(uploads.close)
+            uploads.add(found)
         if execution.first_driver:
             stack.enter_context(Tracker(record.path, config.tracking))
         stack.enter_context(LiveDisplay(record.path))
@@ -79,7 +93,7 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
         stack.callback(machines.close)
         stack.enter_context(_terminable())
         execution.complete(machines)
-    return RunReport(record, execution.failed, tuple(execution.done))
+    return RunReport(record, execution.failed, tuple(execution.done), tuple(fetched), uploads.failed if uploads else {})
 
 
 def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> Run:
@@ -138,6 +152,8 @@ class Execution:
     todo: list[Step]
     attempt: str
     """Id of this driver; leases and the attempts at steps carry it."""
+    uploads: Uploads | None = None
+    """To the store's mirror, where it has one."""
     pending: dict[str, Step] = field(default_factory=dict)
     running: dict[str, Order] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -282,6 +298,13 @@ class Execution:
             pass_tokens=cluster.pass_tokens,
             avoid=avoid,
         )
+        if self.uploads:
+            try:
+                self.uploads.began(step, self.store.partial(step.directory))
+            except FewstepError as error:
+                self._fail(step, error)
+                self.leases.pop(step.name).release()
+                return
         del self.pending[step.name]
         self.running[step.name] = order
         self._begun[step.name] = time.time()
@@ -298,6 +321,8 @@ class Execution:
     def _take_in(self, name: str, error: FewstepError | None) -> None:
         order = self.running.pop(name)
         if error is None:
+            if self.uploads:
+                self.uploads.add([order.step])
             self.done.append(name)
             manifest = self.store.manifest(order.step.directory)
             self.record.write_event(

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from pipeline.config import Pinned, RunConfig, TextConfig
 from pipeline.config_systems import StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.downloads import RemoteFile, fetched
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from pipeline.wiring_evaluation import Evaluation
@@ -65,7 +66,10 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
 
 
 def build_plan(config: RunConfig, store: Store) -> Plan:
-    """All steps that `config` asks for. Raises DataError when a file or a pinned artifact that it names is not there."""
+    """All steps that `config` asks for. Raises DataError when a file or a pinned artifact that it names is not there.
+
+    Files that it names by URL are downloaded if the store does not hold them.
+    """
     wiring = _Wiring(config, store, Builder(store.root))
     wiring.page()
     return wiring.builder.plan()
@@ -146,8 +150,11 @@ class _Wiring:
             parquet=self._external(text.parquet),
         )
 
-    def _external(self, paths: Sequence[Path]) -> tuple[ExternalFile, ...]:
-        return tuple(ExternalFile(path.absolute(), self.store.digest(path)) for path in paths)
+    def _external(self, files: Sequence[Path | RemoteFile]) -> tuple[ExternalFile, ...]:
+        return tuple(
+            fetched(file, self.store) if isinstance(file, RemoteFile) else ExternalFile(file.absolute(), self.store.digest(file))
+            for file in files
+        )
 
     def _vocabulary(self, text: Text) -> Vocabulary:
         config = self.config.vocabulary

@@ -59,6 +59,7 @@ def test_commands_and_options() -> None:
         "report": ["name", "--store"],
         "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--store"],
         "publish": ["name", "--store"],
+        "gc": ["--store", "--delete", "--shards"],
         "doctor": ["config", "--store", "--verify", "--in-process"],
     }  # fmt: skip
 
