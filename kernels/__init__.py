@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         dag_viterbi,
     )
     from kernels.ngram import NgramModel
+    from kernels.token_scores import token_gradients_, token_scores_
     from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
@@ -62,6 +63,8 @@ __all__ = [
     "fast_align",
     "lattice_candidates",
     "symmetrize",
+    "token_gradients_",
+    "token_scores_",
 ]
 
 _HOMES = {
@@ -90,6 +93,8 @@ _HOMES = {
     "TransformerShape": "kernels.transformer",
     "WritingRules": "kernels.transformer",
     "lattice_candidates": "kernels.candidates",
+    "token_gradients_": "kernels.token_scores",
+    "token_scores_": "kernels.token_scores",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""
 

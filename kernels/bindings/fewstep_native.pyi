@@ -9,6 +9,7 @@ import numpy.typing as npt
 I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
 U8: TypeAlias = npt.NDArray[np.uint8]
+U16: TypeAlias = npt.NDArray[np.uint16]
 U32: TypeAlias = npt.NDArray[np.uint32]
 U64: TypeAlias = npt.NDArray[np.uint64]
 F32: TypeAlias = npt.NDArray[np.float32]
@@ -336,3 +337,17 @@ def dag_walk(
     no_consecutive_repeat: int,
     threads: int,
 ) -> tuple[I64, I64, F64]: ...
+def token_scores(
+    logits: F32 | U16,
+    targets: I64,
+    rows: I64,
+    scores: F32,
+    normalisers: F32,
+    best: I64 | None,
+    *,
+    smoothing: float,
+    threads: int,
+) -> None: ...
+def token_gradients(
+    logits: F32 | U16, targets: I64, rows: I64, upstream: F32, normalisers: F32, *, smoothing: float, threads: int
+) -> None: ...
