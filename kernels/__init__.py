@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         dag_sample,
         dag_viterbi,
     )
+    from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
     from kernels.ngram import NgramModel
     from kernels.token_scores import token_gradients_, token_scores_
     from kernels.transformer import Transformer, TransformerShape, WritingRules
@@ -48,6 +49,10 @@ __all__ = [
     "DagViterbiOptions",
     "DagWalkOptions",
     "DagWalks",
+    "GraphNetwork",
+    "GraphPath",
+    "GraphRules",
+    "GraphScores",
     "NgramModel",
     "Transformer",
     "TransformerShape",
@@ -74,6 +79,10 @@ _HOMES = {
     "CandidateTables": "kernels.candidates",
     "Candidates": "kernels.candidates",
     "DagAlignment": "kernels.dag",
+    "GraphNetwork": "kernels.graph_network",
+    "GraphPath": "kernels.graph_network",
+    "GraphRules": "kernels.graph_network",
+    "GraphScores": "kernels.graph_network",
     "NgramModel": "kernels.ngram",
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",

@@ -99,7 +99,53 @@ def make_transformer(
     target_words: int,
     source_positions: int,
     slots: int,
+    gelu: bool,
 ) -> Transformer: ...
+
+class GraphNetwork:
+    def follow(
+        self,
+        sources: I64,
+        lengths: I64,
+        graph_lengths: I64,
+        *,
+        word_weight: float,
+        banned: Sequence[int],
+        bos: int,
+        eos: int,
+        mask: int,
+        threads: int,
+    ) -> list[tuple[list[int], float, float]]: ...
+    def scores(
+        self,
+        sources: I64,
+        lengths: I64,
+        graph_lengths: I64,
+        *,
+        words: int,
+        banned: Sequence[int],
+        bos: int,
+        eos: int,
+        mask: int,
+        threads: int,
+    ) -> tuple[I64, F32, F32, I64]: ...
+
+def make_graph_network(
+    arrays: dict[str, F32],
+    *,
+    encoder_layers: int,
+    decoder_layers: int,
+    width: int,
+    feed_forward: int,
+    heads: int,
+    pre_norm: bool,
+    source_words: int,
+    target_words: int,
+    source_positions: int,
+    slots: int,
+    gelu: bool,
+    classes: int,
+) -> GraphNetwork: ...
 
 class Bitext:
     def __init__(self) -> None: ...

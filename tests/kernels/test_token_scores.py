@@ -93,7 +93,7 @@ def test_results_do_not_depend_on_the_rows_beside():
 def test_bad_input_is_named():
     logits, targets, rows, upstream = batch(2, 5, 3, 11, torch.float32, 1)
     scores = torch.zeros(upstream.shape)
-    with pytest.raises(TypeError, match="expected float32 or bfloat16, got torch.float64"):
+    with pytest.raises(TypeError, match=r"expected float32 or bfloat16, got torch\.float64"):
         token_scores_(logits.double(), targets, rows, scores)
     with pytest.raises(ValueError, match="contiguous"):
         token_scores_(logits[:, ::2], targets, rows, scores)
