@@ -28,7 +28,9 @@ if TYPE_CHECKING:
         dag_sample,
         dag_viterbi,
     )
+    from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
     from kernels.ngram import NgramModel
+    from kernels.token_scores import token_gradients_, token_scores_
     from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
@@ -47,6 +49,10 @@ __all__ = [
     "DagViterbiOptions",
     "DagWalkOptions",
     "DagWalks",
+    "GraphNetwork",
+    "GraphPath",
+    "GraphRules",
+    "GraphScores",
     "NgramModel",
     "Transformer",
     "TransformerShape",
@@ -62,6 +68,8 @@ __all__ = [
     "fast_align",
     "lattice_candidates",
     "symmetrize",
+    "token_gradients_",
+    "token_scores_",
 ]
 
 _HOMES = {
@@ -71,6 +79,10 @@ _HOMES = {
     "CandidateTables": "kernels.candidates",
     "Candidates": "kernels.candidates",
     "DagAlignment": "kernels.dag",
+    "GraphNetwork": "kernels.graph_network",
+    "GraphPath": "kernels.graph_network",
+    "GraphRules": "kernels.graph_network",
+    "GraphScores": "kernels.graph_network",
     "NgramModel": "kernels.ngram",
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",
@@ -90,6 +102,8 @@ _HOMES = {
     "TransformerShape": "kernels.transformer",
     "WritingRules": "kernels.transformer",
     "lattice_candidates": "kernels.candidates",
+    "token_gradients_": "kernels.token_scores",
+    "token_scores_": "kernels.token_scores",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""
 

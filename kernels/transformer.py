@@ -23,10 +23,11 @@ class TransformerShape:
     width: int
     """Of the residual stream (D); a multiple of `heads`."""
     feed_forward: int
-    """Units between the two maps of a feed-forward block, behind a ReLU (F)."""
+    """Units between the two maps of a feed-forward block, behind its activation (F)."""
     heads: int
     norm: Literal["pre", "post"]
     """x + block(norm(x)), with one more norm after the last layer of each stack, or norm(x + block(x))."""
+    activation: Literal["relu", "gelu"] = "relu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,28 +73,11 @@ class Transformer:
 
         Other arrays are not looked at. Raises ValueError that names all that are missing or misshapen.
         """
-        import numpy as np
-
         from kernels.native import fewstep_native
 
         self.shape = shape
-        wanted = _expected(shape, "source_embedding" in arrays)
-        if problems := _misfits(wanted, arrays, shape):
-            raise ValueError(f"arrays: {'; '.join(problems)}")
-        rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
-        self._native = fewstep_native.make_transformer(
-            {name: np.ascontiguousarray(arrays[name]) for name in wanted},
-            encoder_layers=shape.encoder_layers,
-            decoder_layers=shape.decoder_layers,
-            width=shape.width,
-            feed_forward=shape.feed_forward,
-            heads=shape.heads,
-            pre_norm=shape.norm == "pre",
-            source_words=int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
-            target_words=rows["target_embedding"],
-            source_positions=rows["source_positions"],
-            slots=rows["slot_codes"],
-        )
+        wanted = expected_arrays(shape, "source_embedding" in arrays)
+        self._native = fewstep_native.make_transformer(**native_arguments(arrays, wanted, shape))
 
     def greedy(
         self, sources: I64, lengths: I64, limits: I64, *, options: BeamOptions, rules: WritingRules, threads: int = 1
@@ -143,11 +127,34 @@ def _common(options: BeamOptions, rules: WritingRules) -> dict[str, Any]:
     }
 
 
+def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, ...]], shape: TransformerShape) -> dict[str, Any]:
+    """The arrays of shapes `wanted`, and the sizes. Raises ValueError that names all arrays that are missing or misshapen."""
+    import numpy as np
+
+    if problems := _misfits(wanted, arrays, shape):
+        raise ValueError(f"arrays: {'; '.join(problems)}")
+    rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
+    return {
+        "arrays": {name: np.ascontiguousarray(arrays[name]) for name in wanted},
+        "encoder_layers": shape.encoder_layers,
+        "decoder_layers": shape.decoder_layers,
+        "width": shape.width,
+        "feed_forward": shape.feed_forward,
+        "heads": shape.heads,
+        "pre_norm": shape.norm == "pre",
+        "source_words": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
+        "target_words": rows["target_embedding"],
+        "source_positions": rows["source_positions"],
+        "slots": rows["slot_codes"],
+        "gelu": shape.activation == "gelu",
+    }
+
+
 ANY = -1
 """Stands for a number of rows that the array itself says."""
 
 
-def _expected(shape: TransformerShape, own_source: bool) -> dict[str, tuple[int, ...]]:
+def expected_arrays(shape: TransformerShape, own_source: bool) -> dict[str, tuple[int, ...]]:
     """Shapes by name."""
     width, inner = shape.width, shape.feed_forward
     maps = {"attention.projection": (3 * width, width), "attention.output": (width, width)}

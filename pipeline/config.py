@@ -44,6 +44,7 @@ StageName = Literal[
     "train",
     "distill",
     "system",
+    "tune",
     "decode",
     "score",
     "likelihood",
@@ -183,6 +184,9 @@ class Evaluation:
     """The same in ROUGE-L."""
     samples: Annotated[int, Ge(0)] = 5
     """Sentences of each test set that the report shows with all systems' hypotheses."""
+    length_penalties: tuple[Annotated[float, Ge(0)], ...] = ()
+    """Length penalties that are tried on the validation text; each search that has one decodes the tests with the one that scores
+    best there, and is bundled with it. None: the searches' own."""
     batch_tokens: Annotated[int, Ge(1)] = 4000
     """Padded source tokens in a batch of decoding."""
 

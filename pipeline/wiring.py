@@ -29,6 +29,7 @@ from stages import (
     score,
     system,
     train,
+    tune,
     vocabulary,
 )
 from stages.artifacts import (
@@ -39,6 +40,7 @@ from stages.artifacts import (
     Text,
     Tokens,
     Trained,
+    Tuned,
     Vocabulary,
 )
 from stages.errors import DataError
@@ -55,6 +57,7 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     train.STAGE,
     distill.STAGE,
     system.STAGE,
+    tune.STAGE,
     decode.STAGE,
     score.STAGE,
     likelihood.STAGE,
@@ -89,13 +92,15 @@ class _Wiring:
     counts: dict[str, Artifact] = field(default_factory=dict)
     """By step: what was counted rather than trained."""
     language_model: Ngram | None = None
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    """By system and search, where the length penalty is tuned."""
 
     def page(self) -> Report:
         validation = self._text("validation", self.config.corpus.validation)
         self.tests = {name: self._text(name, text) for name, text in self.config.corpus.test.items()}
         train_text = self._training_text((validation, *self.tests.values()))
         systems = self._systems(train_text, validation)
-        evaluation = Evaluation(self.config, self.builder, systems, self.tests, train_text, self.trainings)
+        evaluation = Evaluation(self.config, self.builder, systems, self.tests, train_text, self.trainings, self.tuned)
         config = self.config.evaluation
         inputs = report.ReportInputs(
             corpus=train_text,
@@ -108,6 +113,7 @@ class _Wiring:
             likelihoods=evaluation.likelihoods(),
             contrasts=evaluation.contrasts(),
             graphs=evaluation.graphs(),
+            tuned=self.tuned,
         )
         page = report.ReportConfig(
             title=self.config.name,
@@ -269,11 +275,34 @@ class _Wiring:
         else:
             assert teacher is not None  # checked with the config
             if isinstance(teacher, System):
+                self._tune(name, settings, teacher, trainer.validation_text)
                 return teacher
             trained = teacher
         weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
         model = self.language_model if weighed else None
-        return self._bundle(name, trained, trainer.vocabulary, settings.search[0], settings.family, model)
+        bundled = trained, trainer.vocabulary, settings.search[0], settings.family, model
+        tunes_default = bool(self.config.evaluation.length_penalties) and settings.search[0].penalises_length
+        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, *bundled)
+        self._tune(name, settings, bundle, trainer.validation_text)
+        return self._bundle(name, *bundled, self.tuned[f"{name}/{settings.search[0].name}"]) if tunes_default else bundle
+
+    def _tune(self, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text) -> None:
+        """Choose the length penalties of a system's searches, if the config asks for it."""
+        wanted = self.config.evaluation
+        for search in settings.search if wanted.length_penalties else ():
+            if not search.penalises_length:
+                continue
+            config = tune.TuneConfig(
+                search=search,
+                length_penalties=wanted.length_penalties,
+                target_language=self.config.languages.target,
+                task=self.config.task,
+                tokenizer=wanted.tokenizer,
+                lowercase=wanted.lowercase,
+                batch_tokens=wanted.batch_tokens,
+            )
+            entry = f"{name}/{search.name}"
+            self.tuned[entry] = self.builder.add(tune.STAGE, entry, tune.TuneInputs(bundle, validation), config)
 
     def _bundle(
         self,
@@ -283,10 +312,11 @@ class _Wiring:
         search: Search,
         family: str = "stepwise",
         model: Ngram | None = None,
+        tuned: Tuned | None = None,
     ) -> System:
         languages = self.config.languages
         config = system.SystemConfig(
-            name=name,
+            name=name.removesuffix("/untuned"),
             family=family,
             source_language=languages.source,
             target_language=languages.target,
@@ -294,7 +324,7 @@ class _Wiring:
             task=self.config.task,
             max_source_tokens=self.config.corpus.max_source_tokens,
         )
-        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model), config)
+        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model, tuned), config)
 
 
 @dataclass(frozen=True)

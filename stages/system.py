@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from stages.artifacts import Ngram, System, Trained, Vocabulary
+from stages.artifacts import Ngram, System, Trained, Tuned, Vocabulary
 from stages.errors import ArtifactError, unwritable
 from stages.families import Search
 from stages.stage import Stage, Work
@@ -18,6 +18,8 @@ class SystemInputs:
     vocabulary: Vocabulary
     ngram: Ngram | None = None
     """A language model over the target's pieces, for searches that ask it."""
+    tuned: Tuned | None = None
+    """The default search's length penalty; none: its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +50,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
     from models.bundle import load_system, write_system
     from models.family import Sizes
     from models.weights import WEIGHTS, BundleError
+    from stages.tune import with_tuned_penalty
 
     trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
     description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
@@ -65,7 +68,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             name=config.name,
             source_language=config.source_language,
             target_language=config.target_language,
-            search=config.search,
+            search=with_tuned_penalty(config.search, inputs.tuned),
             task=config.task,
             max_source_tokens=config.max_source_tokens,
             ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",

@@ -103,11 +103,11 @@ struct BoundTransformer {
 
 BoundTransformer make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers, std::size_t width,
                       std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words, std::size_t target_words,
-                      std::size_t source_positions, std::size_t slots) {
+                      std::size_t source_positions, std::size_t slots, bool gelu) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
-                                 pre_norm,       source_words,   target_words, source_positions, slots};
+                                 pre_norm,       source_words,   target_words, source_positions, slots, gelu};
     const nb::gil_scoped_release release;
     return {Transformer(shape, floats)};
 }
@@ -142,7 +142,7 @@ void bind_transformer(nb::module_& module) {
              "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a,
              "min_tokens"_a, "words"_a, "eos_apart"_a, "threads"_a);
     module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
-               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a);
+               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a);
 }
 
 }  // namespace fewstep

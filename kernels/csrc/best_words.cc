@@ -64,6 +64,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
     found.scores.assign(rows * wanted, NONE);
     found.ids.assign(rows * wanted, rules.eos);
     found.eos.resize(rows);
+    found.normalisers.resize(rows);
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t end = std::min(rows, start + TOGETHER);
         vocabulary.multiply(states + start * width, width, end - start, logits.data(), words);
@@ -86,6 +87,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
             top = std::max(top, scores[0]);
             const float normaliser = top + std::log(sum_of_exponentials(x, words, top));
             for (std::size_t rank = 0; rank < wanted; ++rank) scores[rank] -= normaliser;
+            found.normalisers[row] = normaliser;
             found.eos[row] = may_end ? eos - normaliser : NONE;
         }
     }

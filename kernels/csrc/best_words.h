@@ -22,6 +22,7 @@ struct BestWords {
     std::vector<float> scores;      // [rows,W]
     std::vector<std::int64_t> ids;  // [rows,W]
     std::vector<float> eos;         // [rows] log-probability of eos, minus infinity where it is banned
+    std::vector<float> normalisers;  // [rows] log sum_u e^logit(u)
     Buffer logits;                  // scratch, of some rows at a time
 };
 

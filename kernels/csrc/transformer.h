@@ -20,6 +20,7 @@ struct TransformerShape {
     bool pre_norm;                              // x + block(norm(x)), with one more norm after the last layer; else norm(x + block(x))
     std::size_t source_words, target_words;     // vocabularies
     std::size_t source_positions, slots;        // rows of the tables of position codes
+    bool gelu = false;                          // between the maps of a feed-forward block; else ReLU
 };
 
 // Weights by name, as `kernels/transformer.py` lists them: [outputs,inputs] for matrices.
@@ -39,6 +40,7 @@ class Norm {
 struct FeedForward {
     PackedMatrix widen, narrow;
     Norm norm;
+    Then activation;
 };
 
 struct EncoderLayer {
@@ -72,7 +74,10 @@ struct Memory {
 struct Transformer {
     Transformer(const TransformerShape& shape, const Arrays& arrays);
 
-    Memory encode(const Sources& sources) const;
+    Memory encode(const Sources& sources) const { return memory(sources, encoded(sources).data()); }
+    // States of the sources, sentence after sentence, [rows,D].
+    Buffer encoded(const Sources& sources) const;
+    Memory memory(const Sources& sources, const float* states) const;
 
     TransformerShape shape;
     Heads heads;

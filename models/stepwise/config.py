@@ -79,6 +79,11 @@ class StepwiseSearch:
     """Delete the second copy of equal n-grams side by side, of up to four tokens, from outputs; scores stay as they were."""
 
     @property
+    def penalises_length(self) -> bool:
+        """Does `length_penalty` change what is found?"""
+        return self.strategy == "beam"
+
+    @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
         name = f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from kernels import Transformer, TransformerShape, WritingRules
+from kernels import Transformer, WritingRules
+from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
 from models.stepwise.beam import beam_options, hypotheses_of
 from models.stepwise.config import StepwiseSearch
@@ -44,19 +45,6 @@ def writing_rules(search: StepwiseSearch, order: Order) -> WritingRules:
 @torch.no_grad()
 def transformer(model: StepwiseModel) -> Transformer:
     """The kernel's copy of a network. Position codes, whatever they are made of, and start vectors become tables."""
-    config = model.config
-    arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
-    arrays["target_embedding"] = model.target_embedding.weight.numpy()
-    if model.source_embedding is not None:
-        arrays["source_embedding"] = model.source_embedding.weight.numpy()
-    arrays["source_positions"] = model.source_positions(torch.arange(config.max_positions)).numpy()
+    arrays = arrays_of(model, model.config)
     arrays["slot_codes"] = model.slot_codes(model.max_slots).numpy()
-    shape = TransformerShape(
-        encoder_layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        width=config.width,
-        feed_forward=config.feed_forward,
-        heads=config.heads,
-        norm=config.norm,
-    )
-    return Transformer(arrays, shape=shape)
+    return Transformer(arrays, shape=shape_of(model.config, "relu"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kernels import BeamOptions, Transformer, TransformerShape, WritingRules
 from kernels.reference.transformer import Reference
-from kernels.transformer import _expected
+from kernels.transformer import expected_arrays
 
 EOS = 2
 NEAR = 1e-4
@@ -21,7 +21,7 @@ def arrays_for(shape, seed, *, vocabulary=11, sources=None, positions=9, slots=1
     """Random, with sharp outputs, so that close calls are rare."""
     draw = np.random.default_rng(seed)
     found = {}
-    for name, size in _expected(shape, sources is not None).items():
+    for name, size in expected_arrays(shape, sources is not None).items():
         rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
         size = (rows[name], size[1]) if name in rows else size
         values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
