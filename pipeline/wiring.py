@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipeline.config import Pinned, RunConfig, TextConfig
-from pipeline.config_systems import StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config_systems import LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from pipeline.wiring_evaluation import Evaluation
@@ -35,6 +35,7 @@ from stages.artifacts import (
     Ngram,
     Report,
     System,
+    Tables,
     Text,
     Tokens,
     Trained,
@@ -85,6 +86,8 @@ class _Wiring:
     counts: dict[str, Artifact] = field(default_factory=dict)
     """By step: what was counted rather than trained."""
     language_model: Ngram | None = None
+    tables: dict[str, Tables] = field(default_factory=dict)
+    """Candidate tables by the text that they are counted from."""
 
     def page(self) -> Report:
         validation = self._text("validation", self.config.corpus.validation)
@@ -175,18 +178,25 @@ class _Wiring:
     def _distils(self) -> bool:
         """Does anything learn from the teacher's translations?"""
         learners = any(isinstance(system, TrainedSystem) and system.data != "raw" for system in self.config.systems.values())
-        return learners or (self.config.lattice is not None and self.config.lattice.data == "distilled")
+        return learners or "distilled" in self._counted()
+
+    def _counted(self) -> list[str]:
+        """The texts that candidate tables are counted from."""
+        stated = [] if self.config.lattice is None else [self.config.lattice.data]
+        systems = [system.counted for system in self.config.systems.values() if isinstance(system, LatticeSystem)]
+        return list(dict.fromkeys([*stated, *systems]))
 
     def _count(self, data: dict[str, tuple[Tokens, ...]], text: Text, trainer: _Trainer) -> None:
         """Link words, and count candidate tables, as far as the config asks for them."""
-        alignment, settings = self.config.alignment, self.config.lattice
-        if settings is None:
-            if alignment is not None:
-                self._align("raw", text if alignment.unit == "words" else data["raw"][0])
-            return
-        (tokens,) = data[settings.data]
-        inputs = lattice.LatticeInputs(tokens, self._align(settings.data, tokens), trainer.validation, trainer.vocabulary)
-        self.counts[f"lattice:{settings.data}"] = self.builder.add(lattice.STAGE, settings.data, inputs, settings.counting)
+        alignment, counted = self.config.alignment, self._counted()
+        if alignment is not None and not counted:
+            self._align("raw", text if alignment.unit == "words" else data["raw"][0])
+        counting = lattice.LatticeConfig() if self.config.lattice is None else self.config.lattice.counting
+        for name in counted:
+            (tokens,) = data[name]
+            inputs = lattice.LatticeInputs(tokens, self._align(name, tokens), trainer.validation, trainer.vocabulary)
+            self.tables[name] = self.builder.add(lattice.STAGE, name, inputs, counting)
+            self.counts[f"lattice:{name}"] = self.tables[name]
 
     def _align(self, name: str, bitext: Text | Tokens) -> Links:
         links = self.builder.add(align.STAGE, name, align.AlignInputs(bitext), self.config.alignment or align.AlignConfig())
@@ -258,15 +268,16 @@ class _Wiring:
     ) -> System:
         if isinstance(settings, TrainedSystem):
             initial = teacher if settings.initial_weights == "teacher" else None
-            trained = trainer.train(name, settings, data[settings.data], initial)
+            tables = self.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
+            trained = trainer.train(name, settings, data[settings.data], initial, tables)
         else:
             assert teacher is not None  # checked with the config
             if isinstance(teacher, System):
                 return teacher
-            trained = teacher
+            trained, tables = teacher, None
         weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
         model = self.language_model if weighed else None
-        return self._bundle(name, trained, trainer.vocabulary, settings.search[0], settings.family, model)
+        return self._bundle(name, trained, trainer.vocabulary, settings.search[0], settings.family, model, tables)
 
     def _bundle(
         self,
@@ -276,6 +287,7 @@ class _Wiring:
         search: Search,
         family: str = "stepwise",
         model: Ngram | None = None,
+        tables: Tables | None = None,
     ) -> System:
         languages = self.config.languages
         config = system.SystemConfig(
@@ -287,7 +299,7 @@ class _Wiring:
             task=self.config.task,
             max_source_tokens=self.config.corpus.max_source_tokens,
         )
-        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model), config)
+        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model, tables), config)
 
 
 @dataclass(frozen=True)
@@ -305,8 +317,9 @@ class _Trainer:
         settings: StepwiseTeacher | TrainedSystem,
         data: tuple[Tokens, ...],
         initial: Trained | System | None = None,
+        tables: Tables | None = None,
     ) -> Trained:
-        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary, initial)
+        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary, initial, tables)
         config = train.TrainConfig(
             family=settings.family,
             network=settings.network,

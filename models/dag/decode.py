@@ -45,7 +45,7 @@ class DagDecoder:
         """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight."""
         self.model, self.ngram = model, ngram
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> Sources:
+    def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
         check_lengths("sources", sources, self._longest)
         return Sources(sources, *pad_rows(sources))
