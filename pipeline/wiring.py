@@ -22,6 +22,7 @@ from stages import (
     encode,
     graphs,
     lattice,
+    lattices,
     likelihood,
     ngram,
     report,
@@ -60,6 +61,7 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     likelihood.STAGE,
     contrastive.STAGE,
     graphs.STAGE,
+    lattices.STAGE,
     benchmark.STAGE,
     report.STAGE,
 )
@@ -107,6 +109,7 @@ class _Wiring:
             likelihoods=evaluation.likelihoods(),
             contrasts=evaluation.contrasts(),
             graphs=evaluation.graphs(),
+            lattices=evaluation.lattices(),
         )
         page = report.ReportConfig(
             title=self.config.name,

@@ -90,6 +90,12 @@ class Graphs(Artifact):
 
 
 @dataclass(frozen=True)
+class Lattices(Artifact):
+    """`lattices.json`: candidates, sentences, impossible (without a path); words and edges: how many of those on best paths had a
+    rank up to 1, 2, 4, ... before the search. As records, what each part of decoding takes (`latency.json`)."""
+
+
+@dataclass(frozen=True)
 class Timings(Artifact):
     """`records/benchmark.json`: what was measured under which conditions. A timing is never a result that is compared."""
 

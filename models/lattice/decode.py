@@ -40,6 +40,19 @@ class Sources(NamedTuple):
     search: LatticeSearch | None
 
 
+def part_of(slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.device) -> Slots:
+    """Some sentences' slots, no more than the longest of them has."""
+    size = int(slots.most[rows].max()) + (1 if search.normalizer == "local" else 0)
+    mine = slots.token_ids[rows, :size], slots.log_probs[rows, :size], slots.least[rows], slots.most[rows]
+    return Slots(*(part.to(device) for part in mine))
+
+
+def part_of_sources(prepared: Sources, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Some sources and their lengths."""
+    lengths = prepared.lengths[rows]
+    return prepared.ids[rows, : int(lengths.max())].to(device), lengths.to(device)
+
+
 class LatticeDecoder:
     """A network at work, in evaluation mode and float32, with the tables that propose its candidates."""
 
@@ -71,7 +84,7 @@ class LatticeDecoder:
         assert slots is not None
         found = [[Hypothesis([], 0.0, 0)] for _ in prepared.ids]
         with at_work(self.model) as device:
-            for rows in self._parts(slots, device):
+            for rows in self.parts(slots, device):
                 for row, ranked in zip(rows.tolist(), self._search(prepared, slots, rows, search, device), strict=True):
                     found[row] = ranked
         return found
@@ -88,7 +101,7 @@ class LatticeDecoder:
             raise ValueError(f"length_window: expected outputs of at most {self._longest} tokens, got up to {most}; narrow it")
         return prepared._replace(slots=slots, search=search)
 
-    def _parts(self, slots: Slots, device: torch.device) -> Iterator[Tensor]:
+    def parts(self, slots: Slots, device: torch.device) -> Iterator[Tensor]:
         """Sentences that are scored together: of about equal length, and with no more rows than are held at a time."""
         order = slots.most.argsort(stable=True)
         order = order[slots.most[order] > 0]
@@ -102,18 +115,14 @@ class LatticeDecoder:
     def _search(
         self, prepared: Sources, slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.device
     ) -> list[list[Hypothesis]]:
-        longest, size = int(prepared.lengths[rows].max()), int(slots.most[rows].max())
-        inner = size + (1 if search.normalizer == "local" else 0)
-        mine = Slots(slots.token_ids[rows, :inner], slots.log_probs[rows, :inner], slots.least[rows], slots.most[rows])
-        mine = Slots(*(part.to(device) for part in mine))
-        source, lengths = prepared.ids[rows, :longest].to(device), prepared.lengths[rows].to(device)
+        mine = part_of(slots, rows, search, device)
+        source, lengths = part_of_sources(prepared, rows, device)
         lattice = score_slots(self.model, source, lengths, mine, search, self.bigrams)
         paths = best_paths(lattice, mine.least, mine.most, search.n_best)
-        least = mine.least
         if bool((paths.lengths[:, 0] == 0).any()):
-            least = torch.where(paths.lengths[:, 0] == 0, 1, least)
-            paths = best_paths(lattice, least, mine.most, search.n_best)
-        return hypotheses(lattice, mine._replace(least=least), paths, search)
+            mine = mine._replace(least=torch.where(paths.lengths[:, 0] == 0, 1, mine.least))
+            paths = best_paths(lattice, mine.least, mine.most, search.n_best)
+        return hypotheses(lattice, mine, paths, search)
 
     @property
     def _tables(self) -> CandidateTables:
