@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         dag_sample,
         dag_viterbi,
     )
+    from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.ngram import NgramModel
     from kernels.transformer import Transformer, TransformerShape, WritingRules
 
@@ -47,6 +48,7 @@ __all__ = [
     "DagViterbiOptions",
     "DagWalkOptions",
     "DagWalks",
+    "LatticePaths",
     "NgramModel",
     "Transformer",
     "TransformerShape",
@@ -61,6 +63,9 @@ __all__ = [
     "dag_viterbi",
     "fast_align",
     "lattice_candidates",
+    "lattice_max_marginals",
+    "lattice_n_best",
+    "lattice_viterbi",
     "symmetrize",
 ]
 
@@ -90,6 +95,10 @@ _HOMES = {
     "TransformerShape": "kernels.transformer",
     "WritingRules": "kernels.transformer",
     "lattice_candidates": "kernels.candidates",
+    "LatticePaths": "kernels.lattice",
+    "lattice_max_marginals": "kernels.lattice",
+    "lattice_n_best": "kernels.lattice",
+    "lattice_viterbi": "kernels.lattice",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""
 

@@ -336,3 +336,30 @@ def dag_walk(
     no_consecutive_repeat: int,
     threads: int,
 ) -> tuple[I64, I64, F64]: ...
+def lattice_viterbi(
+    start: Floats,
+    edges: Floats,
+    exits: Floats,
+    min_lengths: I64,
+    max_lengths: I64,
+    path: I64,
+    lengths: I64,
+    scores: Floats,
+    *,
+    threads: int,
+) -> None: ...
+def lattice_n_best(
+    start: Floats,
+    edges: Floats,
+    exits: Floats,
+    min_lengths: I64,
+    max_lengths: I64,
+    path: I64,
+    lengths: I64,
+    scores: Floats,
+    *,
+    threads: int,
+) -> None: ...
+def lattice_max_marginals(
+    start: Floats, edges: Floats, exits: Floats, min_lengths: I64, max_lengths: I64, marginals: Floats, *, threads: int
+) -> None: ...
