@@ -44,7 +44,7 @@ def ranks(decoder: LatticeDecoder, sources: Sequence[Sequence[int]], search: Lat
 
 
 def _told(lattice: Lattice, slots: Slots, paths: Paths) -> Iterator[Ranks | None]:
-    path = paths.candidates[:, 0]
+    path = paths.candidates[:, 0].to(lattice.edges.device)
     taken = path.clamp(min=0)
     batch, size = path.shape
     places = torch.arange(size - 1, device=path.device)

@@ -118,10 +118,13 @@ class LatticeDecoder:
         mine = part_of(slots, rows, search, device)
         source, lengths = part_of_sources(prepared, rows, device)
         lattice = score_slots(self.model, source, lengths, mine, search, self.bigrams)
-        paths = best_paths(lattice, mine.least, mine.most, search.n_best)
-        if bool((paths.lengths[:, 0] == 0).any()):
-            mine = mine._replace(least=torch.where(paths.lengths[:, 0] == 0, 1, mine.least))
-            paths = best_paths(lattice, mine.least, mine.most, search.n_best)
+        # On a CPU one path more costs little and tells how sure the best is; a GPU seeks the best alone.
+        count = max(2, search.n_best) if device.type == "cpu" else search.n_best
+        paths = best_paths(lattice, mine.least, mine.most, count)
+        if not bool(paths.lengths[:, 0].all()):
+            shortest = torch.where(paths.lengths[:, 0] == 0, 1, mine.least.cpu())
+            mine = mine._replace(least=shortest.to(device))
+            paths = best_paths(lattice, mine.least, mine.most, count)
         return hypotheses(lattice, mine, paths, search)
 
     @property
