@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         dag_viterbi,
     )
     from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
+    from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.ngram import NgramModel
     from kernels.token_scores import token_gradients_, token_scores_
     from kernels.transformer import Transformer, TransformerShape, WritingRules
@@ -53,6 +54,7 @@ __all__ = [
     "GraphPath",
     "GraphRules",
     "GraphScores",
+    "LatticePaths",
     "NgramModel",
     "Transformer",
     "TransformerShape",
@@ -67,6 +69,9 @@ __all__ = [
     "dag_viterbi",
     "fast_align",
     "lattice_candidates",
+    "lattice_max_marginals",
+    "lattice_n_best",
+    "lattice_viterbi",
     "symmetrize",
     "token_gradients_",
     "token_scores_",
@@ -104,6 +109,10 @@ _HOMES = {
     "lattice_candidates": "kernels.candidates",
     "token_gradients_": "kernels.token_scores",
     "token_scores_": "kernels.token_scores",
+    "LatticePaths": "kernels.lattice",
+    "lattice_max_marginals": "kernels.lattice",
+    "lattice_n_best": "kernels.lattice",
+    "lattice_viterbi": "kernels.lattice",
 }
 """Modules by the public name that they are first asked for, so that the command lines load no more than they use."""
 

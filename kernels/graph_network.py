@@ -1,4 +1,4 @@
-"""Translation with a Directed Acyclic Transformer (Huang et al. 2022): one pass writes a graph of vertices, on a CPU, all native."""
+"""Translation with a Directed Acyclic Transformer (Huang et al. 2022): one pass writes a graph of vertices, on a CPU, natively."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ class GraphNetwork:
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, word_weight: float, rules: GraphRules, threads: int = 1
     ) -> list[GraphPath]:
-        """From vertex to vertex by the best sum of the transition and `word_weight` times the best word's score there (lookahead), or
-        by the best transition alone (0: greedy)."""
+        """From vertex to vertex by the best sum of the transition and `word_weight` times the best word's score there (lookahead),
+        or by the best transition alone (0: greedy)."""
         found = self._native.follow(sources, lengths, graph_lengths, word_weight=word_weight, **_rules(rules), threads=threads)
         return [GraphPath(*one) for one in found]
 

@@ -33,8 +33,8 @@ def token_scores_(
     smoothing: float = 0.0,
     threads: int | None = None,
 ) -> Tensor:
-    """[R] the logarithms n of the rows' sums. Writes the scores of the rows' vertices into `scores` [B,M,L] float32, and into `best`
-    [B,L] int64 the first token of the highest logit; other vertices are left alone."""
+    """[R] the logarithms n of the rows' sums. Writes the scores of the rows' vertices into `scores` [B,M,L] float32, and into
+    `best` [B,L] int64 the first token of the highest logit; other vertices are left alone."""
     normalisers = torch.empty(len(logits))
     fewstep_native.token_scores(
         _logits(logits),

@@ -1,8 +1,8 @@
 """What is kept of a network: the result of a training, and a whole system, each as one directory.
 
 A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
-sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, and needs
-nothing else to work.
+sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
+candidates are looked up `tables/`, and needs nothing else to work.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 from torch import Tensor, nn
 
 import models
+from kernels import CandidateTables
 from models.family import Sizes
 from models.system import System, load_pieces
 from models.weights import (
     NGRAM,
     SOURCE_PIECES,
+    TABLES,
     TARGET_PIECES,
     WEIGHTS,
     BundleError,
@@ -68,15 +70,19 @@ def write_system(
     task: str = "translation",
     max_source_tokens: int | None = None,
     ngram: Path | None = None,
+    tables: Path | None = None,
 ) -> None:
     """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied.
 
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
+    Raises BundleError for candidate `tables` that are none.
     """
     directory.mkdir(parents=True, exist_ok=True)
     parts = {WEIGHTS: weights, SOURCE_PIECES: source_vocabulary, TARGET_PIECES: target_vocabulary}
     if ngram is not None:
         parts[NGRAM] = ngram
+    if tables is not None:
+        parts[TABLES] = tables
     for file, origin in parts.items():
         (directory / file).parent.mkdir(exist_ok=True)
         shutil.copyfile(origin, directory / file)
@@ -90,7 +96,17 @@ def write_system(
     }
     if max_source_tokens is not None:
         description["max_source_tokens"] = max_source_tokens
+    if tables is not None:
+        description["links"] = links_of(tables)
     write_json(directory / "system.json", {**description, **describe(family, network, sizes)})
+
+
+def links_of(tables: Path) -> str:
+    """The digest of the links that candidate tables were counted from. Raises BundleError for a file that holds none."""
+    try:
+        return CandidateTables.load(tables).summary.links.hex()
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{tables}: {error}") from error
 
 
 def read_description(directory: Path) -> dict[str, Any]:

@@ -39,15 +39,17 @@ class Hypothesis:
     """What the search maximised, length penalty included; natural logarithm."""
     steps: int
     """Decoder calls until this sentence was done."""
-    statistics: dict[str, float] = field(default_factory=dict)
-    """`margin`: smallest gap, in nats, between what the search kept and what it dropped; below 1e-4 it is a near-tie."""
+    statistics: dict[str, Any] = field(default_factory=dict)
+    """`margin`: smallest gap, in nats, between what the search kept and what it dropped; below 1e-4 it is a near-tie. Where it was
+    asked for, `confidences`: a list of what each token is worth, in nats."""
 
 
 class Decoder(Protocol):
     """A loaded system at work on ids."""
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> Any:
-        """CPU work before the network, such as padding or table look-up; may run a batch ahead."""
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Any:
+        """CPU work before the network, such as padding or table look-up; may run a batch ahead. `search` is the one that will be
+        decoded with: told beforehand it saves time, for what a table is asked depends on it."""
         ...
 
     def decode(self, prepared: Any, search: Any) -> list[list[Hypothesis]]:
@@ -88,5 +90,6 @@ class Family(NamedTuple):
     """`fits(config, source_length, target_length)`: can this pair (lengths in tokens without EOS) be trained on?"""
     load: Callable[[Path, str], Decoder]
     """`load(directory, device)`: the decoder of a system directory (`models.bundle`)."""
-    decoder: Callable[[Any], Decoder]
-    """`decoder(network)`: the decoder of a living network, as it is at each call; its training mode is left as it was."""
+    decoder: Callable[..., Decoder]
+    """`decoder(network)`: the decoder of a living network, as it is at each call; its training mode is left as it was. A family
+    that looks its candidates up is given `tables` (`kernels.CandidateTables`) beside it."""

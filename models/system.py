@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from sentencepiece import SentencePieceProcessor
 
+from models.common.ahead import ahead
 from models.family import RESERVED, Decoder, Hypothesis
 from models.weights import BundleError
 
@@ -81,9 +82,10 @@ class System:
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""
         found = [[Hypothesis([], 0.0, 0)] for _ in sources]
-        for batch in _batches([len(source) for source in sources]):
-            prepared = self.decoder.prepare([sources[index] for index in batch])
-            for index, ranked in zip(batch, self.decoder.decode(prepared, search or self.search), strict=True):
+        chosen = search or self.search
+        batches = list(_batches([len(source) for source in sources]))
+        for batch, prepared in ahead(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
+            for index, ranked in zip(batch, self.decoder.decode(prepared, chosen), strict=True):
                 found[index] = ranked
         return found
 

@@ -19,6 +19,7 @@ from models.family import Sizes
 
 WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
 NGRAM = "ngram/model.ngram"
+TABLES = "tables/tables.bin"
 """Parts of a system."""
 
 

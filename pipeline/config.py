@@ -20,7 +20,7 @@ from pipeline.config_check import check
 from pipeline.config_file import read_config, read_value
 from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
-from pipeline.config_systems import DagSystem, Distillation, StepwiseSystem, StepwiseTeacher, UsedSystem, part
+from pipeline.config_systems import DagSystem, Distillation, LatticeSystem, StepwiseSystem, StepwiseTeacher, UsedSystem, part
 from pipeline.config_tree import Node
 from pipeline.downloads import RemoteFile
 from pipeline.errors import ConfigError
@@ -50,6 +50,7 @@ StageName = Literal[
     "likelihood",
     "contrastive",
     "graphs",
+    "lattices",
     "benchmark",
     "report",
 ]
@@ -132,7 +133,8 @@ class Lattice(LatticeConfig):
     """Candidate tables, counted from word links between pieces."""
 
     data: Literal["raw", "distilled"] = "raw"
-    """Which translations of the training text are linked and counted: the human ones, or the teacher's."""
+    """Which translations of the training text are linked and counted, the human ones or the teacher's, besides those that systems
+    of family `lattice` ask for."""
 
     @property
     def counting(self) -> LatticeConfig:
@@ -178,6 +180,9 @@ class Evaluation:
     graphs: Annotated[int, Ge(0)] = 0
     """Look into the graphs of all systems of family `dag` (see docs/graphs.md), and draw those of so many sentences of each test
     set; 0: neither."""
+    lattices: Annotated[int, Ge(0)] = 0
+    """Look into the lattices of all systems of family `lattice` (see docs/lattice.md), and time so many sentences of each test set
+    part by part; 0: neither."""
     minimum_bleu: Annotated[float, Ge(0)] = 0.0
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something; 0: no check."""
     minimum_rouge: Annotated[float, Ge(0)] = 0.0
@@ -262,7 +267,12 @@ def _kind_of_system(value: Any) -> str:
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
 _FROM = _chosen_by("from", Pinned)
-_SYSTEM = Annotated[UsedSystem, Tag("<use>")] | Annotated[StepwiseSystem, Tag("<stepwise>")] | Annotated[DagSystem, Tag("<dag>")]
+_SYSTEM = (
+    Annotated[UsedSystem, Tag("<use>")]
+    | Annotated[StepwiseSystem, Tag("<stepwise>")]
+    | Annotated[DagSystem, Tag("<dag>")]
+    | Annotated[LatticeSystem, Tag("<lattice>")]
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,9 +290,9 @@ class RunConfig:
     vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
     """How the subword vocabulary is trained, or `{from: DIRECTORY}` of a finished one."""
     alignment: AlignConfig | None = None
-    """How words are linked. Absent: nothing is linked, or only for the lattice, by defaults."""
+    """How words are linked. Absent: nothing is linked, or only for candidate tables, by defaults."""
     lattice: Lattice | None = None
-    """How candidate tables are counted. Absent: none are."""
+    """How candidate tables are counted. Absent: none are, or only those of systems of family `lattice`, by defaults."""
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
     """How an n-gram language model is estimated, or `{from: DIRECTORY}` of a finished one. Absent: none is."""
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None

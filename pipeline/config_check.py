@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.dag.config import DagConfig, DagSearch
+from models.lattice.config import LatticeSearch
+from models.stepwise.config import StepwiseConfig
 from pipeline.config_problems import Complaint
 from pipeline.config_shorthand import FILES
 from pipeline.config_tree import Path, shown
@@ -17,9 +19,9 @@ from stages.embedded import LANGUAGES
 from stages.tasks import TASKS
 
 if TYPE_CHECKING:
-    from models.stepwise.config import StepwiseConfig
     from models.training.config import TrainingConfig
     from pipeline.config import MutualInformation, RunConfig, TextConfig
+    from pipeline.config_systems import TrainedSystem
     from stages.families import Network, Search
 
 CUT: Path = ("corpus", "max_source_tokens")
@@ -109,12 +111,14 @@ def _mirror(config: RunConfig) -> Iterator[_Rule]:
 
 def _counts(config: RunConfig) -> Iterator[_Rule]:
     from pipeline.config import Pinned
+    from pipeline.config_systems import LatticeSystem
 
-    if config.lattice is None:
+    if config.lattice is None and not any(isinstance(system, LatticeSystem) for system in config.systems.values()):
         return
     if config.alignment is not None and config.alignment.unit != "pieces":
         yield _broken(("alignment", "unit"), "pieces for the lattice", config.alignment.unit, ("lattice",))
-    if config.lattice.data == "distilled" and config.teacher is None and not isinstance(config.distillation, Pinned):
+    distilled = config.lattice is not None and config.lattice.data == "distilled"
+    if distilled and config.teacher is None and not isinstance(config.distillation, Pinned):
         expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
         yield _broken(("lattice", "data"), expected, "distilled", ("teacher",), ("distillation",))
 
@@ -151,6 +155,7 @@ def _systems(config: RunConfig) -> Iterator[_Rule]:
         if not isinstance(system, UsedSystem):
             yield from _network(path, system, config)
             yield from _training((*path, "training"), system.training, config)
+            yield from _tables(path, system, config)
         searches: tuple[Search, ...] = system.search
         names = [search.name for search in searches]
         for i, search in enumerate(searches):
@@ -160,13 +165,32 @@ def _systems(config: RunConfig) -> Iterator[_Rule]:
                 yield _broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
 
 
+def _tables(path: Path, system: TrainedSystem, config: RunConfig) -> Iterator[_Rule]:
+    from pipeline.config import Pinned
+    from pipeline.config_systems import LatticeSystem
+
+    if not isinstance(system, LatticeSystem):
+        return
+    if system.tables == "distilled" and config.teacher is None and not isinstance(config.distillation, Pinned):
+        expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
+        yield _broken((*path, "tables"), expected, "distilled", ("teacher",), ("distillation",))
+    unpenalised = not system.normalizer_penalty
+    for i, search in enumerate(system.search):
+        if search.normalizer == "selfnorm" and unpenalised:
+            expected = "full, union or local for a network trained without normalizer_penalty"
+            yield _broken((*path, "search", i, "normalizer"), expected, "selfnorm", (*path, "normalizer_penalty"))
+
+
 def _network(path: Path, network: Network, config: RunConfig) -> Iterator[_Rule]:
     if network.width % network.heads:
         expected = f"a divisor of width {network.width}"
         yield _broken((*path, "heads"), expected, network.heads, (*path, "width"), (*path, "size"))
     if (cut := config.corpus.max_source_tokens) is not None and network.max_positions <= cut:
         yield _broken((*path, "max_positions"), f"more than max_source_tokens ({cut})", network.max_positions, CUT)
-    yield from _graph(path, network) if isinstance(network, DagConfig) else _order(path, network)
+    if isinstance(network, DagConfig):
+        yield from _graph(path, network)
+    elif isinstance(network, StepwiseConfig):
+        yield from _order(path, network)
 
 
 def _order(path: Path, network: StepwiseConfig) -> Iterator[_Rule]:
@@ -183,6 +207,10 @@ def _graph(path: Path, network: DagConfig) -> Iterator[_Rule]:
 
 
 def _search(path: Path, search: Search) -> Iterator[_Rule]:
+    if isinstance(search, LatticeSearch):
+        if search.strategy == "lookup" and search.n_best > 1:
+            yield _broken((*path, "n_best"), "1 with lookup", search.n_best, (*path, "strategy"))
+        return
     most = search.beam_size if search.strategy == "beam" else 1
     if search.n_best > most and search.strategy != "sample":
         rests_on = ((*path, "beam_size"), (*path, "strategy"))
@@ -247,6 +275,9 @@ def _analyses(config: RunConfig) -> Iterator[_Rule]:
     if evaluation.graphs and not any(system.family == "dag" for system in config.systems.values()):
         expected = "0 without a system of family dag"
         yield _broken(("evaluation", "graphs"), expected, evaluation.graphs, ("systems",))
+    if evaluation.lattices and not any(system.family == "lattice" for system in config.systems.values()):
+        expected = "0 without a system of family lattice"
+        yield _broken(("evaluation", "lattices"), expected, evaluation.lattices, ("systems",))
     if evaluation.mutual_information and not evaluation.likelihood:
         expected = "true with mutual_information"
         yield _broken(("evaluation", "likelihood"), expected, False, ("evaluation", "mutual_information"))

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from models.common.network import SIZES
-from pipeline.config_systems import SEARCHES, SYSTEMS, StepwiseSystem
+from pipeline.config_systems import SEARCHES, SYSTEMS, LatticeSystem, StepwiseSystem
 from pipeline.config_tree import Node, merge, tree
 
 _SEARCH_KEYS = {f.name for search in SEARCHES.values() for f in fields(search)}
@@ -87,6 +87,8 @@ def _trained(node: Node, defaults: Node, leave: tuple[str, ...] = ()) -> Node:
     merged = merge(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)
     size = merged.map.get("size")
     preset = SIZES.get("tiny" if size is None else str(size.value), {})
+    if "family" in node.map and node.map["family"].value == "lattice":
+        preset = {**preset, "decoder_layers": 1}
     filled = {key: Node(value, (size or merged).where, (*node.path, key)) for key, value in preset.items()}
     return _unsmoothed(merged.with_value({**filled, **merged.map}))
 
@@ -98,7 +100,8 @@ def _foreign(node: Node) -> set[str]:
     kind = SYSTEMS.get(str(family.value)) if family else StepwiseSystem
     if kind in (None, StepwiseSystem):
         return set()
-    return {f.name for f in fields(StepwiseSystem)} - {f.name for f in fields(kind)} | {"search"}
+    theirs = {"search", "decoder_layers"} if kind is LatticeSystem else {"search"}
+    return {f.name for f in fields(StepwiseSystem)} - {f.name for f in fields(kind)} | theirs
 
 
 def _unsmoothed(node: Node) -> Node:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from annotated_types import Ge, MinLen
 
 from models.dag.config import DagConfig, DagSearch
+from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 
@@ -77,6 +78,30 @@ class DagSystem(_Trained, DagConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LatticeSystem(_Trained, LatticeModelConfig):
+    """A scorer of lattices that is trained. Of `defaults` it takes what it has too, but for `search` and `decoder_layers`: its
+    scorer has one layer unless stated."""
+
+    family: Literal["lattice"]
+    """Family of models."""
+    tables: Literal["raw", "distilled"] | None = None
+    """Text that its candidate tables are counted from: with the human translations, or with the teacher's. Empty: as `data`, with
+    `mixed` the teacher's. The top-level keys `alignment` and `lattice` say how."""
+    search: Annotated[tuple[LatticeSearch, ...], MinLen(1)] = (LatticeSearch(),)
+    """Searches it is evaluated with, the first its default: `viterbi`, `{viterbi: {candidates: 16}}`, `lookup`, or a list of
+    these."""
+
+    @property
+    def network(self) -> LatticeModelConfig:
+        return part(self, LatticeModelConfig)
+
+    @property
+    def counted(self) -> Literal["raw", "distilled"]:
+        """The text of its tables."""
+        return self.tables or ("raw" if self.data == "raw" else "distilled")
+
+
+@dataclass(frozen=True, kw_only=True)
 class UsedSystem:
     """A system that is not trained for itself."""
 
@@ -90,10 +115,10 @@ class UsedSystem:
         return "stepwise"
 
 
-TrainedSystem = StepwiseSystem | DagSystem
-SYSTEMS: dict[str, type[TrainedSystem]] = {"stepwise": StepwiseSystem, "dag": DagSystem}
+TrainedSystem = StepwiseSystem | DagSystem | LatticeSystem
+SYSTEMS: dict[str, type[TrainedSystem]] = {"stepwise": StepwiseSystem, "dag": DagSystem, "lattice": LatticeSystem}
 """By family."""
-SEARCHES: dict[str, type[Any]] = {"stepwise": StepwiseSearch, "dag": DagSearch}
+SEARCHES: dict[str, type[Any]] = {"stepwise": StepwiseSearch, "dag": DagSearch, "lattice": LatticeSearch}
 
 
 def strategies(search: type[Any]) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from pipeline.config import Pinned, RunConfig, TextConfig
-from pipeline.config_systems import StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config_systems import LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.downloads import RemoteFile, fetched
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
@@ -23,6 +23,7 @@ from stages import (
     encode,
     graphs,
     lattice,
+    lattices,
     likelihood,
     ngram,
     report,
@@ -37,6 +38,7 @@ from stages.artifacts import (
     Ngram,
     Report,
     System,
+    Tables,
     Text,
     Tokens,
     Trained,
@@ -44,7 +46,7 @@ from stages.artifacts import (
     Vocabulary,
 )
 from stages.errors import DataError
-from stages.families import Search
+from stages.families import PenalisedSearch, Search
 from stages.stage import Artifact, ExternalFile, Stage
 
 STAGES: tuple[Stage[Any, Any, Any], ...] = (
@@ -63,6 +65,7 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     likelihood.STAGE,
     contrastive.STAGE,
     graphs.STAGE,
+    lattices.STAGE,
     benchmark.STAGE,
     report.STAGE,
 )
@@ -92,6 +95,8 @@ class _Wiring:
     counts: dict[str, Artifact] = field(default_factory=dict)
     """By step: what was counted rather than trained."""
     language_model: Ngram | None = None
+    tables: dict[str, Tables] = field(default_factory=dict)
+    """Candidate tables by the text that they are counted from."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """By system and search, where the length penalty is tuned."""
 
@@ -113,6 +118,7 @@ class _Wiring:
             likelihoods=evaluation.likelihoods(),
             contrasts=evaluation.contrasts(),
             graphs=evaluation.graphs(),
+            lattices=evaluation.lattices(),
             tuned=self.tuned,
         )
         page = report.ReportConfig(
@@ -188,18 +194,25 @@ class _Wiring:
     def _distils(self) -> bool:
         """Does anything learn from the teacher's translations?"""
         learners = any(isinstance(system, TrainedSystem) and system.data != "raw" for system in self.config.systems.values())
-        return learners or (self.config.lattice is not None and self.config.lattice.data == "distilled")
+        return learners or "distilled" in self._counted()
+
+    def _counted(self) -> list[str]:
+        """The texts that candidate tables are counted from."""
+        stated = [] if self.config.lattice is None else [self.config.lattice.data]
+        systems = [system.counted for system in self.config.systems.values() if isinstance(system, LatticeSystem)]
+        return list(dict.fromkeys([*stated, *systems]))
 
     def _count(self, data: dict[str, tuple[Tokens, ...]], text: Text, trainer: _Trainer) -> None:
         """Link words, and count candidate tables, as far as the config asks for them."""
-        alignment, settings = self.config.alignment, self.config.lattice
-        if settings is None:
-            if alignment is not None:
-                self._align("raw", text if alignment.unit == "words" else data["raw"][0])
-            return
-        (tokens,) = data[settings.data]
-        inputs = lattice.LatticeInputs(tokens, self._align(settings.data, tokens), trainer.validation, trainer.vocabulary)
-        self.counts[f"lattice:{settings.data}"] = self.builder.add(lattice.STAGE, settings.data, inputs, settings.counting)
+        alignment, counted = self.config.alignment, self._counted()
+        if alignment is not None and not counted:
+            self._align("raw", text if alignment.unit == "words" else data["raw"][0])
+        counting = lattice.LatticeConfig() if self.config.lattice is None else self.config.lattice.counting
+        for name in counted:
+            (tokens,) = data[name]
+            inputs = lattice.LatticeInputs(tokens, self._align(name, tokens), trainer.validation, trainer.vocabulary)
+            self.tables[name] = self.builder.add(lattice.STAGE, name, inputs, counting)
+            self.counts[f"lattice:{name}"] = self.tables[name]
 
     def _align(self, name: str, bitext: Text | Tokens) -> Links:
         links = self.builder.add(align.STAGE, name, align.AlignInputs(bitext), self.config.alignment or align.AlignConfig())
@@ -257,9 +270,10 @@ class _Wiring:
                 )
             return cast(Text, pinned)
         assert teacher is not None  # checked with the config
-        loaded = teacher if isinstance(teacher, System) else self._bundle("teacher", teacher, words, config.search)
+        if isinstance(teacher, Trained):
+            teacher = self._bundle("teacher", system.SystemInputs(teacher, words), config.search)
         search = distill.DistillConfig(search=config.search, batch_tokens=config.batch_tokens)
-        return self.builder.add(distill.STAGE, "train", distill.DistillInputs(text, loaded), search)
+        return self.builder.add(distill.STAGE, "train", distill.DistillInputs(text, teacher), search)
 
     def _system(
         self,
@@ -271,27 +285,28 @@ class _Wiring:
     ) -> System:
         if isinstance(settings, TrainedSystem):
             initial = teacher if settings.initial_weights == "teacher" else None
-            trained = trainer.train(name, settings, data[settings.data], initial)
+            tables = self.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
+            trained = trainer.train(name, settings, data[settings.data], initial, tables)
         else:
             assert teacher is not None  # checked with the config
             if isinstance(teacher, System):
                 self._tune(name, settings, teacher, trainer.validation_text)
                 return teacher
-            trained = teacher
+            trained, tables = teacher, None
         weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
         model = self.language_model if weighed else None
-        bundled = trained, trainer.vocabulary, settings.search[0], settings.family, model
-        tunes_default = bool(self.config.evaluation.length_penalties) and settings.search[0].penalises_length
-        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, *bundled)
+        inputs, search = system.SystemInputs(trained, trainer.vocabulary, model, tables), settings.search[0]
+        tunes_default = search in self._tuned_searches(settings)
+        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, inputs, search, settings.family)
         self._tune(name, settings, bundle, trainer.validation_text)
-        return self._bundle(name, *bundled, self.tuned[f"{name}/{settings.search[0].name}"]) if tunes_default else bundle
+        if not tunes_default:
+            return bundle
+        return self._bundle(name, replace(inputs, tuned=self.tuned[f"{name}/{search.name}"]), search, settings.family)
 
     def _tune(self, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text) -> None:
         """Choose the length penalties of a system's searches, if the config asks for it."""
         wanted = self.config.evaluation
-        for search in settings.search if wanted.length_penalties else ():
-            if not search.penalises_length:
-                continue
+        for search in self._tuned_searches(settings):
             config = tune.TuneConfig(
                 search=search,
                 length_penalties=wanted.length_penalties,
@@ -304,16 +319,13 @@ class _Wiring:
             entry = f"{name}/{search.name}"
             self.tuned[entry] = self.builder.add(tune.STAGE, entry, tune.TuneInputs(bundle, validation), config)
 
-    def _bundle(
-        self,
-        name: str,
-        trained: Trained,
-        words: Vocabulary,
-        search: Search,
-        family: str = "stepwise",
-        model: Ngram | None = None,
-        tuned: Tuned | None = None,
-    ) -> System:
+    def _tuned_searches(self, settings: TrainedSystem | UsedSystem) -> list[PenalisedSearch]:
+        """Searches whose length penalty is chosen on the validation text."""
+        if not self.config.evaluation.length_penalties:
+            return []
+        return [search for search in settings.search if isinstance(search, PenalisedSearch) and search.penalises_length]
+
+    def _bundle(self, name: str, inputs: system.SystemInputs, search: Search, family: str = "stepwise") -> System:
         languages = self.config.languages
         config = system.SystemConfig(
             name=name.removesuffix("/untuned"),
@@ -324,7 +336,7 @@ class _Wiring:
             task=self.config.task,
             max_source_tokens=self.config.corpus.max_source_tokens,
         )
-        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model, tuned), config)
+        return self.builder.add(system.STAGE, name, inputs, config)
 
 
 @dataclass(frozen=True)
@@ -342,8 +354,9 @@ class _Trainer:
         settings: StepwiseTeacher | TrainedSystem,
         data: tuple[Tokens, ...],
         initial: Trained | System | None = None,
+        tables: Tables | None = None,
     ) -> Trained:
-        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary, initial)
+        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary, initial, tables)
         config = train.TrainConfig(
             family=settings.family,
             network=settings.network,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pipeline.config import RunConfig, stepwise_network
-from pipeline.config_systems import DagSystem
+from pipeline.config_systems import DagSystem, LatticeSystem
 from pipeline.plan import Builder
-from stages import benchmark, contrastive, decode, graphs, likelihood, report, score
-from stages.artifacts import Contrasted, Graphs, Likelihood, System, Text, Timings, Trained, Tuned
+from stages import benchmark, contrastive, decode, graphs, lattices, likelihood, report, score
+from stages.artifacts import Contrasted, Graphs, Lattices, Likelihood, System, Text, Timings, Trained, Tuned
 from stages.families import Search
 
 
@@ -37,7 +37,8 @@ class Evaluation:
         config, text = self.config.evaluation, self.tests[test]
         step = f"{name}/{search.name}:{test}"
         decoding = decode.DecodeConfig(search=search, batch_tokens=config.batch_tokens)
-        hypotheses = self.builder.add(decode.STAGE, step, decode.DecodeInputs(bundle, text, self.tuned.get(f"{name}/{search.name}")), decoding)
+        inputs = decode.DecodeInputs(bundle, text, self.tuned.get(f"{name}/{search.name}"))
+        hypotheses = self.builder.add(decode.STAGE, step, inputs, decoding)
         scoring = score.ScoreConfig(
             target_language=self.config.languages.target,
             tokenizer=config.tokenizer,
@@ -98,6 +99,18 @@ class Evaluation:
         trained = self.trainings[name] if settings.training.keep_first else None
         inputs = graphs.GraphsInputs(bundle, text, trained)
         return self.builder.add(graphs.STAGE, step, inputs, graphs.GraphsConfig(sentences=drawn))
+
+    def lattices(self) -> dict[str, dict[str, Lattices]]:
+        timed = self.config.evaluation.lattices
+        if not timed:
+            return {}
+        names = [name for name, settings in self.config.systems.items() if isinstance(settings, LatticeSystem)]
+        return {test: {name: self._lattices(name, test, timed) for name in names} for test in self.tests}
+
+    def _lattices(self, name: str, test: str, timed: int) -> Lattices:
+        inputs = lattices.LatticesInputs(self.systems[name], self.tests[test])
+        config = lattices.LatticesConfig(name=f"{name} on {test}", timed=timed)
+        return self.builder.add(lattices.STAGE, f"{name}:{test}", inputs, config)
 
     def timings(self) -> dict[str, Timings]:
         config, all_settings = self.config.benchmark, self.config.systems

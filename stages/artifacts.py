@@ -1,6 +1,7 @@
 """The artifact types: what each directory holds. Readers live with the stage that writes the type."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from stages.stage import Artifact
 
@@ -35,6 +36,10 @@ class Links(Artifact):
 class Tables(Artifact):
     """`tables.bin` (candidate tables with their length line, mapped by `kernels.CandidateTables`), `lattice.json` (the line's slope
     and intercept; pairs and links that were counted, left out, dropped and cut; rows, entries)."""
+
+    @property
+    def file(self) -> Path:
+        return self.path / "tables.bin"
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,12 @@ class Contrasted(Artifact):
 @dataclass(frozen=True)
 class Graphs(Artifact):
     """`graphs.json` (`stages.graph_statistics`), and drawings in `records/figures`."""
+
+
+@dataclass(frozen=True)
+class Lattices(Artifact):
+    """`lattices.json`: candidates, sentences, impossible (without a path); words and edges: how many of those on best paths had a
+    rank up to 1, 2, 4, ... before the search. As records, what each part of decoding takes (`latency.json`)."""
 
 
 @dataclass(frozen=True)

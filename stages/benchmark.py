@@ -96,7 +96,7 @@ def entrant(system: models.system.System, search: Search) -> Translate:
 
     def translate(lines: Sequence[str]) -> Output:
         decoder = system.decoder
-        best = [ranked[0] for ranked in decoder.decode(decoder.prepare(system.encode(lines)), search)]
+        best = [ranked[0] for ranked in decoder.decode(decoder.prepare(system.encode(lines), search), search)]
         system.decode_ids([hypothesis.ids for hypothesis in best])
         return Output(sum(len(hypothesis.ids) for hypothesis in best), sum(hypothesis.steps for hypothesis in best))
 

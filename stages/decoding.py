@@ -142,12 +142,13 @@ def translate(
     system: models.system.System, lines: Sequence[str], search: Any, batch_tokens: int
 ) -> tuple[list[list[int]], list[list[Hypothesis]]]:
     """Source ids and hypotheses (best first) of each line, in the order of the lines. A blank line has one empty hypothesis."""
+    from models.common.ahead import ahead
     from models.family import Hypothesis
 
     sources: list[list[int]] = system.encode(lines)
     hypotheses = [[Hypothesis([], 0.0, 0)] for _ in lines]
-    for batch in batches([len(ids) for ids in sources], batch_tokens):
-        prepared = system.decoder.prepare([sources[index] for index in batch])
+    parts = batches([len(ids) for ids in sources], batch_tokens)
+    for batch, prepared in ahead(lambda rows: system.decoder.prepare([sources[row] for row in rows], search), parts):
         for index, ranked in zip(batch, system.decoder.decode(prepared, search), strict=True):
             hypotheses[index] = ranked
     return sources, hypotheses

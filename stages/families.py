@@ -1,7 +1,10 @@
 """Networks and searches of all families, for the configs of stages."""
 
 from models.dag.config import DagConfig, DagSearch
+from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 
-Network = StepwiseConfig | DagConfig
-Search = StepwiseSearch | DagSearch
+Network = StepwiseConfig | DagConfig | LatticeModelConfig
+PenalisedSearch = StepwiseSearch | DagSearch
+"""Searches with a length penalty."""
+Search = PenalisedSearch | LatticeSearch

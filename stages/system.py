@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from stages.artifacts import Ngram, System, Trained, Tuned, Vocabulary
+from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
 from stages.errors import ArtifactError, unwritable
 from stages.families import Search
 from stages.stage import Stage, Work
@@ -18,6 +18,8 @@ class SystemInputs:
     vocabulary: Vocabulary
     ngram: Ngram | None = None
     """A language model over the target's pieces, for searches that ask it."""
+    tables: Tables | None = None
+    """Candidate tables, for a family that looks its words up: those that its training was validated with."""
     tuned: Tuned | None = None
     """The default search's length penalty; none: its own."""
 
@@ -56,6 +58,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
     description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
     if description["family"] != config.family:
         raise ArtifactError(f"{trained}: expected a network of family {config.family}, got {description['family']}")
+    _check_links(inputs)
     try:
         write_system(
             work.directory,
@@ -72,12 +75,32 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             task=config.task,
             max_source_tokens=config.max_source_tokens,
             ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
+            tables=None if inputs.tables is None else inputs.tables.file,
         )
         load_system(work.directory)
     except BundleError as error:
         raise ArtifactError(f"system {config.name}: {error}") from error
     except OSError as error:
         raise unwritable(work.directory, error) from error
+
+
+def _check_links(inputs: SystemInputs) -> None:
+    """Raises ArtifactError for tables of other links than those that the training was validated with."""
+    from models.bundle import BundleError, links_of
+
+    if inputs.tables is None:
+        return
+    path = inputs.tables.file
+    told = json.loads((inputs.trained.path / "training.json").read_text(encoding="utf-8")).get("links")
+    try:
+        found = links_of(path)
+    except BundleError as error:
+        raise ArtifactError(f"{error}; remove the artifact and run again") from error
+    if told is not None and found != told:
+        raise ArtifactError(
+            f"{path}: expected candidate tables of the links {told[:16]}, which the training was validated with, got those of "
+            f"{found[:16]}; they were counted from another alignment"
+        )
 
 
 STAGE = Stage(name="system", version=1, run=run, output=System, product=True)

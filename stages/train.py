@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from models.training.config import TrainingConfig
-from stages.artifacts import System, Text, Tokens, Trained, Vocabulary
+from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
 from stages.families import Network
 from stages.stage import Stage, Work
 from stages.tasks import TaskName
@@ -21,6 +21,8 @@ class TrainInputs:
     vocabulary: Vocabulary
     initial: Trained | System | None = None
     """A network to start from: its weights are taken wherever name and shape are the same."""
+    tables: Tables | None = None
+    """Candidate tables, for a family that looks its words up: validation decodes with them."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ import torch
 
 import models
 from models.batch import Ints, Mask, Stream, shares
+from models.bundle import links_of
 from models.family import Family, Sizes
 from models.training import averaging
 from models.training.loop import updates
@@ -154,6 +155,8 @@ class Worker:
             facts: dict[str, Any] = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
             if self.job.inputs.initial is not None:
                 facts["weights_taken"] = self.taken
+            if self.job.inputs.tables is not None:
+                facts["links"] = links_of(self.job.inputs.tables.file)
             self.files.finish(self.progress, self.job.config, self.sizes, facts)
 
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 
 from stages.artifacts import System, Text, Tuned
-from stages.families import Search
+from stages.families import PenalisedSearch, Search
 from stages.stage import Stage, Work
 from stages.tasks import TASKS, TaskName
 
@@ -21,7 +21,7 @@ class TuneInputs:
 class TuneConfig:
     """What is tried, and how it is compared."""
 
-    search: Search
+    search: PenalisedSearch
     """The search, whose own length penalty is not read."""
     length_penalties: tuple[float, ...]
     """Length penalties to try; of equally good ones the first is taken."""
@@ -68,6 +68,7 @@ def with_tuned_penalty(search: Search, tuned: Tuned | None) -> Search:
     """The search with the length penalty that was chosen for it."""
     if tuned is None:
         return search
+    assert isinstance(search, PenalisedSearch)  # no other is tuned
     found = json.loads((tuned.path / "tuned.json").read_text(encoding="utf-8"))
     return replace(search, length_penalty=float(found["length_penalty"]))
 

@@ -10,13 +10,15 @@ import torch
 from torch import Tensor, nn
 
 import models
+from kernels import CandidateTables
 from models.batch import plan
 from models.training.averaging import Validation
 from models.training.parallel import gathered, sum_across
 from models.training.place import Place
 from models.training.seeds import seed_of
+from models.vocabulary import vocabulary_digest
 from stages import decoding
-from stages.errors import DataError
+from stages.errors import ArtifactError, DataError
 from stages.metrics import Comparison, score, tokenizer_of
 from stages.sentences import read_sentences
 from stages.tasks import TASKS
@@ -52,6 +54,7 @@ class Validator:
         self._how = Comparison(language=language, tokenizer=tokenizer_of(language), lowercase=False)
         self._references = [sentence.references for sentence in read_sentences(inputs.validation_text.path)[:count]]
         values, offsets = self._pool.source
+        self._tables = _tables(inputs)
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
         self._metric = TASKS[self._config.task].metric
         score(self._metric, ["text"], [["text"]], self._how)
@@ -83,15 +86,25 @@ class Validator:
 
     def _quality(self, model: nn.Module) -> float:
         """The task's metric; a source that the network cannot take counts as an empty output."""
-        decoder: Any = self._family.decoder(model)
+        decoder: Any = self._family.decoder(model, **self._tables)
         mine: dict[int, list[int]] = {}
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
         for batch in decoding.batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]:
-            found = decoder.decode(decoder.prepare([self._sources[row] for row in batch]), self._search)
+            found = decoder.decode(decoder.prepare([self._sources[row] for row in batch], self._search), self._search)
             mine |= {row: ranked[0].ids for row, ranked in zip(batch, found, strict=True)}
         ids = {row: found for part in gathered(self._place, mine) for row, found in part.items()}
         texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
         return float(score(self._metric, texts, self._references, self._how)["score"])
+
+
+def _tables(inputs: TrainInputs) -> dict[str, CandidateTables]:
+    """What the decoder of a family that looks its words up is given. Raises ArtifactError for tables of another vocabulary."""
+    if inputs.tables is None:
+        return {}
+    try:
+        return {"tables": CandidateTables.load(inputs.tables.file, vocabulary=vocabulary_digest(inputs.vocabulary.path))}
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{error}; remove the artifact and run again") from error
 
 
 def _pair(total: Tensor, count: Tensor) -> Tensor:

@@ -397,3 +397,30 @@ def token_scores(
 def token_gradients(
     logits: F32 | U16, targets: I64, rows: I64, upstream: F32, normalisers: F32, *, smoothing: float, threads: int
 ) -> None: ...
+def lattice_viterbi(
+    start: Floats,
+    edges: Floats,
+    exits: Floats,
+    min_lengths: I64,
+    max_lengths: I64,
+    path: I64,
+    lengths: I64,
+    scores: Floats,
+    *,
+    threads: int,
+) -> None: ...
+def lattice_n_best(
+    start: Floats,
+    edges: Floats,
+    exits: Floats,
+    min_lengths: I64,
+    max_lengths: I64,
+    path: I64,
+    lengths: I64,
+    scores: Floats,
+    *,
+    threads: int,
+) -> None: ...
+def lattice_max_marginals(
+    start: Floats, edges: Floats, exits: Floats, min_lengths: I64, max_lengths: I64, marginals: Floats, *, threads: int
+) -> None: ...

@@ -46,7 +46,7 @@ class DagDecoder:
         """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight."""
         self.model, self.ngram = model, ngram
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> Sources:
+    def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
         check_lengths("sources", sources, self._longest)
         return Sources(sources, *pad_rows(sources))
@@ -91,8 +91,8 @@ class DagDecoder:
 
 
 class NativeDecoder(DagDecoder):
-    """A finished network on the CPU: its graphs are made in `kernels.GraphNetwork`, where greedy search and lookahead run, too. What
-    samples and scores goes through torch."""
+    """A finished network on the CPU: its graphs are made in `kernels.GraphNetwork`, where greedy search and lookahead run, too.
+    What samples and scores goes through torch."""
 
     def __init__(self, model: DagModel, ngram: NgramScorer | None = None) -> None:
         """A network whose weights do not change any more."""

@@ -40,7 +40,7 @@ class StepwiseDecoder:
     def __init__(self, model: StepwiseModel) -> None:
         self.model = model
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> Sources:
+    def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
         check_lengths("sources", sources, self._longest)
         return Sources(*pad_rows(sources))

@@ -102,7 +102,7 @@ def _tuned(found: Analyses) -> Iterator[Json]:
     scores = {entry: {one["length_penalty"]: one["score"] for one in told["tried"]} for entry, told in found.tuned.items()}
     yield {
         "title": "Length penalties",
-        "caption": "What the validation text scores with each length penalty that was tried; tests were decoded with the one chosen.",
+        "caption": "What the validation text scores with each length penalty tried; tests were decoded with the one chosen.",
         "columns": ["entry", "chosen", *(f"{penalty:g}" for penalty in tried)],
         "rows": [
             [entry, f"{told['length_penalty']:g}", *(f"{scores[entry][penalty]:.2f}" for penalty in tried)]

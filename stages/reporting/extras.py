@@ -62,7 +62,8 @@ class Extras:
 
 def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     """Draw the figures and read what the inputs left in their records."""
-    recorded = [*inputs.counts.values(), *inputs.trainings.values(), *inputs.timings.values()]
+    lattices = [found for systems in inputs.lattices.values() for found in systems.values()]
+    recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
         agreement=_agreement(findings.analyses.contrastive),
@@ -178,6 +179,8 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
     for text, systems in inputs.graphs.items():
         artifacts |= {f"graphs:{system}:{text}": found for system, found in systems.items()}
+    for test, looked in inputs.lattices.items():
+        artifacts |= {f"lattices:{system}:{test}": found for system, found in looked.items()}
     for step, artifact in artifacts.items():
         yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
 

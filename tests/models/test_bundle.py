@@ -135,7 +135,7 @@ def test_batches_keep_to_the_budget(directory, monkeypatch):
     monkeypatch.setattr("models.system.BATCH_TOKENS", 20)
     seen = []
     prepare = system.decoder.prepare
-    monkeypatch.setattr(type(system.decoder), "prepare", lambda self, sources: seen.append(sources) or prepare(sources))
+    monkeypatch.setattr(type(system.decoder), "prepare", lambda self, sources, _: seen.append(sources) or prepare(sources))
     draw = random.Random(0)
     sources = [[7] * draw.randrange(0, 11) for _ in range(30)]
     found = system.decode(sources)

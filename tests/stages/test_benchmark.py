@@ -31,7 +31,7 @@ class Echo:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return ["x" for _ in ids]
 
-    def prepare(self, sources: Sequence[list[int]]) -> Sequence[list[int]]:
+    def prepare(self, sources: Sequence[list[int]], search: Any = None) -> Sequence[list[int]]:
         return sources
 
     def decode(self, prepared: Sequence[list[int]], search: StepwiseSearch) -> list[list[Hypothesis]]:

@@ -39,7 +39,7 @@ class Upside:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(chr(id_ - 100) for id_ in row) for row in ids]
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[int]]:
         assert all(sources), "blank lines do not reach the network"
         return [list(ids) for ids in sources]
 

@@ -36,7 +36,7 @@ class Teacher:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(map(str, row)) for row in ids]
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Sequence[Sequence[int]]:
         return sources
 
     def decode(self, prepared: Sequence[Sequence[int]], search: Any) -> list[list[Hypothesis]]:

@@ -1,0 +1,136 @@
+"""Exact search of lattices (Deng and Rush 2021): N slots of K candidates, with a score for each pair of neighbours.
+
+A path of T words takes one candidate of each of the slots 0 to T - 1 and scores
+
+    start[k_0] + sum over p of edges[p, k_p, k_{p+1}] + exits[T-1, k_{T-1}]          min_length <= T <= max_length
+
+so that variable lengths need neither pads nor states for EOS. All functions take, for B sentences,
+
+    start [B,K]               score of each candidate as the first word
+    edges [B,N-1,K,K]         edges[b,p,i,j]: from candidate i of slot p to candidate j of slot p + 1
+    exits [B,N,K]             of ending right after each candidate (log P(EOS))
+    min_lengths, max_lengths [B] int64   words without EOS, at most N; both 0 for a sentence without words
+
+in float32 or float64, all of one type, in which they are summed. Minus infinity, NaN and plus infinity are impossible. Cells beyond
+a sentence's longest path are not read. Raises TypeError and ValueError for arrays of other types or shapes and for a window of
+lengths outside the lattice. Results do not depend on `threads`, and come as they were given: of numpy or of torch. Tensors on a
+GPU are searched there (`lattice_viterbi` alone, `kernels.gpu.lattice`, needs triton).
+
+`kernels.reference.lattice` is the slow twin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["LatticePaths", "lattice_max_marginals", "lattice_n_best", "lattice_viterbi"]
+
+
+class LatticePaths(NamedTuple):
+    """The best path of each sentence, or, with one more axis n behind the first, its n best paths, best first."""
+
+    path: Any
+    """[B,N] int64: the candidate in each slot, -1 past the words; all -1 where no path is possible"""
+    lengths: Any
+    """[B] int64: words; 0 where no path is possible"""
+    scores: Any
+    """[B]: minus infinity where no path is possible"""
+
+
+def lattice_viterbi(
+    start: Any, edges: Any, exits: Any, min_lengths: Any, max_lengths: Any, *, threads: int | None = None
+) -> LatticePaths:
+    """The best path of each sentence, in O(N K^2).
+
+    Of equal paths the shortest, then the one whose candidate comes first where they part, seen from the end. `threads`: sentences
+    at a time (none: one).
+    """
+    if getattr(exits, "is_cuda", False):
+        from kernels.gpu import lattice as gpu
+
+        return LatticePaths(*gpu.viterbi(start, edges, exits, min_lengths, max_lengths))
+    import numpy as np
+
+    from kernels.native import fewstep_native
+
+    arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
+    sentences, slots, _ = arrays[2].shape
+    found = np.empty((sentences, slots), np.int64), np.empty(sentences, np.int64), np.empty(sentences, arrays[2].dtype)
+    fewstep_native.lattice_viterbi(*arrays, *found, threads=threads or 1)
+    return LatticePaths(*_like(exits, found))
+
+
+def lattice_n_best(
+    start: Any,
+    edges: Any,
+    exits: Any,
+    min_lengths: Any,
+    max_lengths: Any,
+    *,
+    n_best: int,
+    threads: int | None = None,
+) -> LatticePaths:
+    """The n best paths of each sentence: path [B,n,N], lengths and scores [B,n]; rows without a path where there are fewer."""
+    import numpy as np
+
+    from kernels.native import fewstep_native
+
+    if n_best < 1:
+        raise ValueError(f"n_best: expected at least 1, got {n_best}")
+    arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
+    sentences, slots, _ = arrays[2].shape
+    rows = (sentences, n_best)
+    found = np.empty((*rows, slots), np.int64), np.empty(rows, np.int64), np.empty(rows, arrays[2].dtype)
+    fewstep_native.lattice_n_best(*arrays, *found, threads=threads or 1)
+    return LatticePaths(*_like(exits, found))
+
+
+def lattice_max_marginals(
+    start: Any, edges: Any, exits: Any, min_lengths: Any, max_lengths: Any, *, threads: int | None = None
+) -> Any:
+    """[B,N,K]: the score of the best path through each candidate; minus infinity where there is none, and past the longest path.
+
+    How sure a word is: how far the best path's score is above the highest of the other candidates of its slot.
+    """
+    import numpy as np
+
+    from kernels.native import fewstep_native
+
+    arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
+    found = np.empty(arrays[2].shape, arrays[2].dtype)
+    fewstep_native.lattice_max_marginals(*arrays, found, threads=threads or 1)
+    return _like(exits, (found,))[0]
+
+
+def _arrays(start: Any, edges: Any, exits: Any, min_lengths: Any, max_lengths: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """Contiguous numpy arrays that share the memory of what was given."""
+    floats = ("float32", "float64")
+    start, edges = _array("start", start, floats, "[B,K]"), _array("edges", edges, floats, "[B,N-1,K,K]")
+    exits = _array("exits", exits, floats, "[B,N,K]")
+    if not start.dtype == edges.dtype == exits.dtype:
+        raise TypeError(f"start, edges, exits: expected one type, got {start.dtype}, {edges.dtype}, {exits.dtype}")
+    lengths = _array("min_lengths", min_lengths, ("int64",), "[B]"), _array("max_lengths", max_lengths, ("int64",), "[B]")
+    return start, edges, exits, *lengths
+
+
+def _array(name: str, values: Any, dtypes: tuple[str, ...], shape: str) -> Any:
+    import numpy as np
+
+    try:
+        array = np.asarray(values)
+    except (TypeError, RuntimeError) as error:  # a tensor of another device or type, or one that needs a gradient
+        raise TypeError(f"{name}: expected an array or a detached tensor on the CPU of shape {shape}, got: {error}") from error
+    if array.dtype.name not in dtypes:
+        raise TypeError(f"{name}: expected {' or '.join(dtypes)} {shape}, got {array.dtype}; convert it")
+    if array.ndim != shape.count(",") + 1:
+        raise ValueError(f"{name}: expected {shape}, got the shape {array.shape}")
+    return np.ascontiguousarray(array)
+
+
+def _like(given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Tensors where tensors were given."""
+    if type(given).__module__.partition(".")[0] != "torch":
+        return found
+    import torch
+
+    return tuple(torch.from_numpy(values) for values in found)

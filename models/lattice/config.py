@@ -1,0 +1,59 @@
+"""Sizes, training and searches of the `lattice` family (Deng and Rush 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge
+
+from models.common.network import NetworkConfig
+
+Normalizer = Literal["full", "union", "local", "selfnorm"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatticeModelConfig(NetworkConfig):
+    """A Transformer whose decoder, the scorer, knows one or two words before the one that it predicts, and the source."""
+
+    segment_length: Literal[1, 2] = 2
+    """Slots that see one another in training: pairs, drawn anew for each sentence, so that half of the slots learn from the word
+    before them and half from the two before them; or each slot itself alone. Decoding always knows one word."""
+    normalizer_penalty: Annotated[float, Ge(0)] = 0.0
+    """Weight c of c (log Z)^2 in the loss of each token, Z the sum over the vocabulary of exp(logit): what searches with
+    `normalizer: selfnorm` rest on (0.01 to 0.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatticeSearch:
+    """How wide a lattice is, how its edges are scored, and what is sought in it."""
+
+    strategy: Literal["viterbi", "lookup"] = "viterbi"
+    """The best path through the lattice; or the most frequent word of each slot by the counts alone, without the network."""
+    candidates: Annotated[int, Ge(1)] = 64
+    """Words of each slot (K)."""
+    length_window: Annotated[int, Ge(0)] = 3
+    """Tokens that an output may be shorter or longer than the length line predicts."""
+    normalizer: Normalizer = "full"
+    """What the scores of a row sum to 1 over: the whole vocabulary; the candidates of all slots of the sentence and EOS; those of
+    the next slot and EOS; or nothing, for networks trained with `normalizer_penalty`."""
+    count_weight: Annotated[float, Ge(0)] = 0.0
+    """Weight of the counts' log-probability of a word beside the network's."""
+    token_bonus: float = 0.0
+    """Added to the score for every word: what makes up for sums of log-probabilities being in favour of the short."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """Hypotheses returned per sentence (viterbi only)."""
+    confidences: bool = False
+    """Also tell of each word of the best path by how much, in nats, it beats the best path without it?"""
+
+    @property
+    def name(self) -> str:
+        """How this search is called in steps and tables."""
+        if self.strategy == "lookup":
+            return "lookup"
+        parts = [f"viterbi{self.candidates}"]
+        parts += [self.normalizer] if self.normalizer != "full" else []
+        parts += [f"window{self.length_window}"] if self.length_window != 3 else []
+        parts += [f"counts{self.count_weight:g}"] if self.count_weight else []
+        parts += [f"bonus{self.token_bonus:g}"] if self.token_bonus else []
+        return "-".join(parts)

@@ -1,0 +1,150 @@
+"""Decoding with a loaded or a living network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels import CandidateTables
+from models.batch import pad_rows
+from models.common.at_work import at_work, check_lengths, score_pairs
+from models.common.linear import pack
+from models.family import Hypothesis
+from models.lattice.config import LatticeSearch
+from models.lattice.lookup import first_words, load_tables, look_up
+from models.lattice.loss import log_probability
+from models.lattice.model import LatticeModel
+from models.lattice.scoring import Slots, score_slots
+from models.lattice.search import best_paths
+from models.lattice.tables import BigramTables, bigram_tables
+from models.lattice.written import hypotheses
+from models.weights import make_model, read_json
+
+CPU_ROWS, GPU_ROWS = 2**14, 2**18
+"""Candidates scored at a time, unless one sentence alone has more."""
+
+
+class Sources(NamedTuple):
+    """A batch of sources."""
+
+    ids: Tensor
+    """[B,S] with EOS"""
+    lengths: Tensor
+    """[B] with EOS"""
+    slots: Slots | None
+    """What counts propose for `search`"""
+    search: LatticeSearch | None
+
+
+def part_of(slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.device) -> Slots:
+    """Some sentences' slots, no more than the longest of them has."""
+    size = int(slots.most[rows].max()) + (1 if search.normalizer == "local" else 0)
+    mine = slots.token_ids[rows, :size], slots.log_probs[rows, :size], slots.least[rows], slots.most[rows]
+    return Slots(*(part.to(device) for part in mine))
+
+
+def part_of_sources(prepared: Sources, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Some sources and their lengths."""
+    lengths = prepared.lengths[rows]
+    return prepared.ids[rows, : int(lengths.max())].to(device), lengths.to(device)
+
+
+class LatticeDecoder:
+    """A network at work, in evaluation mode and float32, with the tables that propose its candidates."""
+
+    def __init__(self, model: LatticeModel, tables: CandidateTables | None = None, bigrams: BigramTables | None = None) -> None:
+        """Without `tables` it scores, but does not decode. `bigrams` are those of a network that does not change any more."""
+        self.model, self.tables, self.bigrams = model, tables, bigrams
+
+    def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
+        """Sources without EOS as one batch, looked up for `search`. Raises ValueError for one that is longer than the network's
+        `max_positions`."""
+        check_lengths("sources", sources, self._longest)
+        prepared = Sources(*pad_rows(sources), None, None)
+        return prepared if search is None or not sources else self._looked_up(prepared, search)
+
+    def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
+        """For each source its hypotheses, best first; an empty one for an empty source.
+
+        A sentence whose window no path reaches, for a slot has no candidate (its words were never linked), is searched once more
+        with paths that may be shorter; where there is none either, the hypothesis is empty and scores minus infinity. Raises
+        ValueError for more hypotheses than the search gives, and where the network was not given tables.
+        """
+        if search.n_best > 1 and search.strategy == "lookup":
+            raise ValueError(f"n_best: expected 1 with lookup, got {search.n_best}")
+        if len(prepared.ids) == 0:
+            return []
+        if search.strategy == "lookup":
+            return first_words(self._tables, prepared.ids, prepared.lengths - 1)
+        slots = (prepared if prepared.search == search else self._looked_up(prepared, search)).slots
+        assert slots is not None
+        found = [[Hypothesis([], 0.0, 0)] for _ in prepared.ids]
+        with at_work(self.model) as device:
+            for rows in self.parts(slots, device):
+                for row, ranked in zip(rows.tolist(), self._search(prepared, slots, rows, search, device), strict=True):
+                    found[row] = ranked
+        return found
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+        """See `models.family.Decoder.score`: of the bigrams that lattices are scored with, over the whole vocabulary."""
+        return score_pairs(self.model, log_probability, sources, targets, self._longest)
+
+    def _looked_up(self, prepared: Sources, search: LatticeSearch) -> Sources:
+        if search.strategy == "lookup":
+            return prepared
+        slots = look_up(self._tables, prepared.ids, prepared.lengths - 1, search)
+        if (most := int(slots.most.max())) > self._longest:
+            raise ValueError(f"length_window: expected outputs of at most {self._longest} tokens, got up to {most}; narrow it")
+        return prepared._replace(slots=slots, search=search)
+
+    def parts(self, slots: Slots, device: torch.device) -> Iterator[Tensor]:
+        """Sentences that are scored together: of about equal length, and with no more rows than are held at a time."""
+        order = slots.most.argsort(stable=True)
+        order = order[slots.most[order] > 0]
+        limit = (CPU_ROWS if device.type == "cpu" else GPU_ROWS) // slots.token_ids.size(2)
+        while len(order):
+            sizes = slots.most[order] * torch.arange(1, len(order) + 1)
+            count = max(1, int((sizes <= limit).sum()))
+            yield order[:count]
+            order = order[count:]
+
+    def _search(
+        self, prepared: Sources, slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.device
+    ) -> list[list[Hypothesis]]:
+        mine = part_of(slots, rows, search, device)
+        source, lengths = part_of_sources(prepared, rows, device)
+        lattice = score_slots(self.model, source, lengths, mine, search, self.bigrams)
+        # On a CPU one path more costs little and tells how sure the best is; a GPU seeks the best alone.
+        count = max(2, search.n_best) if device.type == "cpu" else search.n_best
+        paths = best_paths(lattice, mine.least, mine.most, count)
+        if not bool(paths.lengths[:, 0].all()):
+            shortest = torch.where(paths.lengths[:, 0] == 0, 1, mine.least.cpu())
+            mine = mine._replace(least=shortest.to(device))
+            paths = best_paths(lattice, mine.least, mine.most, count)
+        return hypotheses(lattice, mine, paths, search)
+
+    @property
+    def _tables(self) -> CandidateTables:
+        """Raises ValueError where there are none."""
+        if self.tables is None:
+            raise ValueError("tables: expected candidate tables to decode with, got none; give them to the decoder")
+        return self.tables
+
+    @property
+    def _longest(self) -> int:
+        """Longest sources and targets, in tokens without EOS."""
+        return self.model.config.max_positions - 1
+
+
+def load(directory: Path, device: str) -> LatticeDecoder:
+    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    description = read_json(directory / "system.json", "a system")
+    model = make_model(directory, description, device)
+    assert isinstance(model, LatticeModel)
+    tables = load_tables(directory, model.sizes.source, model.sizes.target, str(description.get("links", "")))
+    pack(model)
+    return LatticeDecoder(model, tables, bigram_tables(model))

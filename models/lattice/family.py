@@ -1,0 +1,9 @@
+"""The `lattice` family, as its callers see it."""
+
+from models.family import Family
+from models.lattice.config import LatticeModelConfig, LatticeSearch
+from models.lattice.decode import LatticeDecoder, load
+from models.lattice.loss import loss
+from models.lattice.model import build, fits
+
+FAMILY = Family(LatticeModelConfig, LatticeSearch, build, loss, fits, load, LatticeDecoder)

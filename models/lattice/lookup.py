@@ -1,0 +1,68 @@
+"""What counts propose for a batch of sources: work of the CPU, which may run a batch ahead of the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels import CandidateOptions, CandidateTables, lattice_candidates
+from models.family import Hypothesis
+from models.lattice.config import LatticeSearch
+from models.lattice.scoring import Slots
+from models.vocabulary import vocabulary_digest
+from models.weights import TABLES, BundleError
+
+
+def look_up(tables: CandidateTables, source: Tensor, lengths: Tensor, search: LatticeSearch) -> Slots:
+    """The candidates of every slot that the length window admits for sources [B,S] of `lengths` [B] tokens without EOS; with
+    `local` also of the slot behind the last, which the end of the longest outputs is weighed against."""
+    window = [tables.words(length, search.length_window) for length in lengths.tolist()]
+    least, most = (torch.tensor(side, dtype=torch.int64) for side in zip(*window, strict=True))
+    behind = (most > 0).long() if search.normalizer == "local" else torch.zeros_like(most)
+    options = CandidateOptions(candidates=search.candidates, threads=torch.get_num_threads())
+    found = lattice_candidates(tables, source.numpy(), lengths.numpy(), num_slots=(most + behind).numpy(), options=options)
+    return Slots(torch.from_numpy(found.token_ids), torch.from_numpy(found.log_probs.astype(np.float32)), least, most)
+
+
+def first_words(tables: CandidateTables, source: Tensor, lengths: Tensor) -> list[list[Hypothesis]]:
+    """The most frequent word of each slot of the predicted length: what counts alone translate (table 2, K = 1). It scores the sum
+    of the counts' log-probabilities; a slot without a candidate writes nothing."""
+    slots = look_up(tables, source, lengths, LatticeSearch(candidates=1, length_window=0))
+    rows = zip(slots.token_ids[..., 0].tolist(), slots.log_probs[..., 0].tolist(), slots.most.tolist(), strict=True)
+    return [[_first(ids[:most], scores[:most])] for ids, scores, most in rows]
+
+
+def _first(ids: Sequence[int], scores: Sequence[float]) -> Hypothesis:
+    found = [(token, score) for token, score in zip(ids, scores, strict=True) if token >= 0]
+    return Hypothesis([token for token, _ in found], sum(score for _, score in found), 0)
+
+
+def load_tables(directory: Path, source_size: int, target_size: int, links: str) -> CandidateTables:
+    """The candidate tables of a system directory. Raises BundleError for tables that are missing or damaged, of another
+    vocabulary, or (`links`: the digest of counts that the system names) of another alignment."""
+    path = directory / TABLES
+    try:
+        tables = CandidateTables.load(path, vocabulary=vocabulary_digest(directory))
+    except (OSError, ValueError) as error:
+        raise BundleError(f"{path}: {error}") from error
+    check_tables(tables, source_size, target_size, links)
+    return tables
+
+
+def check_tables(tables: CandidateTables, source_size: int, target_size: int, links: str = "") -> None:
+    """Raises BundleError for tables of vocabularies of other sizes, or of other links than those whose digest is `links`."""
+    found = tables.summary
+    if (found.source_size, found.target_size) != (source_size, target_size):
+        raise BundleError(
+            f"{tables.path}: expected candidate tables of {source_size} source and {target_size} target pieces as the network has, "
+            f"got {found.source_size} and {found.target_size}; they are of another vocabulary"
+        )
+    if links and found.links.hex() != links:
+        raise BundleError(
+            f"{tables.path}: expected candidate tables of the links {links[:16]}, got those of {found.links.hex()[:16]}; they were "
+            "counted from another alignment than those that the network was validated with"
+        )

@@ -1,0 +1,65 @@
+"""Cross-entropy of a Markov transformer, with a penalty that makes its logits comparable as they are; scores of given text."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from models.batch import Batch
+from models.common.cross_entropy import cross_entropy, token_log_probs
+from models.family import Loss
+from models.lattice.markov import draw_pairs
+from models.lattice.model import LatticeModel
+from models.lattice.normalizer import log_normalizers
+
+
+class Predictions(NamedTuple):
+    """What predicts the M tokens of a batch, sentence after sentence."""
+
+    states: Tensor
+    """[M,D]"""
+    labels: Tensor
+    """[M]"""
+    rows: Tensor
+    """[M] the sentence of each"""
+
+
+def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
+    """Summed over target tokens with EOS, in nats, float32:
+
+        (1 - eps) (-log p(y)) + eps mean_v (-log p(v)) + c (log Z)^2
+
+    In training the slots of a sentence are bigrams and trigrams by the segments that are drawn for it; in evaluation all are the
+    bigrams of decoding. Statistics: `nll` (without smoothing and penalty), `correct` (tokens ranked first); with a penalty also
+    `log_z_squared`.
+    """
+    network = cast(LatticeModel, model)
+    paired = None
+    if network.training and network.config.segment_length == 2:
+        paired = draw_pairs(len(batch.target), batch.target.size(1), batch.target.device)
+    found = _predict(network, batch, paired)
+    weight = network.target_embedding.weight
+    sums = cross_entropy(found.states, weight, found.labels, label_smoothing)
+    total, statistics = sums.total, {"nll": sums.nll, "correct": sums.correct}
+    if network.config.normalizer_penalty:
+        squared = log_normalizers(found.states, weight).square().sum()
+        total = total + network.config.normalizer_penalty * squared
+        statistics["log_z_squared"] = squared.detach()
+    return Loss(total, torch.tensor(len(found.labels), device=total.device), statistics)
+
+
+def log_probability(model: LatticeModel, batch: Batch) -> Tensor:
+    """[B]: log-probability of each target and its end by its bigrams, over the whole vocabulary and not over a lattice, float32;
+    call with the network in evaluation mode."""
+    found = _predict(model, batch, None)
+    scores = token_log_probs(found.states, model.target_embedding.weight, found.labels)
+    return torch.zeros(len(batch.ids), dtype=torch.float64, device=scores.device).index_add(0, found.rows, scores.double()).float()
+
+
+def _predict(model: LatticeModel, batch: Batch, paired: Tensor | None) -> Predictions:
+    states = model.hidden(batch.target, model.encode(batch.source, batch.source_lengths), paired)
+    real = torch.arange(batch.target.size(1), device=states.device) < batch.target_lengths[:, None]
+    rows, slots = real.nonzero(as_tuple=True)
+    return Predictions(states[rows, slots], batch.target[rows, slots], rows)

@@ -1,0 +1,80 @@
+"""The network: an encoder, and a scorer that predicts a word from the one or two before it (a Markov transformer)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from models.common.attention import Memory
+from models.common.backbone import Backbone
+from models.common.embeddings import Positions, embed
+from models.common.initialisation import initialise
+from models.common.layers import DecoderLayer
+from models.family import BOS, Sizes
+from models.lattice.config import LatticeModelConfig
+from models.lattice.markov import attend_alone, attend_pairs
+
+
+class LatticeModel(Backbone):
+    """Scores words by the word before them, all pairs in one pass."""
+
+    def __init__(self, config: LatticeModelConfig, sizes: Sizes) -> None:
+        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        super().__init__(config, sizes)
+        self.config = config
+        self.target_positions = Positions(config.positions, config.max_positions, config.width)
+        initialise(self)
+
+    def position_codes(self, count: int) -> Tensor:
+        """[count,D] codes of the first slots."""
+        codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
+        return codes
+
+    def hidden(self, target: Tensor, memories: list[Memory], paired: Tensor | None) -> Tensor:
+        """States [B,T,D] that predict targets [B,T], teacher-forced. `paired` [B,T] says which slots see the one before them (see
+        `models.lattice.markov`); None: none does."""
+        carried = F.pad(target[:, :-1], (1, 0), value=BOS)
+        inputs = self.dropout(embed(carried, self.target_embedding) + self.position_codes(target.size(1)))
+        return self.scored(inputs, memories, paired)
+
+    def scored(self, x: Tensor, memories: list[Memory], paired: Tensor | None = None) -> Tensor:
+        """Inputs [B,R,D] of the scorer to states [B,R,D]. Without `paired` every row is by itself, whatever slot it stands for."""
+        for layer, memory in zip(self.scorer, memories, strict=True):
+            x = through(layer, x, memory, paired)
+        output: Tensor = self.decoder.norm(x)
+        return output
+
+    @property
+    def scorer(self) -> list[DecoderLayer]:
+        """The layers of the scorer."""
+        return [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
+
+
+def through(layer: DecoderLayer, x: Tensor, memory: Memory, paired: Tensor | None = None) -> Tensor:
+    """x [B,R,D] through one layer."""
+    attention = layer.attention
+    attend: Callable[[Tensor], Tensor] = (
+        (lambda y: attend_alone(attention, y)) if paired is None else (lambda y: attend_pairs(attention, y, paired))
+    )
+    x = layer.attention_residual(x, attend)
+    return above(layer, x, memory)
+
+
+def above(layer: DecoderLayer, x: Tensor, memory: Memory) -> Tensor:
+    """x [B,R,D] through what a layer has above its self-attention."""
+    x = layer.cross_attention_residual(x, lambda y: layer.cross_attention(y, memory))
+    output: Tensor = layer.feed_forward_residual(x, layer.feed_forward)
+    return output
+
+
+def build(config: LatticeModelConfig, sizes: Sizes) -> LatticeModel:
+    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
+    return LatticeModel(config, sizes)
+
+
+def fits(config: LatticeModelConfig, source_length: int, target_length: int) -> bool:
+    """Has each side, with its EOS, at most `max_positions` tokens?"""
+    return max(source_length, target_length) < config.max_positions

@@ -1,0 +1,99 @@
+"""From sources and their candidates to lattices: each candidate of each slot is a row, all rows go through the scorer at once.
+
+Legend: B batch, N slots, K candidates, D width. Row (p, i) carries candidate i of slot p at position p + 1 and predicts slot p +
+1; one more row carries BOS at position 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from models.common.attention import Memory
+from models.family import BOS, EOS
+from models.lattice import normalizer
+from models.lattice.config import LatticeSearch
+from models.lattice.model import LatticeModel
+from models.lattice.tables import BigramTables, rows
+
+
+class Slots(NamedTuple):
+    """What counts propose for a batch."""
+
+    token_ids: Tensor
+    """[B,N,K] or, for `local`, [B,N+1,K]; -1 where there is no candidate"""
+    log_probs: Tensor
+    """The same shape: the counts' natural logarithms, float32"""
+    least: Tensor
+    """[B] fewest words of an output"""
+    most: Tensor
+    """[B] most words; 0 where there is nothing to write"""
+
+
+class Lattice(NamedTuple):
+    """Scores in float32, minus infinity where there is no candidate."""
+
+    start: Tensor
+    """[B,K] the first word"""
+    edges: Tensor
+    """[B,N-1,K,K] from candidate i of slot p to candidate j of slot p + 1"""
+    exits: Tensor
+    """[B,N,K] ending after candidate i of slot p"""
+
+
+def score_slots(
+    model: LatticeModel, source: Tensor, source_lengths: Tensor, slots: Slots, search: LatticeSearch, tables: BigramTables | None
+) -> Lattice:
+    """The lattices of sources [B,S] with EOS. Call in evaluation mode."""
+    return score_rows(model, scored_states(model, model.encode(source, source_lengths), slots, tables), slots, search)
+
+
+def scored_states(model: LatticeModel, memories: list[Memory], slots: Slots, tables: BigramTables | None) -> Tensor:
+    """[B,1+N*K,D]: the states of the row of BOS and of all others, slot by slot."""
+    size = int(slots.most.max())
+    ids = slots.token_ids[:, :size]
+    words = torch.cat((ids.new_full((len(ids), 1), BOS), ids.flatten(1).clamp(min=0)), 1)
+    places = torch.arange(1, size + 1, device=ids.device).repeat_interleave(ids.size(2))
+    return rows(model, words, torch.cat((places.new_zeros(1), places)), memories, tables)
+
+
+def score_rows(model: LatticeModel, states: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
+    """Lattices from `scored_states`."""
+    batch, _, candidates = slots.token_ids.shape
+    size, weight = int(slots.most.max()), model.target_embedding.weight
+    inner = states[:, 1:].view(batch, size, candidates, -1)
+    vectors = weight[slots.token_ids.clamp(min=0)]
+    nothing = slots.token_ids < 0
+    start = (vectors[:, 0] @ states[:, 0, :, None])[..., 0].float().masked_fill_(nothing[:, 0], -torch.inf)
+    edges = (inner[:, : vectors.size(1) - 1] @ vectors[:, 1:].transpose(2, 3)).float()
+    edges.masked_fill_(nothing[:, 1:, None], -torch.inf)
+    first, exits = (part.float() for part in ((states[:, 0] @ weight[EOS]), (inner @ weight[EOS])))
+    if search.normalizer == "local":
+        normalizers = normalizer.local(edges, exits)
+        start -= normalizer.local(start, first)[:, None]
+        exits -= normalizers
+        edges = (edges - normalizers[..., None])[:, : size - 1]
+    elif search.normalizer != "selfnorm":
+        if search.normalizer == "full":
+            found = normalizer.full(states, model.target_embedding)
+        else:
+            inside = torch.arange(size, device=states.device) < slots.most[:, None]
+            words = slots.token_ids[:, :size].masked_fill(~inside[..., None], -1).flatten(1)
+            found = normalizer.union(states, words, weight)
+        start -= found[:, :1]
+        inner_found = found[:, 1:].view(batch, size, candidates)
+        exits -= inner_found
+        edges -= inner_found[:, : size - 1, :, None]
+    return _weighted(Lattice(start, edges, exits.masked_fill(nothing[:, :size], -torch.inf)), slots, search)
+
+
+def _weighted(lattice: Lattice, slots: Slots, search: LatticeSearch) -> Lattice:
+    """With what counts and a bonus add for the word that is entered."""
+    edges = lattice.edges.masked_fill((slots.token_ids[:, : lattice.edges.size(1)] < 0)[..., None], -torch.inf)
+    if not search.count_weight and not search.token_bonus:
+        return lattice._replace(edges=edges)
+    counted = slots.log_probs.masked_fill(slots.token_ids < 0, 0.0)[:, : lattice.exits.size(1)]
+    added = search.count_weight * counted + search.token_bonus
+    return Lattice(lattice.start + added[:, 0], edges + added[:, 1:, None], lattice.exits)

@@ -1,0 +1,230 @@
+"""Decoding end to end: what counts propose, what the search takes of it, and what becomes of bad input."""
+
+import dataclasses
+import itertools
+import shutil
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from kernels import CandidateOptions, CandidateTables, lattice_candidates
+from models.batch import collate
+from models.family import UNK, Hypothesis, Sizes
+from models.lattice import decode
+from models.lattice.config import LatticeSearch
+from models.lattice.decode import LatticeDecoder
+from models.lattice.lookup import check_tables
+from models.lattice.loss import loss
+from models.lattice.model import LatticeModel
+from models.lattice.scoring import Slots
+from models.lattice.tables import bigram_tables
+from models.weights import BundleError
+from tests.models.lattice.made import SIZE, SMALL, counted, network, usual_pairs
+
+SOURCES = [[7, 8, 9], [12], [16, 15, 14, 13, 12, 11], [9, 9], [10, 7, 12, 8]]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return counted(tmp_path_factory.mktemp("tables") / "tables.bin", usual_pairs())
+
+
+def outputs(decoder, sources=SOURCES, **search):
+    chosen = LatticeSearch(**{"candidates": 4, **search})
+    return decoder.decode(decoder.prepare(sources, chosen), chosen)
+
+
+def bigram_score(model, source, words):
+    (score,) = LatticeDecoder(model).score([source], [words])
+    return score
+
+
+def test_the_best_path_is_the_likeliest_text_that_candidates_and_window_allow(tables):
+    model = network()
+    search = LatticeSearch(candidates=3, length_window=1)
+    for source, (best,) in zip(SOURCES, outputs(LatticeDecoder(model, tables), candidates=3, length_window=1), strict=True):
+        if len(source) > 4:
+            continue
+        least, most = tables.words(len(source), search.length_window)
+        ids = lattice_candidates(tables, [source], [len(source)], options=CandidateOptions(candidates=3, length_window=1)).token_ids
+        columns = [[int(word) for word in slot if word >= 0] for slot in ids[0]]
+        texts = [text for length in range(least, most + 1) for text in itertools.product(*columns[:length])]
+        decoder = LatticeDecoder(model)
+        scores = decoder.score([source] * len(texts), texts)
+        assert best.score == pytest.approx(max(scores), abs=1e-4)
+        assert bigram_score(model, source, best.ids) == pytest.approx(best.score, abs=1e-4)
+        assert (best.steps, least <= len(best.ids) <= most) == (1, True)
+
+
+@pytest.mark.parametrize("search", [{}, {"normalizer": "local"}, {"normalizer": "union", "n_best": 3}, {"strategy": "lookup"}])
+def test_a_sentence_is_decoded_alike_in_any_company(tables, search, monkeypatch):
+    decoder = LatticeDecoder(network(), tables)
+    together = outputs(decoder, **search)
+    monkeypatch.setattr(decode, "CPU_ROWS", 40)
+    parts = outputs(decoder, **search)
+    alone = [outputs(decoder, [source], **search)[0] for source in SOURCES]
+    for one, other, third in zip(together, parts, alone, strict=True):
+        assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
+        assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in third]
+        assert [h.score for h in one] == pytest.approx([h.score for h in third], abs=1e-4)
+
+
+def test_tables_of_bigrams_change_nothing(tables):
+    model = network(decoder_layers=2)
+    plain, loaded = LatticeDecoder(model, tables), LatticeDecoder(model, tables, bigram_tables(model))
+    for one, other in zip(outputs(plain, n_best=2), outputs(loaded, n_best=2), strict=True):
+        assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
+
+
+def test_scores_grow_with_candidates_and_window(tables):
+    decoder = LatticeDecoder(network(), tables)
+    for key, values in (("candidates", (1, 2, 4, 8)), ("length_window", (0, 1, 3))):
+        scores = [[ranked[0].score for ranked in outputs(decoder, **{key: value})] for value in values]
+        for fewer, more in itertools.pairwise(scores):
+            assert all(high >= low - 1e-4 for low, high in zip(fewer, more, strict=True))
+
+
+def test_what_was_looked_up_for_another_search_is_looked_up_again(tables):
+    decoder = LatticeDecoder(network(), tables)
+    wide = LatticeSearch(candidates=8)
+    expected = decoder.decode(decoder.prepare(SOURCES, wide), wide)
+    for other in (None, LatticeSearch(candidates=1, length_window=0), LatticeSearch(strategy="lookup")):
+        assert decoder.decode(decoder.prepare(SOURCES, other), wide) == expected
+
+
+def test_one_candidate_without_the_network_is_the_first_of_each_slot(tables):
+    found = outputs(LatticeDecoder(network(), tables), strategy="lookup")
+    for source, (one,) in zip(SOURCES, found, strict=True):
+        words, _ = tables.words(len(source), 0)
+        single = outputs(LatticeDecoder(network(), tables), [source], candidates=1, length_window=0)[0][0]
+        assert (one.ids, one.steps) == (single.ids, 0)
+        assert len(one.ids) == words
+
+
+def test_margins_are_those_of_the_two_best(tables):
+    for ranked in outputs(LatticeDecoder(network(), tables), n_best=2, confidences=True):
+        assert ranked[0].statistics["margin"] == pytest.approx(ranked[0].score - ranked[1].score, abs=1e-4)
+        assert len(ranked[0].statistics["confidences"]) == len(ranked[0].ids)
+        assert min(ranked[0].statistics["confidences"]) >= ranked[0].statistics["margin"] - 1e-4
+
+
+def test_an_empty_source_has_an_empty_output(tables):
+    decoder = LatticeDecoder(network(), tables)
+    for search in ({}, {"normalizer": "local"}, {"strategy": "lookup"}):
+        found = outputs(decoder, [[], [7, 8], []], **search)
+        assert [found[row][0].ids for row in (0, 2)] == [[], []]
+        assert len(found[1][0].ids) > 0
+    assert outputs(decoder, [[]]) == [[Hypothesis([], 0.0, 0)]]
+    assert outputs(decoder, []) == []
+
+
+def test_words_that_were_never_linked_end_the_path_before_them(tmp_path):
+    """Word 9 was never linked: its slots have no candidate. The path ends before them, where one does."""
+    tables = counted(tmp_path / "tables.bin", [([7, 8], [7, 8], [0, 1]), ([8, 7], [8, 7], [0, 1])] * 5)
+    decoder = LatticeDecoder(network(), tables)
+    (first,), (prefix,), (whole,) = outputs(decoder, [[9, 9], [7, 9], [7, 8]], length_window=0)
+    assert (first.ids, first.score) == ([], float("-inf"))
+    assert prefix.ids == [7]
+    assert len(whole.ids) == 2
+    assert prefix.score == pytest.approx(bigram_score(decoder.model, [7, 9], [7]), abs=1e-4)
+    assert [one.ids for (one,) in outputs(decoder, [[9, 9], [7, 9]], strategy="lookup")] == [[], [7]]
+
+
+def test_fewer_candidates_than_were_asked_for_change_nothing(tables):
+    decoder = LatticeDecoder(network(), tables)
+    every = [one.ids for (one,) in outputs(decoder, candidates=SIZE)]
+    assert [one.ids for (one,) in outputs(decoder, candidates=500)] == every
+
+
+def test_a_source_longer_than_any_that_was_counted_is_translated(tables):
+    source = [7 + place % 10 for place in range(25)]
+    ((found,),) = outputs(LatticeDecoder(network(), tables), [source])
+    least, most = tables.words(25, 3)
+    assert least <= len(found.ids) <= most
+
+
+def test_outputs_hold_no_reserved_token(tables):
+    model = network()
+    with torch.no_grad():
+        model.target_embedding.weight[:7] *= 5
+    assert all(token > UNK for (one,) in outputs(LatticeDecoder(model, tables)) for token in one.ids)
+
+
+@pytest.mark.parametrize(
+    ("sources", "search", "problem"),
+    [
+        ([[7] * 32], {}, "expected at most 31 tokens, got 32"),
+        ([[7]], {"length_window": 40}, "length_window: expected outputs of at most 31 tokens"),
+        ([[7]], {"strategy": "lookup", "n_best": 2}, "n_best: expected 1 with lookup"),
+    ],
+)
+def test_what_cannot_be_decoded_is_named(tables, sources, search, problem):
+    with pytest.raises(ValueError, match=problem):
+        outputs(LatticeDecoder(network(), tables), sources, **search)
+
+
+def test_a_decoder_without_tables_scores_but_does_not_decode():
+    decoder = LatticeDecoder(network())
+    assert len(decoder.score([[7]], [[8]])) == 1
+    with pytest.raises(ValueError, match="expected candidate tables to decode with, got none"):
+        outputs(decoder)
+
+
+def test_tables_of_other_vocabularies_and_alignments_are_refused(tables, tmp_path):
+    check_tables(tables, SIZE, SIZE, tables.summary.links.hex())
+    with pytest.raises(BundleError, match="expected candidate tables of 17 source and 18 target pieces"):
+        check_tables(tables, SIZE, SIZE + 1)
+    other = counted(tmp_path / "other.bin", usual_pairs(seed=2))
+    with pytest.raises(BundleError, match="counted from another alignment"):
+        check_tables(other, SIZE, SIZE, tables.summary.links.hex())
+    shutil.copy(tables.path, tmp_path / "cut.bin")
+    with (tmp_path / "cut.bin").open("r+b") as file:
+        file.truncate(tables.path.stat().st_size - 9)
+    with pytest.raises(ValueError, match=r"cut\.bin"):
+        CandidateTables.load(tmp_path / "cut.bin")
+
+
+def test_a_living_network_is_left_in_its_mode(tables):
+    model = network(dropout=0.5).train()
+    decoder = LatticeDecoder(model, tables)
+    first = outputs(decoder)
+    assert first == outputs(decoder)
+    assert model.training
+    assert not any(parameter.grad is not None for parameter in model.parameters())
+
+
+def test_fifty_pairs_are_learnt_and_found_again(monkeypatch):
+    """With their words among the candidates and their lengths inside the window, references come back whole."""
+    pairs = usual_pairs(seed=9, count=50, size=SIZE)
+    sources = [[7 + row % 10, 7 + row // 10, *source] for row, (source, _, _) in enumerate(pairs)]
+    targets = [target for _, target, _ in pairs]
+    torch.manual_seed(0)
+    model = LatticeModel(dataclasses.replace(SMALL, dropout=0.0, width=48, feed_forward=96), Sizes(SIZE, SIZE, True)).train()
+    optimizer = torch.optim.Adam(model.parameters(), 0.005)
+    batch = collate(range(50), sources, targets)
+    for update in range(140):
+        torch.manual_seed(update)
+        optimizer.zero_grad()
+        found = loss(model, batch, update, 0.0)
+        (found.total / found.count).backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        found = loss(model, batch, 0, 0.0)
+    assert float(found.total / found.count) < 0.1
+    longest = max(map(len, targets))
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.stack(
+        [F.pad(torch.tensor(target), (0, longest - len(target)), value=-1)[:, None].repeat(1, 4) for target in targets]
+    )
+    other = 7 + torch.randint(SIZE - 7, ids.shape, generator=generator)
+    ids[..., 1:] = other[..., 1:].masked_fill(other[..., 1:] == ids[..., :1], -1)
+    ids[..., 3].masked_fill_((ids[..., 3] == ids[..., 2]) | (ids[..., 3] == ids[..., 1]), -1)
+    ids[..., 2].masked_fill_(ids[..., 2] == ids[..., 1], -1)
+    slots = Slots(ids, torch.zeros(ids.shape), torch.ones(50, dtype=torch.int64), torch.full((50,), longest))
+    monkeypatch.setattr(decode, "look_up", lambda *_: slots)
+    decoder = LatticeDecoder(model, bigrams=bigram_tables(model))
+    decoder.tables = object()
+    search = LatticeSearch(candidates=4)
+    assert [ranked[0].ids for ranked in decoder.decode(decoder.prepare(sources, search), search)] == targets
