@@ -35,7 +35,10 @@ class Calibration:
             return known
         speeds = self.speeds(self._system.encode(lines))
         best = max(speeds, key=lambda budget: speeds[budget], default=BUDGETS[3])
-        values = {"batch_tokens": best, "source_tokens_per_second": {str(budget): round(rate, 1) for budget, rate in speeds.items()}}
+        values = {
+            "batch_tokens": best,
+            "source_tokens_per_second": {str(budget): round(rate, 1) for budget, rate in speeds.items()},
+        }
         temporary = self._work.temporary(path).with_suffix(f".{os.getpid()}")
         temporary.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         try:

@@ -132,8 +132,8 @@ def make_decoder(argument: tuple[Task, Work]) -> Callable[[Piece], Pace]:
         lines = rows["source"].to_pylist()
         budget = calibration.batch_tokens(lines) if task.batch_tokens is None else task.batch_tokens
         sources, hypotheses = translate(system, lines, task.search, budget, in_flight)
-        log.info("decoded %s", piece.decoded.stem)
         write_shard(piece.decoded, decoded_table(system, rows["id"].to_pylist(), sources, hypotheses), work)
+        log.info("decoded %s", piece.decoded.stem)
         return Pace(len(hypotheses), sum(len(ranked[0].ids) for ranked in hypotheses))
 
     return decode

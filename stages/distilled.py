@@ -86,7 +86,9 @@ def longest_source(teacher: System) -> int | None:
         described = json.loads(path.read_text(encoding="utf-8"))
         return None if "max_source_tokens" in described else int(described["network"]["max_positions"]) - 1
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(f"{path}: expected the description of a system, got: {error!r}; remove the artifact and run again") from error
+        raise ArtifactError(
+            f"{path}: expected the description of a system, got: {error!r}; remove the artifact and run again"
+        ) from error
 
 
 def make_chooser(argument: tuple[Judge, Work]) -> Callable[[tuple[Piece, Path]], None]:

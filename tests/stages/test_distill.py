@@ -169,7 +169,9 @@ def test_appended_text_is_all_that_is_decoded(tmp_path: Path) -> None:
     assert Teacher.lines[6:] == LINES[4:9], "the piece that was not full is decoded again with what fills it, and nothing else"
     assert counts["rows"] == 9
     whole, _ = finish(tmp_path / "anew", make_text(tmp_path / "anew" / "text", LINES, ["raw"] * 9))
-    assert [p.read_bytes() for p in sorted(directory.rglob("shards/*"))] == [p.read_bytes() for p in sorted(whole.rglob("shards/*"))]
+    assert [p.read_bytes() for p in sorted(directory.rglob("shards/*"))] == [
+        p.read_bytes() for p in sorted(whole.rglob("shards/*"))
+    ]
 
 
 def test_a_killed_step_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +207,9 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(Teacher.lines) - before == 9 - 4, "the two pieces that were written are not decoded again"
 
 
-@pytest.mark.parametrize(("ids", "message"), [([0, 2, 2, 6], "got 2 after 2"), ([0, 4, 2, 6], "got 2 after 4"), ([0, 2, 4], "expected 4 rows")])
+@pytest.mark.parametrize(
+    ("ids", "message"), [([0, 2, 2, 6], "got 2 after 2"), ([0, 4, 2, 6], "got 2 after 4"), ([0, 2, 4], "expected 4 rows")]
+)
 def test_a_text_with_missing_or_doubled_rows_is_an_error(tmp_path: Path, ids: list[int], message: str) -> None:
     text = make_text(tmp_path / "text", LINES[:4], ["raw"] * 4)
     work = Work(tmp_path, "a0", LocalWorkers(), Resources(workers=1, cpus=1), tmp_path)
