@@ -13,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from runs import Watched
 
-pytestmark = [pytest.mark.slow]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KILLS = 3
 TEACHER = ("--in-process", "--set", "cluster.cpus=1", "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
