@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -80,21 +80,39 @@ class Transformer:
         self._native = fewstep_native.make_transformer(**native_arguments(arrays, wanted, shape))
 
     def greedy(
-        self, sources: I64, lengths: I64, limits: I64, *, options: BeamOptions, rules: WritingRules, threads: int = 1
+        self,
+        sources: I64,
+        lengths: I64,
+        limits: I64,
+        *,
+        options: BeamOptions,
+        rules: WritingRules,
+        threads: int = 1,
+        others: Sequence[Transformer] = (),
     ) -> list[Outcome]:
         """The likeliest word in each slot: one hypothesis for each of `sources` [B,S] int64, of which the first `lengths` [B] ids
         count; at most `limits` [B] tokens with EOS.
 
         A hypothesis is charged for the slots within its limit, and with the first EOS as its end only for those up to it. Of
         `options`, what concerns a beam is not read. The margin is the smallest gap between the best and the second word of a
-        charged slot. Raises ValueError for shapes that do not fit, unknown ids, and for lengths and limits that there are no codes
+        charged slot. With `others`, networks over the same words, the probability of a word is the mean of all networks'. Raises
+        ValueError for shapes that do not fit, unknown ids, and for lengths and limits that there are no codes
         for (a limit rounded up to whole steps needs a code for each slot).
         """
-        found = self._native.greedy(sources, lengths, limits, **_common(options, rules), threads=threads)
+        natives = [other._native for other in others]
+        found = self._native.greedy(sources, lengths, limits, **_common(options, rules), threads=threads, others=natives)
         return [Outcome(*outcome) for outcome in found]
 
     def beam_search(
-        self, sources: I64, lengths: I64, limits: I64, *, options: BeamOptions, rules: WritingRules, threads: int = 1
+        self,
+        sources: I64,
+        lengths: I64,
+        limits: I64,
+        *,
+        options: BeamOptions,
+        rules: WritingRules,
+        threads: int = 1,
+        others: Sequence[Transformer] = (),
     ) -> list[Outcome]:
         """The search of `kernels.Beam`, at most `options.n_best` hypotheses a source; arguments and errors as in `greedy`."""
         found = self._native.beam_search(
@@ -108,6 +126,7 @@ class Transformer:
             words=options.words,
             eos_apart=options.eos_apart,
             threads=threads,
+            others=[other._native for other in others],
         )
         return [Outcome(*outcome) for outcome in found]
 

@@ -21,7 +21,7 @@ from stages.tasks import TASKS
 if TYPE_CHECKING:
     from models.training.config import TrainingConfig
     from pipeline.config import MutualInformation, RunConfig, TextConfig
-    from pipeline.config_systems import TrainedSystem
+    from pipeline.config_systems import Distillation, TrainedSystem
     from stages.families import Network, Search
 
 CUT: Path = ("corpus", "max_source_tokens")
@@ -134,7 +134,11 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
         if isinstance(system, UsedSystem):
             if config.teacher is None:
                 yield _broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
+            elif system.use == "ensemble" and (isinstance(config.teacher, Pinned) or config.teacher.ensemble == 1):
+                yield _broken((*path, "use"), "teacher, or teacher.ensemble of at least 2", "'ensemble'", ("teacher",))
             continue
+        if system.data == "mixed" and system.mixture.raw + system.mixture.distilled == 0:
+            yield _broken((*path, "mixture"), "at least 1 of either data", "none")
         if system.initial_weights == "teacher" and config.teacher is None:
             yield _broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
         if system.data != "raw" and config.teacher is None and not isinstance(config.distillation, Pinned):
@@ -142,9 +146,16 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
             yield _broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
     if not isinstance(config.distillation, Pinned):
         yield from _search(("distillation",), config.distillation)
+        yield from _distillation(config.distillation)
     if config.teacher is not None and not isinstance(config.teacher, Pinned):
         yield from _network(("teacher",), config.teacher, config)
         yield from _training(("teacher", "training"), config.teacher.training, config)
+
+
+def _distillation(settings: Distillation) -> Iterator[_Rule]:
+    if settings.choose == "reference" and settings.n_best == 1:
+        expected = "at least 2, to choose from, with choose: reference"
+        yield _broken(("distillation", "n_best"), expected, settings.n_best, ("distillation", "choose"))
 
 
 def _systems(config: RunConfig) -> Iterator[_Rule]:

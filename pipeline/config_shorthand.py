@@ -30,8 +30,10 @@ def expand(root: Node) -> Node:
         top["defaults"] = defaults
     if "corpus" in top:
         top["corpus"] = _each(top["corpus"], train=_text, validation=_text, test=_texts)
+    if "distillation" in top:
+        top["distillation"] = _each(top["distillation"], monolingual=_list)
     if "teacher" in top:
-        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "search", "initial_weights"))
+        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
     return root.with_value(_follow(root, top))

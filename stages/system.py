@@ -22,6 +22,8 @@ class SystemInputs:
     """Candidate tables, for a family that looks its words up: those that its training was validated with."""
     tuned: Tuned | None = None
     """The default search's length penalty; none: its own."""
+    members: tuple[Trained, ...] = ()
+    """Further trainings of the same network: all write together, by the mean of their probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             network=description["network"],
             sizes=Sizes(**description["sizes"]),
             weights=trained / WEIGHTS,
+            members=[member.path / WEIGHTS for member in inputs.members],
             source_vocabulary=vocabulary / "source.spm",
             target_vocabulary=vocabulary / "target.spm",
             name=config.name,

@@ -61,6 +61,7 @@ class Transformer:
         banned: Sequence[int],
         min_tokens: int,
         threads: int,
+        others: Sequence[Transformer],
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
     def beam_search(
         self,
@@ -84,6 +85,7 @@ class Transformer:
         words: int,
         eos_apart: bool,
         threads: int,
+        others: Sequence[Transformer],
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
 
 def make_transformer(

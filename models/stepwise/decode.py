@@ -16,13 +16,14 @@ from models.common.linear import pack
 from models.family import Hypothesis
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ensemble import Ensemble
 from models.stepwise.greedy import greedy
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
 from models.stepwise.native import NativeSearch
 from models.stepwise.sampling import sample
 from models.stepwise.scores import output_limits
-from models.weights import make_model, read_json
+from models.weights import make_model, read_json, weights_of
 
 
 class Sources(NamedTuple):
@@ -35,9 +36,9 @@ class Sources(NamedTuple):
 
 
 class StepwiseDecoder:
-    """A network at work, in evaluation mode and float32."""
+    """A network at work, in evaluation mode and float32, or several that write together."""
 
-    def __init__(self, model: StepwiseModel) -> None:
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
         self.model = model
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
@@ -79,8 +80,8 @@ class StepwiseDecoder:
 class NativeDecoder(StepwiseDecoder):
     """A finished network on the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch."""
 
-    def __init__(self, model: StepwiseModel) -> None:
-        """A network whose weights do not change any more."""
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
+        """Networks whose weights do not change any more."""
         super().__init__(model)
         pack(model)
         self._native = NativeSearch(model)
@@ -110,6 +111,8 @@ def decode_batch(model: StepwiseModel, sources: Sequence[Sequence[int]], search:
 
 def load(directory: Path, device: str) -> StepwiseDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
-    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
-    assert isinstance(model, StepwiseModel)
+    description = read_json(directory / "system.json", "a system")
+    members = [make_model(directory, description, device, weights) for weights in weights_of(description)]
+    networks = [member for member in members if isinstance(member, StepwiseModel)]
+    model = networks[0] if len(networks) == 1 else Ensemble(networks)
     return NativeDecoder(model) if device == "cpu" else StepwiseDecoder(model)

@@ -9,17 +9,19 @@ from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
 from models.stepwise.beam import beam_options, hypotheses_of
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import Order
 from models.stepwise.scores import banned
 
 
 class NativeSearch:
-    """Greedy and beam search with a copy of a network as it is now. It counts torch's threads as its own."""
+    """Greedy and beam search with copies of networks as they are now. It counts torch's threads as its own."""
 
-    def __init__(self, model: StepwiseModel) -> None:
-        """A network on the CPU in float32."""
-        self._order, self._transformer = model.order, transformer(model)
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
+        """Networks on the CPU in float32."""
+        self._order = model.order
+        self._transformer, *self._others = [transformer(member) for member in networks(model)]
 
     def __call__(
         self, source: torch.Tensor, lengths: torch.Tensor, search: StepwiseSearch, limits: torch.Tensor
@@ -33,6 +35,7 @@ class NativeSearch:
             options=beam_options(search, self._order),
             rules=writing_rules(search, self._order),
             threads=torch.get_num_threads(),
+            others=self._others,
         )
         return hypotheses_of(outcomes, self._order)
 

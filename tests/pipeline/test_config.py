@@ -91,6 +91,23 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
         ("distillation: {beam_size: 0}", "c.yaml:1: distillation.beam_size: expected at least 1, got 0"),
         ("defaults: {training: {average_count: 0}}", "c.yaml:1: defaults.training.average_count: expected at least 1, got 0"),
         ("systems: {a: {width: 100, heads: 3}}", "c.yaml:1: systems.a.heads: expected a divisor of width 100, got 3"),
+        ("teacher: {ensemble: 0}", "c.yaml:1: teacher.ensemble: expected at least 1, got 0"),
+        (
+            "teacher: {}\nsystems: {a: {use: ensemble}}",
+            "c.yaml:2: systems.a.use: expected teacher, or teacher.ensemble of at least 2, got 'ensemble'",
+        ),
+        (
+            "teacher: {from: t}\nsystems: {a: {use: ensemble}}",
+            "c.yaml:2: systems.a.use: expected teacher, or teacher.ensemble of at least 2, got 'ensemble'",
+        ),
+        (
+            "teacher: {}\nsystems: {a: {data: mixed, mixture: {raw: 0, distilled: 0}}}",
+            "c.yaml:2: systems.a.mixture: expected at least 1 of either data, got none",
+        ),
+        (
+            "distillation: {choose: reference}",
+            "c.yaml:1: distillation.n_best: expected at least 2, to choose from, with choose: reference, got 1",
+        ),
         ("distillation: {n_best: 9}", "c.yaml:1: distillation.n_best: expected at most 5, the size of the beam, got 9"),
         (
             "systems: {a: {search: [greedy, {beam: {beam_size: 2, n_best: 3}}]}}",
