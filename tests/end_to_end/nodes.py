@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +26,7 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 0, "include_dashboard": jobs, "dashboard_port": 0, "_system_config": {**FAST, **system}}
-        self._cluster = Cluster(initialize_head=True, head_node_args=head)
+        self._cluster = _patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
 
     @property
     def address(self) -> str:
@@ -35,7 +38,7 @@ class Nodes:
 
     def add(self, cpus: int = 1, **resources: float) -> Any:
         """A node with CPUs and custom resources."""
-        return self._cluster.add_node(num_cpus=cpus, resources=resources)
+        return _patiently(lambda: self._cluster.add_node(num_cpus=cpus, resources=resources))
 
     def kill(self, node: Any) -> None:
         """As if its machine lost power."""
@@ -43,6 +46,17 @@ class Nodes:
 
     def close(self) -> None:
         self._cluster.shutdown()
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """A busy machine may need longer for the processes of a node than the half minute that Ray gives them."""
+    for _ in range(4):
+        try:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    return start()
 
 
 @contextmanager
@@ -54,3 +68,26 @@ def cluster(**settings: Any) -> Iterator[Nodes]:
         yield nodes
     finally:
         nodes.close()
+
+
+@contextmanager
+def cluster_apart(**environment: str) -> Iterator[str]:
+    """A cluster with one CPU, started by a process of its own with this environment; the address of its jobs."""
+    process = subprocess.Popen(
+        [sys.executable, __file__], env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        said = next(line for line in process.stdout if line.startswith("{"))
+        yield str(json.loads(said)["jobs"])
+    finally:
+        process.stdin.close()
+        process.wait(120)
+
+
+if __name__ == "__main__":
+    with cluster(jobs=True) as nodes:
+        nodes.add(1)
+        print(json.dumps({"jobs": nodes.jobs_address}), flush=True)
+        sys.stdin.read()
