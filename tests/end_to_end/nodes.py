@@ -72,7 +72,8 @@ def cluster(**settings: Any) -> Iterator[Nodes]:
 
 @contextmanager
 def cluster_apart(**environment: str) -> Iterator[str]:
-    """A cluster with one CPU, started by a process of its own with this environment; the address of its jobs."""
+    """A cluster with one CPU, started by a process of its own with this environment; the address of its jobs. It ends as a head that
+    lost power does: at once, whatever it was at."""
     process = subprocess.Popen(
         [sys.executable, __file__], env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -82,8 +83,8 @@ def cluster_apart(**environment: str) -> Iterator[str]:
         said = next(line for line in process.stdout if line.startswith("{"))
         yield str(json.loads(said)["jobs"])
     finally:
-        process.stdin.close()
-        process.wait(120)
+        process.kill()  # Ray's own processes end with the one that started them
+        process.wait()
 
 
 if __name__ == "__main__":
