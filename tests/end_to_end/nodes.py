@@ -72,8 +72,8 @@ def cluster(**settings: Any) -> Iterator[Nodes]:
 
 @contextmanager
 def cluster_apart(**environment: str) -> Iterator[str]:
-    """A cluster with one CPU, started by a process of its own with this environment; the address of its jobs. It ends as a head that
-    lost power does: at once, whatever it was at."""
+    """A cluster with one CPU, started by a process of its own with this environment; the address of its jobs. It ends as one that
+    loses power does: at once, whatever it is at."""
     process = subprocess.Popen(
         [sys.executable, __file__], env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
