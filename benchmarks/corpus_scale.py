@@ -34,7 +34,9 @@ SAMPLE_SECONDS = 0.5
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 2_000_000, 5_000_000])
-    parser.add_argument("--cpus", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--cpus", type=int, nargs="+", default=[len(os.sched_getaffinity(0))], help="and so workers; one run for each"
+    )
     parser.add_argument(
         "--folder", type=Path, help="where texts and stores are kept meanwhile; the system's temporary folder if not given"
     )
@@ -152,7 +154,13 @@ def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
         raise SystemExit(f"the run on {pairs} pairs ended with {code}")
     state = Run((store / "runs/latest").resolve()).state()
     steps = {name: state.steps[name] for name in STEPS}
-    result: dict[str, Any] = {"pairs": pairs, "text_bytes": size, "peak_mib": memory.peak(0, time.time()), "steps": {}}
+    result: dict[str, Any] = {
+        "pairs": pairs,
+        "cpus": cpus,
+        "text_bytes": size,
+        "peak_mib": memory.peak(0, time.time()),
+        "steps": {},
+    }
     for name, step in steps.items():
         start, end = step.started or 0.0, step.finished or 0.0
         seconds = step.seconds or 0.0
@@ -165,13 +173,13 @@ def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    print("| pairs | step | seconds | pairs/s | peak MiB of all processes | seconds per million |")
-    print("| ----: | ---- | ------: | ------: | ------------------------: | ------------------: |")
+    print("| pairs | CPUs | step | seconds | pairs/s | peak MiB of all processes | seconds per million |")
+    print("| ----: | ---: | ---- | ------: | ------: | ------------------------: | ------------------: |")
     for row in rows:
         for name, step in row["steps"].items():
-            per_million = step["seconds"] / row["pairs"] * 1e6
-            speed = f"{step['pairs_per_second']:,.0f}"
-            print(f"| {row['pairs']:,} | {name} | {step['seconds']:.1f} | {speed} | {step['peak_mib']:,.0f} | {per_million:.1f} |")
+            figures = [step["seconds"], step["pairs_per_second"], step["peak_mib"], step["seconds"] / row["pairs"] * 1e6]
+            shown = " | ".join(f"{figure:,.1f}" for figure in figures)
+            print(f"| {row['pairs']:,} | {row['cpus']} | {name} | {shown} |")
 
 
 def main() -> None:
@@ -179,11 +187,12 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for pairs in args.pairs:
-            rows.append(measure(pairs, args.cpus, Path(folder)))
-            show(rows)
+            for cpus in args.cpus:
+                rows.append(measure(pairs, cpus, Path(folder)))
+                show(rows)
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
-        machine = {"processor": platform.processor() or platform.machine(), "cpus": args.cpus, "python": platform.python_version()}
+        machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
         args.json.write_text(json.dumps({"machine": machine, "runs": rows}, indent=1) + "\n", encoding="utf-8")
 
 

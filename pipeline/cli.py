@@ -85,12 +85,22 @@ def submit(
 
 
 @app.command()
-def plan(config: ConfigFile, until: Until = None, overrides: Overrides = None) -> None:
+def plan(
+    config: ConfigFile,
+    until: Until = None,
+    overrides: Overrides = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Tell the time and storage that each step may take, from what finished ones took.")
+    ] = False,
+) -> None:
     """Check CONFIG and list its steps: HIT if the store holds the result, FETCH if its mirror does, else MISS and why."""
     from pipeline.explain import explain
     from pipeline.mirroring import mirrored
 
     settings, steps, store = _planned(config, overrides, until)
+    if estimate:
+        _show_estimate(settings, steps, store)
+        return
     lines = explain(steps, store, mirrored(settings.store.mirror, steps, store))
     rows = [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines]
     _show_table(("step", "fingerprint", "", "reason"), rows)
@@ -187,6 +197,32 @@ def doctor(
         print(f"{check.verdict:<5} {check.name}: {check.text}", flush=True)
     if any(check.verdict == "FAIL" for check in checks):
         raise typer.Exit(1)
+
+
+def _show_estimate(settings: RunConfig, steps: Plan, store: Store) -> None:
+    from pipeline.estimate import estimate, totals
+    from pipeline.progress import duration
+
+    def told(seconds: float | None, size: int | None) -> tuple[str, str]:
+        return "?" if seconds is None else duration(seconds), "?" if size is None else f"{size / 2**20:,.1f} MiB"
+
+    found = estimate(steps, store, {str(stage): asked for stage, asked in settings.cluster.resources.items()})
+    rows = [
+        (
+            one.step.name,
+            "HIT" if one.hit else "MISS",
+            "" if one.rows is None else f"{one.rows:,}",
+            *told(one.seconds, one.bytes),
+            one.basis,
+        )
+        for one in found
+    ]
+    _show_table(("step", "", "rows", "time", "storage", "from"), rows)
+    all_of = totals(found)
+    time, size = told(all_of.seconds, all_of.bytes)
+    print(f"in all {time} one after the other, {duration(all_of.longest)} along the longest chain of steps; {size}")
+    if all_of.unknown:
+        print(f"not estimated, for want of an earlier one in {store.root}: {', '.join(all_of.unknown)}")
 
 
 def _planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:

@@ -52,13 +52,13 @@ def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Ex
 def _why(step: Step, store: Store, names: dict[str, str], missing: set[str]) -> str:
     partial = store.partial(step.directory).is_dir()
     begun = "; begun, continues" if partial else ""
-    nearest = _nearest(step, store)
-    if nearest is None:
+    found = nearest(step, store)
+    if found is None:
         return f"no earlier {step.stage.name} in the store{begun}"
-    return ("; ".join(_differences(step, nearest, names, missing)) or f"no artifact of {step.name} is in the store") + begun
+    return ("; ".join(_differences(step, found, names, missing)) or f"no artifact of {step.name} is in the store") + begun
 
 
-def _nearest(step: Step, store: Store) -> dict[str, Any] | None:
+def nearest(step: Step, store: Store) -> dict[str, Any] | None:
     """The manifest of the same stage that is most like `step`: one of its name wins, then the fewest differences, then the latest.
 
     One that cannot be read, or that another version of fewstep wrote, is passed over.

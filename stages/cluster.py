@@ -77,13 +77,17 @@ class RayWorkers:
         busy: dict[Any, tuple[Any, int, float]] = {}
         try:
             while waiting or busy:
-                while waiting and (actor := pool.take()) is not None:
-                    index = waiting.popleft()
+                pool.fill(len(waiting) + len(busy))
+                while waiting and pool.idle:
+                    actor, index = pool.idle.pop(), waiting.popleft()
                     busy[actor.apply.remote(shards[index])] = (actor, index, time.time())
-                done, _ = ray.wait(list(busy), num_returns=1)
-                actor, index, begun = busy.pop(done[0])
+                (done,), _ = ray.wait([*busy, *pool.starting], num_returns=1)
+                if done in pool.starting:
+                    pool.started(done)
+                    continue
+                actor, index, begun = busy.pop(done)
                 try:
-                    result = ray.get(done[0])
+                    result = ray.get(done)
                 except LOST as error:
                     deaths[index] += 1
                     self._tell_death(index, time.time() - begun, error)
@@ -97,7 +101,7 @@ class RayWorkers:
                 except RayTaskError as error:
                     raise explained(error) from error
                 else:
-                    pool.give_back(actor)
+                    pool.idle.append(actor)
                     yield index, result
         finally:
             pool.close()
@@ -130,28 +134,40 @@ class RayWorkers:
 
 
 class _Pool:
-    """Up to `workers` actors, made when first needed."""
+    """Up to `workers` actors. Work is given to those that have started alone: one that finds no room, since its node is gone, holds
+    up nothing while there are others."""
 
     def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
         actor: Any = _Mapper
-        self._new: Callable[[], Any] = lambda: actor.options(**options(workers.resources, workers.avoid)).remote(
-            make, argument, workers.log
-        )
+        held = options(workers.resources, workers.avoid)
+        self._new: Callable[[], Any] = lambda: actor.options(**held).remote(make, argument, workers.log)
         self._limit = workers.resources.workers or 1
-        self._idle: list[Any] = []
         self._all: list[Any] = []
+        self._stillborn = 0
+        self.idle: list[Any] = []
+        self.starting: dict[Any, Any] = {}
+        """What tells that an actor has started -> the actor."""
 
-    def take(self) -> Any:
-        """An idle actor, or a new one, or None when all are busy."""
-        if self._idle:
-            return self._idle.pop()
-        if len(self._all) == self._limit:
-            return None
-        self._all.append(self._new())
-        return self._all[-1]
+    def fill(self, needed: int) -> None:
+        """Start actors, `needed` of them in all if so many may be."""
+        while len(self._all) < min(self._limit, needed):
+            actor = self._new()
+            self._all.append(actor)
+            self.starting[actor.ready.remote()] = actor
 
-    def give_back(self, actor: Any) -> None:
-        self._idle.append(actor)
+    def started(self, told: Any) -> None:
+        """Take in an actor that has started, or did not live so long. Raises StageError when too many died at the start."""
+        actor = self.starting.pop(told)
+        try:
+            ray.get(told)
+            self.idle.append(actor)
+        except LOST as error:
+            self.drop(actor)
+            self._stillborn += 1
+            if self._stillborn > MAX_DEATHS * self._limit:
+                raise StageError(f"{self._stillborn} workers died before they had started, the last so: {error}") from error
+        except RayTaskError as error:
+            raise explained(error) from error
 
     def drop(self, actor: Any) -> None:
         self._all.remove(actor)
@@ -171,12 +187,19 @@ class _Mapper:
         self._make, self._argument = make, argument
         self._function: Callable[[Any], Any] | None = None
 
+    def ready(self) -> None:
+        """Answered once the actor has started."""
+
     def apply(self, shard: Any) -> Any:
         with logged(self._log_file) as logger:
             if self._function is None:  # made here: what `make` raises in a constructor would pass for the actor's death
                 self._function = self._make(self._argument)
-                logger.info("worker ready")
+                logger.info("worker ready on node %s", _node())
             return self._function(shard)
+
+
+def _node() -> str:
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def _train_worker(settings: dict[str, Any]) -> None:
@@ -190,7 +213,8 @@ def _train_worker(settings: dict[str, Any]) -> None:
         device=str(device),
         threads=settings["threads"],
     )
-    with logged(settings["log"]):
+    with logged(settings["log"]) as logger:
+        logger.info("training worker %d of %d on node %s", place.rank + 1, place.size, _node())
         settings["loop"](settings["argument"], place)
 
 

@@ -54,7 +54,7 @@ def test_commands_and_options() -> None:
     assert options == {
         "run": ["config", "--until", "--set", "--in-process"],
         "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
-        "plan": ["config", "--until", "--set"],
+        "plan": ["config", "--until", "--set", "--estimate"],
         "status": ["name", "--store", "--follow"],
         "report": ["name", "--store"],
         "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--store"],
