@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         dag_viterbi,
     )
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
+    from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
     from kernels.ngram import NgramModel
     from kernels.transformer import Transformer, TransformerShape, WritingRules
 
@@ -48,7 +49,12 @@ __all__ = [
     "DagViterbiOptions",
     "DagWalkOptions",
     "DagWalks",
+    "LatticeOptions",
+    "LatticeOutcome",
     "LatticePaths",
+    "LatticeScores",
+    "LatticeSeconds",
+    "LatticeTransformer",
     "NgramModel",
     "Transformer",
     "TransformerShape",
@@ -95,7 +101,12 @@ _HOMES = {
     "TransformerShape": "kernels.transformer",
     "WritingRules": "kernels.transformer",
     "lattice_candidates": "kernels.candidates",
+    "LatticeOptions": "kernels.lattice_decoding",
+    "LatticeOutcome": "kernels.lattice_decoding",
     "LatticePaths": "kernels.lattice",
+    "LatticeScores": "kernels.lattice_decoding",
+    "LatticeSeconds": "kernels.lattice_decoding",
+    "LatticeTransformer": "kernels.lattice_decoding",
     "lattice_max_marginals": "kernels.lattice",
     "lattice_n_best": "kernels.lattice",
     "lattice_viterbi": "kernels.lattice",

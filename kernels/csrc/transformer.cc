@@ -84,6 +84,21 @@ void embed_sources(const Transformer& model, const Sources& sources, float* x) {
         }
 }
 
+std::size_t rows_of(const Sources& sources) {
+    return static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
+}
+
+// Calls body(first row, length) of each sentence.
+template <typename Body>
+void each(const Sources& sources, const Body& body) {
+    std::size_t row = 0;
+    for (const std::int64_t some : sources.lengths) {
+        const auto length = static_cast<std::size_t>(some);
+        body(row, length);
+        row += length;
+    }
+}
+
 std::size_t memory_size(std::size_t length, std::size_t width) { return (room_for(length) + length) * width; }
 
 }  // namespace
@@ -119,30 +134,18 @@ Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
     vocabulary = {target_words.data(), nullptr, shape.target_words, shape.width};
 }
 
-Memory Transformer::encode(const Sources& sources) const {
-    const std::size_t width = shape.width, sentences = sources.rows.size();
-    const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
-    std::size_t largest = 0, whole = 0;
-    for (const std::int64_t length : sources.lengths) {
-        const std::size_t size = memory_size(static_cast<std::size_t>(length), width);
-        largest = std::max(largest, size), whole += size;
-    }
+Buffer Transformer::encoded(const Sources& sources) const {
+    const std::size_t width = shape.width;
+    const std::size_t rows = rows_of(sources);
+    std::size_t largest = 0;
+    for (const std::int64_t length : sources.lengths) largest = std::max(largest, memory_size(static_cast<std::size_t>(length), width));
     Buffer x(rows * width), normed(rows * width), mixed(rows * width), wide(rows * std::max(3 * width, shape.inner)), turned(largest);
     Attention attention(heads);
     embed_sources(*this, sources, x.data());
-    // Calls body(sentence, first row, length).
-    const auto each = [&](const auto& body) {
-        std::size_t row = 0;
-        for (std::size_t sentence = 0; sentence < sentences; ++sentence) {
-            const auto length = static_cast<std::size_t>(sources.lengths[sentence]);
-            body(sentence, row, length);
-            row += length;
-        }
-    };
     for (const EncoderLayer& layer : encoder) {
         residual(layer.norm, shape.pre_norm, x.data(), rows, normed.data(), [&](const float* input) {
             layer.projection.multiply(input, width, rows, wide.data(), 3 * width);
-            each([&](std::size_t, std::size_t row, std::size_t length) {
+            each(sources, [&](std::size_t row, std::size_t length) {
                 const float* first = wide.data() + row * 3 * width;
                 float* values = turned.data() + room_for(length) * width;
                 lay_out(first + width, 3 * width, length, width, turned.data(), values);
@@ -153,12 +156,20 @@ Memory Transformer::encode(const Sources& sources) const {
         feed_forward(layer.feed_forward, shape.pre_norm, x.data(), rows, normed.data(), wide.data());
     }
     if (shape.pre_norm) encoder_norm.apply(x.data(), rows, x.data());
+    return x;
+}
+
+Memory Transformer::memory(const Sources& sources, const float* states) const {
+    const std::size_t width = shape.width, rows = rows_of(sources);
+    std::size_t whole = 0;
+    for (const std::int64_t length : sources.lengths) whole += memory_size(static_cast<std::size_t>(length), width);
+    Buffer wide(rows * 2 * width);
     Memory memory{{}, Buffer(whole * decoder.size())};
     float* free = memory.floats.data();
     for (const DecoderLayer& layer : decoder) {
-        layer.cross_projection.multiply(x.data(), width, rows, wide.data(), 2 * width);
+        layer.cross_projection.multiply(states, width, rows, wide.data(), 2 * width);
         auto& sequences = memory.layers.emplace_back();
-        each([&](std::size_t, std::size_t row, std::size_t length) {
+        each(sources, [&](std::size_t row, std::size_t length) {
             const std::size_t room = room_for(length);
             float *keys = free, *values = free + room * width;
             lay_out(wide.data() + row * 2 * width, 2 * width, length, width, keys, values);

@@ -72,7 +72,10 @@ struct Memory {
 struct Transformer {
     Transformer(const TransformerShape& shape, const Arrays& arrays);
 
-    Memory encode(const Sources& sources) const;
+    Memory encode(const Sources& sources) const { return memory(sources, encoded(sources).data()); }
+    // States of the sources, sentence after sentence, [rows,D].
+    Buffer encoded(const Sources& sources) const;
+    Memory memory(const Sources& sources, const float* states) const;
 
     TransformerShape shape;
     Heads heads;
