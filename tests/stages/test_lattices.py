@@ -17,7 +17,7 @@ from models import family_of
 from models.batch import collate
 from models.bundle import BundleError, load_system, save_model
 from models.family import Sizes
-from models.lattice.analysis import PARTS, ranks
+from models.lattice.analysis import ranks
 from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -25,7 +25,7 @@ from models.vocabulary import vocabulary_digest
 from stages import lattices, system
 from stages.artifacts import System, Tables, Text, Trained, Vocabulary
 from stages.errors import ArtifactError, DataError
-from stages.lattices import LatticesConfig, LatticesInputs, class_name, length_name
+from stages.lattices import PARTS, LatticesConfig, LatticesInputs, class_name, length_name
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
 from stages.vocabulary import VocabularyConfig, train_pieces
