@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
+    from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
     from kernels.ngram import NgramModel
     from kernels.token_scores import token_gradients_, token_scores_
     from kernels.transformer import Transformer, TransformerShape, WritingRules
@@ -54,7 +55,12 @@ __all__ = [
     "GraphPath",
     "GraphRules",
     "GraphScores",
+    "LatticeOptions",
+    "LatticeOutcome",
     "LatticePaths",
+    "LatticeScores",
+    "LatticeSeconds",
+    "LatticeTransformer",
     "NgramModel",
     "Transformer",
     "TransformerShape",
@@ -109,7 +115,12 @@ _HOMES = {
     "lattice_candidates": "kernels.candidates",
     "token_gradients_": "kernels.token_scores",
     "token_scores_": "kernels.token_scores",
+    "LatticeOptions": "kernels.lattice_decoding",
+    "LatticeOutcome": "kernels.lattice_decoding",
     "LatticePaths": "kernels.lattice",
+    "LatticeScores": "kernels.lattice_decoding",
+    "LatticeSeconds": "kernels.lattice_decoding",
+    "LatticeTransformer": "kernels.lattice_decoding",
     "lattice_max_marginals": "kernels.lattice",
     "lattice_n_best": "kernels.lattice",
     "lattice_viterbi": "kernels.lattice",

@@ -218,6 +218,11 @@ class CandidateTables:
         """
         return cls(path, vocabulary=vocabulary)
 
+    @property
+    def native(self) -> fewstep_native.CandidateTables:
+        """What other kernels take."""
+        return self._native
+
     def __reduce__(self) -> tuple[type[CandidateTables], tuple[Path]]:
         return type(self), (self.path,)
 

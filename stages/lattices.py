@@ -14,9 +14,9 @@ from stages.errors import DataError
 from stages.stage import Stage, Work
 
 if TYPE_CHECKING:
-    from models.lattice.analysis import Ranks, Taken
+    from models.lattice.analysis import Ranks
     from models.lattice.config import LatticeSearch
-    from models.lattice.decode import LatticeDecoder
+    from models.lattice.decode import LatticeDecoder, Taken
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class LatticesConfig:
     """Sentences whose paths are looked at, at most, evenly spaced."""
 
 
+PARTS = ("lookup", "encoder", "scoring", "search")
+"""What decoding consists of."""
 BATCH_TOKENS = 1000
 """Padded source tokens in a batch, EOS included."""
 ROUNDS = 3
@@ -126,19 +128,18 @@ def class_name(rank: int) -> str:
 
 def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> list[Taken]:
     """The median of each part over some rounds, of sentences one at a time."""
-    from models.lattice.analysis import Taken, taken
+    from models.lattice.decode import Taken
 
     for source in sources[:3]:
-        taken(decoder, source, search)
-    rounds = [[taken(decoder, source, search) for source in sources] for _ in range(ROUNDS)]
+        decoder.timed(source, search)
+    rounds = [[decoder.timed(source, search) for source in sources] for _ in range(ROUNDS)]
     return [
-        Taken(turns[0].words, tuple(median(values) for values in zip(*(turn.milliseconds for turn in turns), strict=True)))
+        Taken(turns[0].words, *(median(values) for values in zip(*(turn[1:] for turn in turns), strict=True)))
         for turns in zip(*rounds, strict=True)
     ]
 
 
 def _write_times(found: Sequence[Taken], search: LatticeSearch, name: str, work: Work) -> None:
-    from models.lattice.analysis import PARTS
     from stages.reporting.lattice_figures import latencies
     from stages.timing import environment
 
@@ -146,14 +147,13 @@ def _write_times(found: Sequence[Taken], search: LatticeSearch, name: str, work:
     for one in sorted(found, key=lambda taken: taken.words):
         classes.setdefault(length_name(one.words), []).append(one)
     medians = {
-        length: {part: median(one.milliseconds[place] for one in members) for place, part in enumerate(PARTS)}
-        for length, members in classes.items()
+        length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()
     }
     device = "cuda" if work.resources.gpus else "cpu"
     record = {"environment": environment(device, work.resources.threads), "milliseconds": medians, "search": search.name}
     work.write_json(work.records("latency.json"), record)
     caption = (
-        f"Milliseconds that the parts of decoding take, one sentence at a time, through torch ({search.name}, {device}, "
+        f"Milliseconds that the parts of decoding take, one sentence at a time ({search.name}, {device}, "
         f"{work.resources.threads} threads, medians), by words of the output. Here the look-up is not overlapped with the network."
     )
     rows = [

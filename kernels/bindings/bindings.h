@@ -9,6 +9,7 @@ void bind_beam(nanobind::module_& module);
 void bind_bitext(nanobind::module_& module);
 void bind_fast_align(nanobind::module_& module);
 void bind_lattice(nanobind::module_& module);
+void bind_lattice_decoding(nanobind::module_& module);
 void bind_align_shards(nanobind::module_& module);
 void bind_symmetrise(nanobind::module_& module);
 void bind_candidates(nanobind::module_& module);

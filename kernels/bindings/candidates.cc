@@ -120,7 +120,7 @@ void look_up(const CandidateTables& tables, const Array<std::int64_t, 2>& ids, c
         log_probs.shape(2) != token_ids.shape(2)) {
         throw std::invalid_argument("expected arrays of one batch: ids [B, S], lengths and slots [B], results [B, N, K]");
     }
-    const Sources sources{span_of(ids), span_of(lengths), span_of(slots), static_cast<std::int64_t>(ids.shape(1))};
+    const SourcePieces sources{span_of(ids), span_of(lengths), span_of(slots), static_cast<std::int64_t>(ids.shape(1))};
     const LookupOptions options{static_cast<std::int64_t>(token_ids.shape(2)), least_prior, threads};
     const nb::gil_scoped_release unlocked;
     lattice_candidates(tables, sources, options, static_cast<std::int64_t>(token_ids.shape(1)), span_of(token_ids),

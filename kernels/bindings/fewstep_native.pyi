@@ -426,3 +426,71 @@ def lattice_n_best(
 def lattice_max_marginals(
     start: Floats, edges: Floats, exits: Floats, min_lengths: I64, max_lengths: I64, marginals: Floats, *, threads: int
 ) -> None: ...
+
+class LatticeNetwork:
+    def decode(
+        self,
+        sources: I64,
+        lengths: I64,
+        tables: CandidateTables,
+        *,
+        candidates: int,
+        window: int,
+        least_prior: float,
+        normaliser: str,
+        count_weight: float,
+        word_bonus: float,
+        bos: int,
+        eos: int,
+        threads: int,
+    ) -> tuple[list[tuple[list[int], float]], list[float]]: ...
+    def decode_candidates(
+        self,
+        sources: I64,
+        lengths: I64,
+        token_ids: I64,
+        log_probs: F64,
+        min_lengths: I64,
+        max_lengths: I64,
+        *,
+        normaliser: str,
+        count_weight: float,
+        word_bonus: float,
+        bos: int,
+        eos: int,
+        threads: int,
+    ) -> tuple[list[tuple[list[int], float]], list[float]]: ...
+    def score(
+        self,
+        sources: I64,
+        lengths: I64,
+        token_ids: I64,
+        log_probs: F64,
+        min_lengths: I64,
+        max_lengths: I64,
+        start: F32,
+        edges: F32,
+        exits: F32,
+        *,
+        normaliser: str,
+        count_weight: float,
+        word_bonus: float,
+        bos: int,
+        eos: int,
+        threads: int,
+    ) -> None: ...
+
+def make_lattice_network(
+    arrays: dict[str, F32],
+    *,
+    encoder_layers: int,
+    decoder_layers: int,
+    width: int,
+    feed_forward: int,
+    heads: int,
+    pre_norm: bool,
+    source_words: int,
+    target_words: int,
+    source_positions: int,
+    slots: int,
+) -> LatticeNetwork: ...

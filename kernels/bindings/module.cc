@@ -29,6 +29,7 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_bitext(module);
     fewstep::bind_fast_align(module);
     fewstep::bind_lattice(module);
+    fewstep::bind_lattice_decoding(module);
     fewstep::bind_align_shards(module);
     fewstep::bind_symmetrise(module);
     fewstep::bind_candidates(module);

@@ -98,7 +98,7 @@ void take_best(Workspace& space, std::size_t candidates, std::int64_t* token_ids
 
 std::string sentence_name(std::int64_t sentence) { return "sentence " + std::to_string(sentence) + ": "; }
 
-void check(const Sources& sources, const TableHeader& header, std::int64_t num_slots) {
+void check(const SourcePieces& sources, const TableHeader& header, std::int64_t num_slots) {
     for (std::size_t b = 0; b < sources.lengths.size(); ++b) {
         const auto sentence = static_cast<std::int64_t>(b);
         if (sources.lengths[b] < 0 || sources.lengths[b] > sources.width) {
@@ -121,7 +121,7 @@ void check(const Sources& sources, const TableHeader& header, std::int64_t num_s
 
 }  // namespace
 
-void lattice_candidates(const CandidateTables& tables, const Sources& sources, const LookupOptions& options, std::int64_t num_slots,
+void lattice_candidates(const CandidateTables& tables, const SourcePieces& sources, const LookupOptions& options, std::int64_t num_slots,
                         std::span<std::int64_t> token_ids, std::span<double> log_probs) {
     const TableHeader& header = tables.header();
     if (options.candidates < 1) throw std::invalid_argument("candidates: expected at least 1");

@@ -15,7 +15,7 @@ struct LookupOptions {
 };
 
 // Source sentences, padded: sentence b has the pieces ids[b * width .. b * width + lengths[b]) and gets slots[b] slots.
-struct Sources {
+struct SourcePieces {
     std::span<const std::int64_t> ids, lengths, slots;
     std::int64_t width = 0;
 };
@@ -31,7 +31,7 @@ struct Sources {
 //   - else exp(-tension |(s + 1) / S - (t + 1) / W|) over its sum for |s - t| <= R, with W the predicted words, L - 1 >= 1.
 // Sums may be less than 1: links that were cut or never seen, and positions past the sentence, are missing from them.
 // Throws std::invalid_argument for arguments that do not fit, pieces outside the source vocabulary and damaged tables.
-void lattice_candidates(const CandidateTables& tables, const Sources& sources, const LookupOptions& options, std::int64_t num_slots,
+void lattice_candidates(const CandidateTables& tables, const SourcePieces& sources, const LookupOptions& options, std::int64_t num_slots,
                         std::span<std::int64_t> token_ids, std::span<double> log_probs);
 
 }  // namespace fewstep

@@ -17,11 +17,11 @@ namespace fewstep {
 // T is float or double, in which the sums run.
 template <typename T>
 struct LatticeSentence {
-    const T *start, *edges, *exits;        // [K], [N-1,K,stride], [N,K]
-    std::size_t candidates, stride;        // K; from one row of edges to the next
+    const T *start, *edges, *exits;        // [K], [N-1,rows,stride], [N,K]
+    std::size_t candidates, stride, rows;  // K; from one row of edges to the next; rows from one slot to the next
     std::size_t least, most;               // words of a path, 1 <= least <= most <= N; or no words at all: most is 0
 
-    const T* edge_row(std::size_t slot, std::size_t candidate) const { return edges + (slot * candidates + candidate) * stride; }
+    const T* edge_row(std::size_t slot, std::size_t candidate) const { return edges + (slot * rows + candidate) * stride; }
     bool ends(std::size_t slot) const { return slot + 1 >= least && slot + 1 <= most; }
 };
 
@@ -36,6 +36,7 @@ struct LatticeBatch {
         return {start + b * candidates,
                 edges + b * steps * candidates * candidates,
                 exits + b * slots * candidates,
+                candidates,
                 candidates,
                 candidates,
                 static_cast<std::size_t>(min_lengths[b]),

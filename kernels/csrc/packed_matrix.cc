@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "csrc/vectors.h"
 
@@ -91,30 +92,80 @@ constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::intege
 constexpr auto MULTIPLY = by_vectors<false>(std::make_integer_sequence<int, VECTORS>());
 constexpr auto MULTIPLY_AND_FETCH = by_vectors<true>(std::make_integer_sequence<int, VECTORS>());
 
+// Rows and columns of a square of vectors change places: in steps that swap blocks of 1, 2, 4, ... lanes across the diagonal.
+template <int WIDTH, int... LANE>
+inline void turn_blocks(Floats* rows, std::integer_sequence<int, LANE...>) {
+    for (int row = 0; row < LANES; ++row) {
+        if (row & WIDTH) continue;
+        const Floats above = rows[row], below = rows[row + WIDTH];
+        rows[row] = __builtin_shufflevector(above, below, ((LANE & WIDTH) ? LANES + LANE - WIDTH : LANE)...);
+        rows[row + WIDTH] = __builtin_shufflevector(above, below, ((LANE & WIDTH) ? LANES + LANE : LANE + WIDTH)...);
+    }
+}
+
+template <int WIDTH = 1>
+inline void turn(Floats* rows) {
+    if constexpr (WIDTH < LANES) {
+        turn_blocks<WIDTH>(rows, std::make_integer_sequence<int, LANES>());
+        turn<2 * WIDTH>(rows);
+    }
+}
+
 std::size_t vectors_for(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + LANES - 1) / LANES); }
 
 }  // namespace
 
-PackedMatrix::PackedMatrix(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs)
-    : outputs_(outputs), inputs_(inputs) {
+PackedMatrix::PackedMatrix(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs) {
+    std::vector<const float*> rows(outputs);
+    for (std::size_t output = 0; output < outputs; ++output) rows[output] = weights + output * inputs;
+    pack(rows, bias, inputs);
+}
+
+void PackedMatrix::reserve(std::size_t outputs, std::size_t inputs, const float* bias) {
+    outputs_ = outputs, inputs_ = inputs;
     const std::size_t width = (outputs + LANES - 1) / LANES * LANES;
     panels_.reserve(width * inputs);
     bias_.reserve(width);
-    std::fill_n(panels_.data(), width * inputs, 0.0F);
-    std::fill_n(bias_.data(), width, 0.0F);
-    for (std::size_t output = 0; bias != nullptr && output < outputs; ++output) bias_.data()[output] = bias[output];
+    if (bias != nullptr) std::copy_n(bias, outputs, bias_.data());
+    std::fill(bias_.data() + (bias == nullptr ? 0 : outputs), bias_.data() + width, 0.0F);
+}
+
+void PackedMatrix::pack(std::span<const float* const> weights, const float* bias, std::size_t inputs) {
+    reserve(weights.size(), inputs, bias);
+    for (std::size_t first = 0; first < outputs_; first += LANES) {
+        const std::size_t panel = first / PANEL * PANEL, panel_width = vectors_for(outputs_ - panel) * LANES;
+        const std::size_t rows = std::min<std::size_t>(LANES, outputs_ - first);
+        float* to = panels_.data() + panel * inputs + (first - panel);
+        std::size_t input = 0;
+        for (; input + LANES <= inputs; input += LANES) {
+            Floats tile[LANES];
+            for (std::size_t row = 0; row < LANES; ++row) tile[row] = row < rows ? load(weights[first + row] + input) : Floats{};
+            turn(tile);
+            for (std::size_t lane = 0; lane < LANES; ++lane) store(to + (input + lane) * panel_width, tile[lane]);
+        }
+        for (; input < inputs; ++input)
+            for (std::size_t row = 0; row < LANES; ++row) to[input * panel_width + row] = row < rows ? weights[first + row][input] : 0.0F;
+    }
+}
+
+void PackedMatrix::pack_turned(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs) {
+    reserve(outputs, inputs, bias);
     for (std::size_t first = 0; first < outputs; first += PANEL) {
         const std::size_t columns = std::min(PANEL, outputs - first), panel_width = vectors_for(columns) * LANES;
         float* panel = panels_.data() + first * inputs;
-        for (std::size_t column = 0; column < columns; ++column)
-            for (std::size_t input = 0; input < inputs; ++input) panel[input * panel_width + column] = weights[(first + column) * inputs + input];
+        for (std::size_t input = 0; input < inputs; ++input) {
+            std::copy_n(weights + input * outputs + first, columns, panel + input * panel_width);
+            std::fill_n(panel + input * panel_width + columns, panel_width - columns, 0.0F);
+        }
     }
 }
 
 std::size_t PackedMatrix::panels() const { return (outputs_ + PANEL - 1) / PANEL; }
 
-void PackedMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                            std::size_t first, std::size_t last) const {
+std::size_t PackedMatrix::panel() { return PANEL; }
+
+void PackedMatrix::multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride,
+                                   std::size_t first, std::size_t last, Then then) const {
     const std::size_t blocks = (rows + ROWS - 1) / ROWS;
     for (std::size_t panel = first; panel < last; ++panel) {
         const std::size_t column = panel * PANEL, columns = outputs_ - column;
@@ -125,7 +176,7 @@ void PackedMatrix::multiply(const float* x, std::size_t x_stride, std::size_t ro
             // A single block reads panel after panel as fast as they come; of several the last leaves time to fetch.
             const auto& kernels = blocks > 1 && block + 1 == blocks ? MULTIPLY_AND_FETCH : MULTIPLY;
             kernels[vectors][count - 1]({x + row * x_stride, x_stride, inputs_, panels_.data() + column * inputs_, bias_.data() + column,
-                                         y + row * y_stride + column, y_stride, columns, then});
+                                         y + row * y_stride + (panel - first) * PANEL, y_stride, columns, then});
         }
     }
 }

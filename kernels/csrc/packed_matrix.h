@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "csrc/buffer.h"
 
@@ -22,19 +23,27 @@ class PackedMatrix {
     PackedMatrix() = default;
     PackedMatrix(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs);  // bias: null where there is none
 
+    // Other weights, where there may have been some: rows of outputs, each [inputs], that lie anywhere.
+    void pack(std::span<const float* const> weights, const float* bias, std::size_t inputs);
+    // The same from W^T [inputs,outputs].
+    void pack_turned(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs);
+
     // x [rows,inputs] to y [rows,outputs], whose rows lie so many floats apart.
     void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then = Then::STORE) const {
-        multiply(x, x_stride, rows, y, y_stride, then, 0, panels());
+        multiply_panels(x, x_stride, rows, y, y_stride, 0, panels(), then);
     }
-    // Only the outputs of the panels [first,last).
-    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then, std::size_t first,
-                  std::size_t last) const;
+    // Only the outputs of the panels [first,last), the first of them in the first column of y.
+    void multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t first,
+                         std::size_t last, Then then = Then::STORE) const;
 
     std::size_t outputs() const { return outputs_; }
     std::size_t inputs() const { return inputs_; }
     std::size_t panels() const;
+    static std::size_t panel();  // outputs of a panel
 
  private:
+    void reserve(std::size_t outputs, std::size_t inputs, const float* bias);
+
     std::size_t outputs_ = 0, inputs_ = 0;
     Buffer panels_, bias_;
 };

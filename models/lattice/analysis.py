@@ -1,22 +1,17 @@
-"""What the search changed of what its parts would have chosen, and what each part takes (Deng and Rush 2021, figures 2 and 4)."""
+"""What the search changed of what counts and single scores would have chosen (Deng and Rush 2021, figure 2)."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from models.common.at_work import at_work
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, part_of, part_of_sources
-from models.lattice.scoring import Lattice, Slots, score_rows, score_slots, scored_states
+from models.lattice.scoring import Lattice, Slots
 from models.lattice.search import Paths, best_paths
-
-PARTS = ("lookup", "encoder", "scoring", "search")
 
 
 class Ranks(NamedTuple):
@@ -35,8 +30,8 @@ def ranks(decoder: LatticeDecoder, sources: Sequence[Sequence[int]], search: Lat
     assert prepared.slots is not None
     with at_work(decoder.model) as device:
         for rows in decoder.parts(prepared.slots, device):
-            slots, (source, lengths) = part_of(prepared.slots, rows, search, device), part_of_sources(prepared, rows, device)
-            lattice = score_slots(decoder.model, source, lengths, slots, search, decoder.bigrams)
+            slots = part_of(prepared.slots, rows, search, device)
+            lattice = decoder.lattice(*part_of_sources(prepared, rows, device), slots, search)
             paths = best_paths(lattice, slots.least, slots.most)
             for row, told in zip(rows.tolist(), _told(lattice, slots, paths), strict=True):
                 found[row] = told
@@ -52,37 +47,3 @@ def _told(lattice: Lattice, slots: Slots, paths: Paths) -> Iterator[Ranks | None
     better = (lattice.edges.flatten(2) > own[..., None]).sum(2) + 1
     for words, edges, length in zip(taken.tolist(), better.tolist(), paths.lengths[:, 0].tolist(), strict=True):
         yield Ranks([word + 1 for word in words[:length]], edges[: length - 1]) if length else None
-
-
-class Taken(NamedTuple):
-    """What one sentence took."""
-
-    words: int
-    milliseconds: tuple[float, ...]
-    """Of each of `PARTS`"""
-
-
-def taken(
-    decoder: LatticeDecoder, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter
-) -> Taken:
-    """Decode one source, not empty, part by part; a GPU is waited for after each."""
-
-    def moment(values: Tensor) -> float:
-        if values.device.type == "cuda":
-            torch.cuda.synchronize(values.device)
-        return clock()
-
-    with at_work(decoder.model) as device:
-        moments = [clock()]
-        prepared = decoder.prepare([source], search)
-        moments.append(clock())
-        assert prepared.slots is not None
-        slots = Slots(*(part.to(device) for part in prepared.slots))
-        memories = decoder.model.encode(prepared.ids.to(device), prepared.lengths.to(device))
-        moments.append(moment(memories[-1].keys))
-        lattice = score_rows(decoder.model, scored_states(decoder.model, memories, slots, decoder.bigrams), slots, search)
-        moments.append(moment(lattice.edges))
-        paths = best_paths(lattice, slots.least, slots.most)
-        words = int(paths.lengths[0, 0])
-        moments.append(clock())
-    return Taken(words, tuple(1000 * (end - start) for start, end in pairwise(moments)))

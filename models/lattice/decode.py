@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -12,17 +13,15 @@ from torch import Tensor
 from kernels import CandidateTables
 from models.batch import pad_rows
 from models.common.at_work import at_work, check_lengths, score_pairs
-from models.common.linear import pack
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
-from models.lattice.lookup import first_words, load_tables, look_up
+from models.lattice.lookup import first_words, look_up
 from models.lattice.loss import log_probability
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import Slots, score_slots
+from models.lattice.scoring import Lattice, Slots, score_rows, score_slots, scored_states
 from models.lattice.search import best_paths
-from models.lattice.tables import BigramTables, bigram_tables
+from models.lattice.tables import BigramTables
 from models.lattice.written import hypotheses
-from models.weights import make_model, read_json
 
 CPU_ROWS, GPU_ROWS = 2**14, 2**18
 """Candidates scored at a time, unless one sentence alone has more."""
@@ -38,6 +37,23 @@ class Sources(NamedTuple):
     slots: Slots | None
     """What counts propose for `search`"""
     search: LatticeSearch | None
+
+
+class Taken(NamedTuple):
+    """What one sentence took, in milliseconds."""
+
+    words: int
+    """Of its translation"""
+    lookup: float
+    encoder: float
+    scoring: float
+    search: float
+
+
+def _moment(device: torch.device, clock: Callable[[], float]) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return clock()
 
 
 def part_of(slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.device) -> Slots:
@@ -82,6 +98,9 @@ class LatticeDecoder:
             return first_words(self._tables, prepared.ids, prepared.lengths - 1)
         slots = (prepared if prepared.search == search else self._looked_up(prepared, search)).slots
         assert slots is not None
+        return self._decoded(prepared, slots, search)
+
+    def _decoded(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
         found = [[Hypothesis([], 0.0, 0)] for _ in prepared.ids]
         with at_work(self.model) as device:
             for rows in self.parts(slots, device):
@@ -116,8 +135,7 @@ class LatticeDecoder:
         self, prepared: Sources, slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.device
     ) -> list[list[Hypothesis]]:
         mine = part_of(slots, rows, search, device)
-        source, lengths = part_of_sources(prepared, rows, device)
-        lattice = score_slots(self.model, source, lengths, mine, search, self.bigrams)
+        lattice = self.lattice(*part_of_sources(prepared, rows, device), mine, search)
         # On a CPU one path more costs little and tells how sure the best is; a GPU seeks the best alone.
         count = max(2, search.n_best) if device.type == "cpu" else search.n_best
         paths = best_paths(lattice, mine.least, mine.most, count)
@@ -126,6 +144,27 @@ class LatticeDecoder:
             mine = mine._replace(least=shortest.to(device))
             paths = best_paths(lattice, mine.least, mine.most, count)
         return hypotheses(lattice, mine, paths, search)
+
+    def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
+        """The lattices of sources [B,S] with EOS, on the network's device; call with the network at work."""
+        return score_slots(self.model, source, lengths, slots, search, self.bigrams)
+
+    def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> Taken:
+        """Decode one source, not empty, part by part; a GPU is waited for after each."""
+        with at_work(self.model) as device:
+            moments = [clock()]
+            prepared = self.prepare([source], search)
+            moments.append(clock())
+            assert prepared.slots is not None
+            slots = Slots(*(part.to(device) for part in prepared.slots))
+            memories = self.model.encode(prepared.ids.to(device), prepared.lengths.to(device))
+            moments.append(_moment(device, clock))
+            lattice = score_rows(self.model, scored_states(self.model, memories, slots, self.bigrams), slots, search)
+            moments.append(_moment(device, clock))
+            paths = best_paths(lattice, slots.least, slots.most)
+            words = int(paths.lengths[0, 0])
+            moments.append(clock())
+        return Taken(words, *(1000 * (end - start) for start, end in pairwise(moments)))
 
     @property
     def _tables(self) -> CandidateTables:
@@ -138,13 +177,3 @@ class LatticeDecoder:
     def _longest(self) -> int:
         """Longest sources and targets, in tokens without EOS."""
         return self.model.config.max_positions - 1
-
-
-def load(directory: Path, device: str) -> LatticeDecoder:
-    """The decoder of a system directory. Raises `models.weights.BundleError`."""
-    description = read_json(directory / "system.json", "a system")
-    model = make_model(directory, description, device)
-    assert isinstance(model, LatticeModel)
-    tables = load_tables(directory, model.sizes.source, model.sizes.target, str(description.get("links", "")))
-    pack(model)
-    return LatticeDecoder(model, tables, bigram_tables(model))

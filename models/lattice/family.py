@@ -2,7 +2,8 @@
 
 from models.family import Family
 from models.lattice.config import LatticeModelConfig, LatticeSearch
-from models.lattice.decode import LatticeDecoder, load
+from models.lattice.decode import LatticeDecoder
+from models.lattice.loading import load
 from models.lattice.loss import loss
 from models.lattice.model import build, fits
 

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from models.dag.config import DagConfig, DagSearch
+from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.stepwise.config import StepwiseSearch
 from pipeline.config import RunConfig, load_config, parse_search, resolved
-from pipeline.config_systems import DagSystem, StepwiseSystem
+from pipeline.config_systems import DagSystem, LatticeSystem, StepwiseSystem
 from pipeline.errors import ConfigError
 from pipeline.store import Store
 from pipeline.wiring import build_plan
 
 GRAPH = "systems: {one: {}, graph: {family: dag"
+SCORER = "systems: {one: {}, scorer: {family: lattice"
 
 
 def load(tmp_path: Path, text: str) -> RunConfig:
@@ -102,3 +104,83 @@ def test_what_a_graph_rests_on_is_planned(tmp_path: Path) -> None:
     assert "ngram:target" not in steps["system:plain"].needs
     assert steps["system:graph"].config.family == "dag"
     assert {"decode:graph/lookahead:test", "decode:graph/beam200-lm:test"} <= set(steps)
+
+
+def scorer_of(config: RunConfig) -> LatticeSystem:
+    system = config.systems["scorer"]
+    assert isinstance(system, LatticeSystem)
+    return system
+
+
+def test_a_scorer_has_one_layer_unless_it_is_stated(tmp_path: Path) -> None:
+    defaults = "defaults: {order: interleaved, width: 64, decoder_layers: 3, search: [greedy]}\n"
+    scorer = scorer_of(load(tmp_path, f"{defaults}{SCORER}}}}}"))
+    assert scorer.network == LatticeModelConfig(width=64, decoder_layers=1)
+    assert scorer.search == (LatticeSearch(),)
+    assert scorer.training.label_smoothing == 0.1
+    assert scorer_of(load(tmp_path, f"{defaults}{SCORER}, decoder_layers: 6}}}}")).decoder_layers == 6
+    assert scorer_of(load(tmp_path, f"{SCORER}, size: base}}}}")).decoder_layers == 1
+    assert scorer_of(load(tmp_path, f"{SCORER}, size: base}}}}")).encoder_layers == 6
+
+
+def test_searches_of_lattices_are_named_by_what_differs(tmp_path: Path) -> None:
+    searches = (
+        "[viterbi, {viterbi: {candidates: 8}}, {viterbi: {normalizer: union}}, {viterbi: {length_window: 0}}, "
+        "{viterbi: {count_weight: 0.5, token_bonus: 0.25}}, lookup]"
+    )
+    config = load(tmp_path, f"{SCORER}, search: {searches}}}}}")
+    assert [search.name for search in scorer_of(config).search] == [
+        "viterbi64", "viterbi8", "viterbi64-union", "viterbi64-window0", "viterbi64-counts0.5-bonus0.25", "lookup",
+    ]  # fmt: skip
+    (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
+    assert load_config(tmp_path / "again.json") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f"{SCORER}, segment_length: 3}}}}", "systems.scorer.segment_length: expected 1 or 2, got 3"),
+        (
+            f"{SCORER}, search: {{viterbi: {{normalizer: selfnorm}}}}}}}}",
+            "expected full, union or local for a network trained without",
+        ),
+        (f"{SCORER}, search: {{lookup: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookup, got 2"),
+        (f"{SCORER}, tables: distilled}}}}", "systems.scorer.tables: expected raw without a teacher"),
+        (f"alignment: {{unit: words}}\n{SCORER}}}}}", "alignment.unit: expected pieces for the lattice, got words"),
+        (f"evaluation: {{lattices: 3}}\n{GRAPH}}}}}", "evaluation.lattices: expected 0 without a system of family lattice, got 3"),
+    ],
+)
+def test_what_does_not_go_together_in_lattices_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    (found,) = caught.value.problems
+    assert problem in found
+
+
+def planned(tmp_path: Path, text: str) -> dict[str, set[str]]:
+    config = load(tmp_path, f"store: {{path: {tmp_path}/store}}\n{text}")
+    return {step.name: set(step.needs) for step in build_plan(config, Store(config.store.path)).steps}
+
+
+def test_tables_are_counted_from_what_a_scorer_learns_from(tmp_path: Path) -> None:
+    steps = planned(
+        tmp_path,
+        "teacher: {}\nevaluation: {lattices: 2}\nsystems: {raw: {family: lattice}, distilled: {family: lattice, data: distilled}, "
+        "mixed: {family: lattice, data: mixed}, both: {family: lattice, data: distilled, tables: raw}}",
+    )
+    for name, counted in (("raw", "raw"), ("distilled", "distilled"), ("mixed", "distilled"), ("both", "raw")):
+        other = {"raw": "distilled", "distilled": "raw"}[counted]
+        for step in (f"train:{name}", f"system:{name}"):
+            assert f"lattice:{counted}" in steps[step]
+            assert f"lattice:{other}" not in steps[step]
+    assert steps["lattice:distilled"] >= {"align:distilled", "encode:distilled"}
+    assert steps["lattices:raw:test"] == {"system:raw", "corpus:test"}
+    assert {"lattices:raw:test", "lattice:raw", "lattice:distilled"} <= steps["report:run"]
+
+
+def test_systems_without_lattices_need_no_tables(tmp_path: Path) -> None:
+    plain = planned(tmp_path, "systems: {one: {}}")
+    assert not [name for name in plain if name.startswith(("align:", "lattice"))]
+    counted = planned(tmp_path, "lattice: {}\nsystems: {one: {}}")
+    assert set(counted) - set(plain) == {"align:raw", "lattice:raw"}
+    assert counted["train:one"] == plain["train:one"]

@@ -17,13 +17,14 @@ from safetensors.torch import load_file
 from models import weights
 from models.bundle import load_model
 from models.dag.config import DagConfig
+from models.lattice.config import LatticeModelConfig
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.decode import StepwiseDecoder
 from models.training import checkpoint
 from models.training.config import TrainingConfig
 from models.training.place import Place
-from stages import encode, train, vocabulary
-from stages.artifacts import Text, Tokens, Trained, Vocabulary
+from stages import align, encode, lattice, train, vocabulary
+from stages.artifacts import Links, Tables, Text, Tokens, Trained, Vocabulary
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shards import read_shards, write_shards
 from stages.stage import Resources, Work
@@ -389,6 +390,47 @@ def test_a_graph_is_trained_stopped_and_continued_alike(inputs, straight, tmp_pa
     report = json.loads((tmp_path / "straight" / "training.json").read_text())
     assert report["validations"][-1]["loss"] < report["validations"][0]["loss"]
     assert any("accuracy" in line for line in metrics(tmp_path / "straight"))
+
+
+LATTICE = LatticeModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64)
+
+
+@pytest.fixture(scope="module")
+def tables(inputs, tmp_path_factory):
+    root = tmp_path_factory.mktemp("tables")
+    (tokens,) = inputs.tokens
+    align.run(align.AlignInputs(tokens), align.AlignConfig(), make_work(root / "links"))
+    counted = lattice.LatticeInputs(tokens, Links(root / "links", "links"), inputs.validation, inputs.vocabulary)
+    lattice.run(counted, lattice.LatticeConfig(), make_work(root / "tables"))
+    return Tables(root / "tables", "tables")
+
+
+def test_a_scorer_is_validated_with_its_tables_stopped_and_continued_alike(inputs, tables, tmp_path):
+    """Segments are drawn from a generator that is seeded anew for each update: a stopped training draws the same."""
+    given = replace(inputs, tables=tables)
+    config = TrainConfig(family="lattice", network=replace(LATTICE, normalizer_penalty=0.01), training=RECIPE)
+    train.run(given, config, make_work(tmp_path / "straight"))
+    with pytest.raises(TransientError):
+        train.run(given, config, make_work(tmp_path / "stopped", Stopping, after=9))
+    train.run(given, config, make_work(tmp_path / "stopped", attempt="a2"))
+    assert results(tmp_path / "stopped") == results(tmp_path / "straight")
+    report = json.loads((tmp_path / "straight" / "training.json").read_text())
+    assert report["validations"][-1]["loss"] < report["validations"][0]["loss"]
+    assert any(validation["bleu"] > 0 for validation in report["validations"])
+    assert report["links"] == json.loads((tables.path / "lattice.json").read_text())["links"]
+    assert any("log_z_squared" in line for line in metrics(tmp_path / "straight"))
+
+
+def test_tables_of_another_vocabulary_do_not_validate(inputs, tables, tmp_path):
+    (tmp_path / "words").mkdir()
+    for side in ("source", "target"):
+        (tmp_path / "words" / f"{side}.spm").write_bytes(
+            (inputs.vocabulary.path / f"{side}.spm").read_bytes() + b"\xc0\x3e\x01"
+        )  # a field that nobody knows
+    (tmp_path / "words" / "vocabulary.json").write_bytes((inputs.vocabulary.path / "vocabulary.json").read_bytes())
+    given = replace(inputs, tables=tables, vocabulary=Vocabulary(tmp_path / "words", "words"))
+    with pytest.raises(ArtifactError, match="expected candidate tables of the vocabulary"):
+        train.run(given, TrainConfig(family="lattice", network=LATTICE, training=RECIPE), make_work(tmp_path / "run"))
 
 
 def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path):

@@ -1,0 +1,24 @@
+"""From a system directory to its decoder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from models.common.linear import pack
+from models.lattice.decode import LatticeDecoder
+from models.lattice.lookup import load_tables
+from models.lattice.model import LatticeModel
+from models.lattice.native import NativeDecoder
+from models.lattice.tables import bigram_tables
+from models.weights import make_model, read_json
+
+
+def load(directory: Path, device: str) -> LatticeDecoder:
+    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    description = read_json(directory / "system.json", "a system")
+    model = make_model(directory, description, device)
+    assert isinstance(model, LatticeModel)
+    tables = load_tables(directory, model.sizes.source, model.sizes.target, str(description.get("links", "")))
+    pack(model)
+    bigrams = bigram_tables(model)
+    return NativeDecoder(model, tables, bigrams) if device == "cpu" else LatticeDecoder(model, tables, bigrams)

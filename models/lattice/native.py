@@ -1,0 +1,115 @@
+"""Decoding on a CPU without torch: a finished network as arrays for `kernels.LatticeTransformer`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, TransformerShape
+from models.batch import pad_rows
+from models.family import Hypothesis
+from models.lattice.config import LatticeSearch
+from models.lattice.decode import LatticeDecoder, Sources, Taken
+from models.lattice.model import LatticeModel
+from models.lattice.scoring import Lattice, Slots
+from models.lattice.tables import BigramTables
+
+
+class NativeDecoder(LatticeDecoder):
+    """A finished network on the CPU. A single best path comes without a margin: it is the same to the last bit in any company."""
+
+    def __init__(self, model: LatticeModel, tables: CandidateTables, bigrams: BigramTables | None = None) -> None:
+        """A network whose weights do not change any more."""
+        super().__init__(model, tables, bigrams)
+        self._transformer = transformer(model)
+
+    def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
+        """As `LatticeDecoder.lattice`. With `local` the slot behind the last is scored like the others, and left out then."""
+        behind = int(search.normalizer == "local")
+        found = self._transformer.score(
+            source.numpy(),
+            lengths.numpy(),
+            _candidates(slots, slots.most + behind),
+            options=_options(search),
+            threads=torch.get_num_threads(),
+        )
+        start, edges, exits = (torch.from_numpy(part) for part in found)
+        return Lattice(start, edges[:, : edges.size(1) - behind], exits[:, : exits.size(1) - behind])
+
+    def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> Taken:
+        """Decode one source, not empty; what its parts took, as the kernel tells it."""
+        ids, lengths = pad_rows([source])
+        threads = torch.get_num_threads()
+        (found,), seconds = self._transformer.timed_decode(
+            ids.numpy(), lengths.numpy(), self._tables, options=_options(search), threads=threads
+        )
+        parts = (seconds.lookup, seconds.encoding, seconds.scoring, seconds.search)
+        return Taken(len(found.words), *(1000 * part for part in parts))
+
+    def _decoded(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
+        if search.n_best > 1 or search.confidences or search.normalizer == "local":
+            return super()._decoded(prepared, slots, search)
+        found = self._outcomes(prepared, slots, search)
+        missed = [row for row, (one,) in enumerate(found) if one.score == float("-inf")]
+        if missed:
+            rows = torch.tensor(missed)
+            some = Slots(*(part[rows] for part in slots))
+            shorter = prepared._replace(ids=prepared.ids[rows], lengths=prepared.lengths[rows])
+            again = self._outcomes(shorter, some._replace(least=torch.ones_like(some.least)), search)
+            for row, ranked in zip(missed, again, strict=True):
+                found[row] = ranked
+        return found
+
+    def _outcomes(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
+        outcomes = self._transformer.decode_candidates(
+            prepared.ids.numpy(),
+            prepared.lengths.numpy(),
+            _candidates(slots, slots.most),
+            slots.least.numpy(),
+            slots.most.numpy(),
+            options=_options(search),
+            threads=torch.get_num_threads(),
+        )
+        return [
+            [Hypothesis(list(one.words), one.score, 1 if most else 0)]
+            for one, most in zip(outcomes, slots.most.tolist(), strict=True)
+        ]
+
+
+def _candidates(slots: Slots, count: Tensor) -> Candidates:
+    return Candidates(slots.token_ids.contiguous().numpy(), slots.log_probs.numpy().astype(np.float64), count.numpy())
+
+
+def _options(search: LatticeSearch) -> LatticeOptions:
+    return LatticeOptions(
+        candidates=search.candidates,
+        length_window=search.length_window,
+        normaliser=search.normalizer,
+        count_weight=search.count_weight,
+        word_bonus=search.token_bonus,
+    )
+
+
+@torch.no_grad()
+def transformer(model: LatticeModel) -> LatticeTransformer:
+    """The kernel's copy of a network. Position codes, whatever they are made of, become tables."""
+    config = model.config
+    arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
+    arrays["target_embedding"] = model.target_embedding.weight.numpy()
+    if model.source_embedding is not None:
+        arrays["source_embedding"] = model.source_embedding.weight.numpy()
+    arrays["source_positions"] = model.source_positions(torch.arange(config.max_positions)).numpy()
+    arrays["slot_codes"] = model.position_codes(config.max_positions).numpy()
+    shape = TransformerShape(
+        encoder_layers=config.encoder_layers,
+        decoder_layers=config.decoder_layers,
+        width=config.width,
+        feed_forward=config.feed_forward,
+        heads=config.heads,
+        norm=config.norm,
+    )
+    return LatticeTransformer(arrays, shape=shape)

@@ -1,0 +1,98 @@
+"""Native decoding against torch's."""
+
+import json
+
+import pytest
+import torch
+
+from models.lattice.config import LatticeSearch
+from models.lattice.decode import LatticeDecoder, part_of, part_of_sources
+from models.lattice.native import NativeDecoder
+from models.lattice.tables import bigram_tables
+from tests.models.lattice.made import SIZE, counted, network, usual_pairs
+
+SOURCES = [[7, 8, 9], [12], [], [16, 15, 14, 13, 12, 11], [9, 9], [10, 7, 12, 8]]
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return counted(tmp_path_factory.mktemp("tables") / "tables.bin", usual_pairs())
+
+
+def outputs(decoder, search, sources=SOURCES):
+    return decoder.decode(decoder.prepare(sources, search), search)
+
+
+SEARCHES = [
+    LatticeSearch(candidates=4),
+    LatticeSearch(candidates=SIZE, length_window=1),
+    LatticeSearch(candidates=4, normalizer="union"),
+    LatticeSearch(candidates=4, normalizer="local"),
+    LatticeSearch(candidates=4, normalizer="selfnorm"),
+    LatticeSearch(candidates=4, count_weight=0.3, token_bonus=0.4),
+    LatticeSearch(candidates=4, normalizer="local", count_weight=0.3),
+    LatticeSearch(candidates=4, n_best=3),
+    LatticeSearch(candidates=4, confidences=True),
+    LatticeSearch(strategy="lookup"),
+]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"norm": "post"}, {"decoder_layers": 2, "positions": "learned"}, {"decoder_layers": 2, "norm": "post", "heads": 4}],
+)
+def test_native_hypotheses_are_those_of_torch(tables, changes):
+    model = network(**changes)
+    torchs, native = LatticeDecoder(model, tables), NativeDecoder(model, tables, bigram_tables(model))
+    for search in SEARCHES:
+        for one, other in zip(outputs(torchs, search), outputs(native, search), strict=True):
+            assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
+            assert [hypothesis.score for hypothesis in one] == pytest.approx([h.score for h in other], abs=1e-4)
+            assert one[0].steps == other[0].steps
+            if search.confidences and one[0].ids:
+                assert one[0].statistics["confidences"] == pytest.approx(other[0].statistics["confidences"], abs=1e-4)
+
+
+@pytest.mark.parametrize("search", SEARCHES[:7])
+def test_native_scores_are_those_of_torch(tables, search):
+    model = network()
+    torchs, native = LatticeDecoder(model, tables), NativeDecoder(model, tables)
+    prepared = torchs.prepare([source for source in SOURCES if source], search)
+    rows = torch.arange(len(prepared.ids))
+    mine = part_of(prepared.slots, rows, search, torch.device("cpu"))
+    with torch.inference_mode():
+        one, other = (decoder.lattice(*part_of_sources(prepared, rows, "cpu"), mine, search) for decoder in (torchs, native))
+    for row, most in enumerate(mine.most.tolist()):
+        torch.testing.assert_close(one.start[row], other.start[row], atol=1e-4, rtol=0)
+        torch.testing.assert_close(one.exits[row, :most], other.exits[row, :most], atol=1e-4, rtol=0)
+        reached = (mine.token_ids[row, : most - 1] >= 0)[..., None] & (mine.token_ids[row, 1:most] >= 0)[:, None]
+        torch.testing.assert_close(one.edges[row, : most - 1][reached], other.edges[row, : most - 1][reached], atol=1e-4, rtol=0)
+
+
+def test_native_outcomes_are_the_same_in_any_company_to_the_last_bit(tables):
+    decoder = NativeDecoder(network(), tables)
+    for search in (SEARCHES[0], SEARCHES[2], SEARCHES[4]):
+        together = outputs(decoder, search)
+        assert together == [outputs(decoder, search, [source])[0] for source in SOURCES]
+        assert together == outputs(decoder, search, SOURCES[::-1])[::-1]
+        assert all("margin" not in json.dumps(ranked[0].statistics) for ranked in together)
+
+
+def test_paths_that_no_window_admits_end_earlier_in_native_code_too(tmp_path):
+    tables = counted(tmp_path / "tables.bin", [([7, 8], [7, 8], [0, 1]), ([8, 7], [8, 7], [0, 1])] * 5)
+    model = network()
+    sources = [[7, 8], [9, 9], [7, 9], [8, 7]]
+    for search in (LatticeSearch(candidates=4, length_window=0), LatticeSearch(candidates=4, length_window=0, normalizer="local")):
+        one, other = (outputs(kind(model, tables), search, sources) for kind in (LatticeDecoder, NativeDecoder))
+        assert [ranked[0].ids for ranked in one] == [ranked[0].ids for ranked in other]
+        assert (other[1][0].ids, other[1][0].score) == ([], float("-inf"))
+        assert other[2][0].ids == [7]
+
+
+def test_what_the_parts_take_adds_up(tables):
+    moments = iter([0.0, 1.0, 3.0, 6.0, 10.0])
+    taken = LatticeDecoder(network(), tables).timed([7, 8], LatticeSearch(candidates=4), lambda: next(moments))
+    assert taken[1:] == (1000.0, 2000.0, 3000.0, 4000.0)
+    native = NativeDecoder(network(), tables).timed([7, 8], LatticeSearch(candidates=4))
+    assert native.words == taken.words
+    assert min(native[1:]) > 0
