@@ -121,7 +121,8 @@ class Reference:
         return added if self.shape.norm == "pre" else self._norm(norm, added)
 
     def _feed_forward(self, start: str, x: Array) -> Array:
-        return self._map(start + "feed_forward.narrow", np.maximum(self._map(start + "feed_forward.widen", x), 0.0))
+        inner = self._map(start + "feed_forward.widen", x)
+        return self._map(start + "feed_forward.narrow", np.maximum(inner, 0.0) if self.shape.activation == "relu" else _gelu(inner))
 
     def _self_attention(self, start: str, x: Array, seen: npt.NDArray[np.bool_] | None) -> Array:
         queries, keys, values = np.split(self._map(start + "attention.projection", x), 3, axis=1)
@@ -158,3 +159,9 @@ class ReferenceEnsemble(Reference):
         pairs = zip(self.members, encoded, strict=True)
         found: Array = np.log(np.mean([np.exp(member.log_probs(its, flat, rules, step_size)) for member, its in pairs], axis=0))
         return found
+
+
+def _gelu(x: Array) -> Array:
+    """x P(Z < x) for a standard normal Z"""
+    found: Array = x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0)))
+    return found

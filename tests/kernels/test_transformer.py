@@ -39,6 +39,7 @@ def problems(draw):
         feed_forward=draw(st.sampled_from([1, 5, 33])),
         heads=heads,
         norm=draw(st.sampled_from(["pre", "post"])),
+        activation=draw(st.sampled_from(["relu", "gelu"])),
     )
     step_size = draw(st.integers(1, 5))
     mask = draw(st.sampled_from(["block", "causal", "same-direction"]))

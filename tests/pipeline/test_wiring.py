@@ -25,7 +25,7 @@ CONFIG = {
     },
     "lattice": {},
     "ngram": {"order": 3},
-    "evaluation": {"likelihood": True, "contrastive": 7, "graphs": 2, "length_bins": [5]},
+    "evaluation": {"likelihood": True, "contrastive": 7, "graphs": 2, "length_bins": [5], "length_penalties": [0.6, 1.0]},
 }
 
 WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "dag"}}
@@ -136,9 +136,33 @@ def test_samples_are_scored_for_their_diversity_where_there_are_several(tmp_path
 def test_what_is_not_asked_for_leaves_every_other_step_as_it_was(tmp_path: Path) -> None:
     asked = {step.name: step.fingerprint for step in planned(tmp_path).steps}
     plain = {step.name: step.fingerprint for step in planned(tmp_path, evaluation={}).steps}
-    assert set(asked) - set(plain) == {name for name in asked if name.startswith(("likelihood:", "contrastive:", "graphs:"))}
+    assert set(asked) - set(plain) == {
+        name for name in asked if name.startswith(("likelihood:", "contrastive:", "graphs:", "tune:"))
+    }
     scored = {name for name in plain if name.startswith("score:")}
-    assert {name for name in plain if plain[name] != asked[name]} == {"report:run", *scored}
+    tuned = {name for name in plain if name.startswith("decode:") and "/beam5:" in name}
+    assert {name for name in plain if plain[name] != asked[name]} == {"report:run", *tuned, *scored}
+
+
+def test_length_penalties_are_tuned_for_searches_that_have_one(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    tuned = [step.name for step in plan.steps if step.stage.name == "tune"]
+    assert set(tuned) == {f"tune:{system}/beam5" for system in ("autoregressive", "student", "both")}
+    assert needs(plan, "tune:both/beam5") == {"system:both", "corpus:validation"}
+    assert needs(plan, "decode:both/beam5:toy") == {"system:both", "corpus:toy", "tune:both/beam5"}
+    assert needs(plan, "decode:both/greedy:toy") == {"system:both", "corpus:toy"}
+    assert "tune:both/beam5" in needs(plan, "report:run")
+
+
+def test_a_default_search_is_bundled_with_the_penalty_that_was_chosen(tmp_path: Path) -> None:
+    graph = {"family": "dag", "search": [{"viterbi": {}}, {"beam": {"beam_size": 9}}]}
+    plan = planned(tmp_path, systems={"graph": graph})
+    for search in ("viterbi", "beam9"):
+        assert needs(plan, f"tune:graph/{search}") == {"system:graph/untuned", "corpus:validation"}
+        assert needs(plan, f"decode:graph/{search}:toy") == {"system:graph", "corpus:toy", f"tune:graph/{search}"}
+    assert needs(plan, "system:graph") == {"train:graph", "vocabulary:joint", "tune:graph/viterbi"}
+    tried = {step.name: step.config.length_penalties for step in plan.steps if step.stage.name == "tune"}
+    assert set(tried.values()) == {(0.6, 1.0)}
 
 
 def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
