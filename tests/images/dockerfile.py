@@ -117,8 +117,7 @@ class Scratch:
 
 def known(context: Path, name: str) -> list[str]:
     """The files that git knows at `name`. There must be some."""
-    listed = subprocess.run(["git", "ls-files", "--", name], cwd=context, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
-    assert any(listed), f"COPY {name}: no such file in the repository"
-    return [file for file in listed if file]
+    command = ["git", "ls-files", "--", name]
+    listed = subprocess.run(command, cwd=context, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert listed, f"COPY {name}: no such file in the repository"
+    return listed
