@@ -205,8 +205,10 @@ class Execution:
         finally:
             for lease in self.leases.values():
                 lease.release()
-            self.record.write_event("run_finished", status=status, attempt=self.attempt, first=self.first_driver)
-            self._driver.release()
+            try:
+                self.record.write_event("run_finished", status=status, attempt=self.attempt, first=self.first_driver)
+            finally:
+                self._driver.release()
 
     @contextmanager
     def beating(self) -> Iterator[None]:

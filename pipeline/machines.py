@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pipeline.losses import deaths_file
 from pipeline.perform import Order, perform
 from pipeline.store import Store
-from stages.errors import FewstepError, StageError, TransientError
+from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.stage import CHECKPOINTS, Resources
 from stages.workers import LocalWorkers
 
@@ -71,7 +71,9 @@ class InProcess:
         except FewstepError as error:
             self._outcomes.append((order.step.name, error))
         except Exception as error:
-            self._outcomes.append((order.step.name, StageError(f"{type(error).__name__}: {error}")))
+            full = isinstance(error, OSError) and error.errno in FULL  # before the step itself began, or after it ended
+            told = unwritable(order.log, error) if full else StageError(f"{type(error).__name__}: {error}")  # type: ignore[arg-type]
+            self._outcomes.append((order.step.name, told))
         except BaseException:
             self._outcomes.append((order.step.name, TransientError("interrupted")))
             raise
