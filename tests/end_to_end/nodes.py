@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
+from unittest import mock
 
 FAST = {  # a process that is gone is noticed in seconds, a slow one has a minute to answer
     "health_check_initial_delay_ms": 5000,
@@ -26,7 +28,8 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         head = {"num_cpus": 0, "include_dashboard": jobs, "dashboard_port": 0, "_system_config": {**FAST, **system}}
-        self._cluster = _patiently(lambda: Cluster(initialize_head=True, head_node_args=head))
+        with _patience():
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
 
     @property
     def address(self) -> str:
@@ -38,7 +41,8 @@ class Nodes:
 
     def add(self, cpus: int = 1, **resources: float) -> Any:
         """A node with CPUs and custom resources."""
-        return _patiently(lambda: self._cluster.add_node(num_cpus=cpus, resources=resources))
+        with _patience():
+            return self._cluster.add_node(num_cpus=cpus, resources=resources)
 
     def kill(self, node: Any) -> None:
         """As if its machine lost power."""
@@ -48,15 +52,22 @@ class Nodes:
         self._cluster.shutdown()
 
 
-def _patiently(start: Callable[[], Any]) -> Any:
+@contextmanager
+def _patience() -> Iterator[None]:
     """A busy machine may need longer for the processes of a node than the half minute that Ray gives them."""
-    for _ in range(4):
-        try:
-            return start()
-        except Exception as error:
-            if "timed out during startup" not in str(error):
-                raise
-    return start()
+    from ray._private import services
+
+    ask = services.get_node
+
+    def keep_asking(*arguments: Any) -> Any:
+        for _ in range(300):
+            with suppress(RuntimeError):  # it is not there yet
+                return ask(*arguments)
+            time.sleep(1.0)
+        return ask(*arguments)
+
+    with mock.patch.object(services, "get_node", keep_asking):
+        yield
 
 
 @contextmanager
