@@ -7,6 +7,7 @@ PACKAGES := .venv/.packages
 READY := .venv/.ready
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/* kernels/bindings/*)
 ASAN := build/asan
+CONFIG ?= configs/bench-demo.yaml
 
 .PHONY: demo test test-slow test-asan lint bench docs clean
 .DELETE_ON_ERROR:
@@ -15,7 +16,7 @@ $(PACKAGES): constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(PIP) scikit-build-core nanobind cmake ninja
 	$(PIP) torch
-	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[dev]'
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[ctranslate2,dev]'
 	touch $@
 
 $(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its sources changed
@@ -29,6 +30,7 @@ lint: $(READY)          ## ruff, mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks
 
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(BIN)/pytest -m "not slow"
@@ -44,8 +46,9 @@ test-asan: $(READY)     ## the kernels' tests with the address and undefined-beh
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
 		$(BIN)/python -S -m pytest tests/kernels -m "not slow" -p no:cacheprovider
 
-bench: $(READY)         ## compare with peers in one run
-	$(BIN)/python benchmarks/training_speed.py --json build/training_speed.json
+bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), and all families at base size
+	$(BIN)/python benchmarks/systems.py $(CONFIG) --json build/systems.json
+	$(BIN)/python benchmarks/base_size.py --json build/base_size.json
 
 docs: $(READY)          ## write the generated pages anew
 	$(BIN)/python -m pipeline.config_docs

@@ -91,7 +91,10 @@ def sharded(lines: Path, count: int, options: AlignOptions) -> dict[str, Any]:
     """EM over `count` shards of equally many rows: seconds and bytes of one iteration, by their median."""
     whole_text = native.Bitext.read(str(lines))
     parts = cut(whole_text, count)
-    prepare = lambda tension: [shards.shard_aligner(text, options, tension) for text in parts]  # noqa: E731
+
+    def prepare(tension: float) -> list[native.Aligner]:
+        return [shards.shard_aligner(text, options, tension) for text in parts]
+
     aligners = prepare(options.tension)
     local = [shards.cells_of(aligner) for aligner in aligners]
     started = time.perf_counter()

@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,18 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     def look_up(ids: np.ndarray) -> kernels.Candidates:
         return kernels.lattice_candidates(tables, ids, [size], options=how)
 
-    first = [timed(lambda ids=ids: look_up(ids))[0] for ids in sentences]
-    again = [timed(lambda ids=ids: look_up(ids)) for ids in sentences]
+    first = [timed(partial(look_up, ids))[0] for ids in sentences]
+    again = [timed(partial(look_up, ids)) for ids in sentences]
     reference = ReferenceTables(reserved=len(RESERVED), tension=tension)
     reference.add(zip(source, target, links, strict=True))
+
+    def slowly(pieces: list[int], slots: int) -> list[list[tuple[int, float]]]:
+        return [reference.candidates(pieces, slot, arguments.candidates) for slot in range(slots)]
+
     slow = []
     for ids, (_, found) in list(zip(sentences, again, strict=True))[:10]:
         slots, pieces = int(found.num_slots[0]), ids[0].tolist()
-        ms, expected = timed(lambda p=pieces, n=slots: [reference.candidates(p, slot, arguments.candidates) for slot in range(n)])
+        ms, expected = timed(partial(slowly, pieces, slots))
         slow.append(ms)
         assert [[y for y, _ in column] for column in expected] == [
             [y for y in column if y >= 0] for column in found.token_ids[0].tolist()

@@ -124,8 +124,8 @@ def measure(graphs: list[Graph], ngram: NgramScorer, rounds: int) -> dict[str, d
             found[f"beam, {name}{kind}"] = milliseconds(search, graphs, rounds)
     found["lookahead, no repeats"] = milliseconds(lambda graph: dag_lookahead(*graph), graphs, rounds)
     dense = {id(graph): transitions(graph) for graph in graphs}
-    options = DagViterbiOptions()
-    found["Viterbi, every length"] = milliseconds(lambda graph: dag_viterbi(*dense[id(graph)], options=options), graphs, rounds)
+    lengths = DagViterbiOptions()
+    found["Viterbi, every length"] = milliseconds(lambda graph: dag_viterbi(*dense[id(graph)], options=lengths), graphs, rounds)
     return found
 
 

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,8 @@ def estimators(args: argparse.Namespace, folder: Path) -> dict[str, Callable[[],
 
     entries: dict[str, Callable[[], dict[str, float]]] = {}
     for threads in args.threads:
-        entries[f"to ARPA, {threads} threads"] = lambda threads=threads: ours(threads, "arpa")
-        entries[f"to a model file, {threads} threads"] = lambda threads=threads: ours(threads, "ngram")
+        entries[f"to ARPA, {threads} threads"] = partial(ours, threads, "arpa")
+        entries[f"to a model file, {threads} threads"] = partial(ours, threads, "ngram")
     if lmplz := shutil.which(args.lmplz):
         options = ["-o", str(args.order), "-S", args.lmplz_memory, "-T", f"{folder}/", "--discount_fallback"]
         command = [lmplz, *options, "--prune", *map(str, args.prune)]

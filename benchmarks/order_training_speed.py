@@ -22,8 +22,9 @@ import torch
 from training_speed import FAMILY, bare, timed, write_tokens
 
 from models.batch import Position, Stream, shares
+from models.common.network import SIZES
 from models.family import Sizes
-from models.stepwise.config import SIZES, StepwiseConfig
+from models.stepwise.config import StepwiseConfig
 from models.stepwise.orders import ORDERS
 from models.training.config import TrainingConfig
 from stages.stage import Resources, Work

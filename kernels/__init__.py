@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         dag_sample,
         dag_viterbi,
     )
+    from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
     from kernels.ngram import NgramModel
+    from kernels.token_scores import token_gradients_, token_scores_
     from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
@@ -49,6 +51,10 @@ __all__ = [
     "DagViterbiOptions",
     "DagWalkOptions",
     "DagWalks",
+    "GraphNetwork",
+    "GraphPath",
+    "GraphRules",
+    "GraphScores",
     "LatticeOptions",
     "LatticeOutcome",
     "LatticePaths",
@@ -73,6 +79,8 @@ __all__ = [
     "lattice_n_best",
     "lattice_viterbi",
     "symmetrize",
+    "token_gradients_",
+    "token_scores_",
 ]
 
 _HOMES = {
@@ -82,6 +90,10 @@ _HOMES = {
     "CandidateTables": "kernels.candidates",
     "Candidates": "kernels.candidates",
     "DagAlignment": "kernels.dag",
+    "GraphNetwork": "kernels.graph_network",
+    "GraphPath": "kernels.graph_network",
+    "GraphRules": "kernels.graph_network",
+    "GraphScores": "kernels.graph_network",
     "NgramModel": "kernels.ngram",
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",
@@ -101,6 +113,8 @@ _HOMES = {
     "TransformerShape": "kernels.transformer",
     "WritingRules": "kernels.transformer",
     "lattice_candidates": "kernels.candidates",
+    "token_gradients_": "kernels.token_scores",
+    "token_scores_": "kernels.token_scores",
     "LatticeOptions": "kernels.lattice_decoding",
     "LatticeOutcome": "kernels.lattice_decoding",
     "LatticePaths": "kernels.lattice",

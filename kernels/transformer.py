@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,10 +23,11 @@ class TransformerShape:
     width: int
     """Of the residual stream (D); a multiple of `heads`."""
     feed_forward: int
-    """Units between the two maps of a feed-forward block, behind a ReLU (F)."""
+    """Units between the two maps of a feed-forward block, behind its activation (F)."""
     heads: int
     norm: Literal["pre", "post"]
     """x + block(norm(x)), with one more norm after the last layer of each stack, or norm(x + block(x))."""
+    activation: Literal["relu", "gelu"] = "relu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,45 +73,46 @@ class Transformer:
 
         Other arrays are not looked at. Raises ValueError that names all that are missing or misshapen.
         """
-        import numpy as np
-
         from kernels.native import fewstep_native
 
         self.shape = shape
-        wanted = _expected(shape, "source_embedding" in arrays)
-        if problems := _misfits(wanted, arrays, shape):
-            raise ValueError(f"arrays: {'; '.join(problems)}")
-        rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
-        self._native = fewstep_native.make_transformer(
-            {name: np.ascontiguousarray(arrays[name]) for name in wanted},
-            encoder_layers=shape.encoder_layers,
-            decoder_layers=shape.decoder_layers,
-            width=shape.width,
-            feed_forward=shape.feed_forward,
-            heads=shape.heads,
-            pre_norm=shape.norm == "pre",
-            source_words=int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
-            target_words=rows["target_embedding"],
-            source_positions=rows["source_positions"],
-            slots=rows["slot_codes"],
-        )
+        wanted = expected_arrays(shape, "source_embedding" in arrays)
+        self._native = fewstep_native.make_transformer(**native_arguments(arrays, wanted, shape))
 
     def greedy(
-        self, sources: I64, lengths: I64, limits: I64, *, options: BeamOptions, rules: WritingRules, threads: int = 1
+        self,
+        sources: I64,
+        lengths: I64,
+        limits: I64,
+        *,
+        options: BeamOptions,
+        rules: WritingRules,
+        threads: int = 1,
+        others: Sequence[Transformer] = (),
     ) -> list[Outcome]:
         """The likeliest word in each slot: one hypothesis for each of `sources` [B,S] int64, of which the first `lengths` [B] ids
         count; at most `limits` [B] tokens with EOS.
 
         A hypothesis is charged for the slots within its limit, and with the first EOS as its end only for those up to it. Of
         `options`, what concerns a beam is not read. The margin is the smallest gap between the best and the second word of a
-        charged slot. Raises ValueError for shapes that do not fit, unknown ids, and for lengths and limits that there are no codes
+        charged slot. With `others`, networks over the same words, the probability of a word is the mean of all networks'. Raises
+        ValueError for shapes that do not fit, unknown ids, and for lengths and limits that there are no codes
         for (a limit rounded up to whole steps needs a code for each slot).
         """
-        found = self._native.greedy(sources, lengths, limits, **_common(options, rules), threads=threads)
+        natives = [other._native for other in others]
+        found = self._native.greedy(sources, lengths, limits, **_common(options, rules), threads=threads, others=natives)
         return [Outcome(*outcome) for outcome in found]
 
     def beam_search(
-        self, sources: I64, lengths: I64, limits: I64, *, options: BeamOptions, rules: WritingRules, threads: int = 1
+        self,
+        sources: I64,
+        lengths: I64,
+        limits: I64,
+        *,
+        options: BeamOptions,
+        rules: WritingRules,
+        threads: int = 1,
+        others: Sequence[Transformer] = (),
     ) -> list[Outcome]:
         """The search of `kernels.Beam`, at most `options.n_best` hypotheses a source; arguments and errors as in `greedy`."""
         found = self._native.beam_search(
@@ -124,6 +126,7 @@ class Transformer:
             words=options.words,
             eos_apart=options.eos_apart,
             threads=threads,
+            others=[other._native for other in others],
         )
         return [Outcome(*outcome) for outcome in found]
 
@@ -143,11 +146,34 @@ def _common(options: BeamOptions, rules: WritingRules) -> dict[str, Any]:
     }
 
 
+def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, ...]], shape: TransformerShape) -> dict[str, Any]:
+    """The arrays of shapes `wanted`, and the sizes. Raises ValueError that names all arrays that are missing or misshapen."""
+    import numpy as np
+
+    if problems := _misfits(wanted, arrays, shape):
+        raise ValueError(f"arrays: {'; '.join(problems)}")
+    rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
+    return {
+        "arrays": {name: np.ascontiguousarray(arrays[name]) for name in wanted},
+        "encoder_layers": shape.encoder_layers,
+        "decoder_layers": shape.decoder_layers,
+        "width": shape.width,
+        "feed_forward": shape.feed_forward,
+        "heads": shape.heads,
+        "pre_norm": shape.norm == "pre",
+        "source_words": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
+        "target_words": rows["target_embedding"],
+        "source_positions": rows["source_positions"],
+        "slots": rows["slot_codes"],
+        "gelu": shape.activation == "gelu",
+    }
+
+
 ANY = -1
 """Stands for a number of rows that the array itself says."""
 
 
-def _expected(shape: TransformerShape, own_source: bool) -> dict[str, tuple[int, ...]]:
+def expected_arrays(shape: TransformerShape, own_source: bool) -> dict[str, tuple[int, ...]]:
     """Shapes by name."""
     width, inner = shape.width, shape.feed_forward
     maps = {"attention.projection": (3 * width, width), "attention.output": (width, width)}

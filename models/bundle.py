@@ -2,13 +2,13 @@
 
 A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
 sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
-candidates are looked up `tables/`, and needs nothing else to work.
+candidates are looked up `tables/`, where several networks write together `members/`, and needs nothing else to work.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from kernels import CandidateTables
 from models.family import Sizes
 from models.system import System, load_pieces
 from models.weights import (
+    MEMBERS,
     NGRAM,
     SOURCE_PIECES,
     TABLES,
@@ -61,6 +62,7 @@ def write_system(
     network: Any,
     sizes: Sizes,
     weights: Path,
+    members: Sequence[Path] = (),
     source_vocabulary: Path,
     target_vocabulary: Path,
     name: str,
@@ -74,11 +76,13 @@ def write_system(
 ) -> None:
     """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied.
 
+    `members` are weights of further networks of the same sizes: all write together, by the mean of their probabilities.
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
     Raises BundleError for candidate `tables` that are none.
     """
     directory.mkdir(parents=True, exist_ok=True)
     parts = {WEIGHTS: weights, SOURCE_PIECES: source_vocabulary, TARGET_PIECES: target_vocabulary}
+    parts |= {f"{MEMBERS}/{number}.safetensors": member for number, member in enumerate(members, 2)}
     if ngram is not None:
         parts[NGRAM] = ngram
     if tables is not None:

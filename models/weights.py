@@ -21,6 +21,8 @@ WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "targ
 NGRAM = "ngram/model.ngram"
 TABLES = "tables/tables.bin"
 """Parts of a system."""
+MEMBERS = "members"
+"""Folder with the weights of the further networks of a system that several write together in: `2.safetensors`, ..."""
 
 
 class BundleError(ValueError):
@@ -48,6 +50,11 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str, wei
     if (trained := trained_as(where)) and (differences := _differences(family.config_type(**trained), config)):
         raise BundleError(f"{where}: weights of another network than the one described beside them: {'; '.join(differences)}")
     return model.to(device).eval()
+
+
+def weights_of(description: Mapping[str, Any]) -> list[str]:
+    """The files with weights of a system, of which there are several where networks write together."""
+    return [WEIGHTS, *(part for part in description.get("parts", []) if part.startswith(f"{MEMBERS}/"))]
 
 
 def _differences(trained: Any, described: Any) -> list[str]:

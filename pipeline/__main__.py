@@ -8,8 +8,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from pipeline.errors import FewstepError, exit_code
+from stages.errors import FULL, unwritable
 
 INTERRUPTED = 130
 
@@ -36,9 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"{message} (fewstep --help lists the commands)" if message else "", 2)
     except FewstepError as error:
         return _complain(str(error), exit_code(error))
-    except BrokenPipeError:  # whoever read our output has seen enough
-        _drop_output()
-        return 0
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
+            _drop_output()
+            return 0
+        if error.errno in FULL:
+            return _complain(str(unwritable(Path(error.filename or "a file of the store"), error)), 1)
+        traceback.print_exc()
+        return 1
     except KeyboardInterrupt:
         return _complain("interrupted; repeat the command to continue", INTERRUPTED)
     except Exception:

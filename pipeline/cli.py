@@ -45,22 +45,63 @@ def run(config: ConfigFile, until: Until = None, overrides: Overrides = None, in
     outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
     for step, reason in outcome.failed.items():
         print(f"{step} failed: {reason}", file=sys.stderr)
+    for step, reason in outcome.unmirrored.items():
+        print(f"{step} was not mirrored: {reason}", file=sys.stderr)
     if outcome.failed:
         print(f"logs are in {outcome.run.path / 'logs'}; repeat the command to continue", file=sys.stderr)
         raise typer.Exit(max(exit_code(error) for error in outcome.failed.values()))
     made = f"{len(outcome.executed)} steps made" if outcome.executed else "everything was in the store"
-    print(f"run {outcome.run.path.name}: {made}")
+    fetched = f", {len(outcome.fetched)} fetched from the mirror" if outcome.fetched else ""
+    print(f"run {outcome.run.path.name}: {made}{fetched}")
     if _report_directory(outcome.run) is not None:
         _show_report(outcome.run)
+    if outcome.unmirrored:
+        print(f"the mirror lacks {len(outcome.unmirrored)} artifacts; repeat the command to send them", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 @app.command()
-def plan(config: ConfigFile, until: Until = None, overrides: Overrides = None) -> None:
-    """Check CONFIG and list its steps: HIT if the store holds the result, else MISS and what differs from an earlier one."""
-    from pipeline.explain import explain
+def submit(
+    config: ConfigFile,
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="http://HEAD:8265; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS.")
+    ] = None,
+    until: Until = None,
+    overrides: Overrides = None,
+    with_extension: Annotated[
+        bool, typer.Option("--with-extension", help="Send this machine's compiled extension along, for images without it.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is accepted.")] = False,
+) -> None:
+    """Run CONFIG as a job of a Ray cluster, from the current directory. Prints what the job prints; ends with its exit code."""
+    from pipeline.config import load_config
+    from pipeline.submit import run_command
+    from pipeline.submit import submit as submit_job
 
-    _, steps, store = _planned(config, overrides, until)
-    lines = explain(steps, store)
+    command = run_command(config, overrides or (), until)
+    settings = load_config(config, overrides or ())
+    code = submit_job(settings, command, until=until, address=address, with_extension=with_extension, follow=not no_wait)
+    raise typer.Exit(code)
+
+
+@app.command()
+def plan(
+    config: ConfigFile,
+    until: Until = None,
+    overrides: Overrides = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Tell the time and storage that each step may take, from what finished ones took.")
+    ] = False,
+) -> None:
+    """Check CONFIG and list its steps: HIT if the store holds the result, FETCH if its mirror does, else MISS and why."""
+    from pipeline.explain import explain
+    from pipeline.mirroring import mirrored
+
+    settings, steps, store = _planned(config, overrides, until)
+    if estimate:
+        _show_estimate(settings, steps, store)
+        return
+    lines = explain(steps, store, mirrored(settings.store.mirror, steps, store))
     rows = [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines]
     _show_table(("step", "fingerprint", "", "reason"), rows)
     print(f"{sum(line.verdict == 'HIT' for line in lines)} of {len(lines)} steps are in {store.root}")
@@ -109,6 +150,29 @@ def translate(
 
 
 @app.command()
+def export(
+    where: Annotated[str, typer.Argument(metavar="RUN|DIRECTORY", help="Run id or directory, or the directory of a system.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIRECTORY", help="A new directory.", show_default=False)],
+    system: Annotated[str | None, typer.Argument(metavar="[SYSTEM]", help="Name of a system of that run.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="ctranslate2.")] = "ctranslate2",
+    precision: Annotated[
+        str, typer.Option(metavar="PRECISION", help="Of the weights: float32, int8, float16 or bfloat16.")
+    ] = "float32",
+    store: StorePath = STORE,
+) -> None:
+    """Give a finished autoregressive system to another program: as a CTranslate2 model with its vocabularies."""
+    from pipeline.errors import DataError
+    from pipeline.export import PRECISIONS
+    from pipeline.export import export as export_system
+    from pipeline.translate import system_directory
+
+    if to != "ctranslate2" or precision not in PRECISIONS:
+        raise DataError(f"export: expected --to ctranslate2 and --precision {', '.join(PRECISIONS)}, got {to} and {precision}")
+    export_system(system_directory(store, where, system), output, precision)
+    print(f"written: {output}; encode lines with source.spm, decode pieces with target.spm (docs/benchmark.md)")
+
+
+@app.command()
 def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
     """Bring MLflow up to date with a run, finished or not."""
     from pipeline.config import Tracking
@@ -119,6 +183,25 @@ def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
     tracking = found.spec["config"]["tracking"]
     settings = Tracking(uri=tracking["uri"], experiment=tracking["experiment"])
     print(f"published to {publish_run(found.path, settings)}")
+
+
+@app.command()
+def gc(
+    store: StorePath = STORE,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove it; else it is only listed.")] = False,
+    shards: Annotated[bool, typer.Option("--shards", help="Decoded shards too, which spare work when text is appended.")] = False,
+) -> None:
+    """List what the store can do without: artifacts that no run names, leftovers of crashes. What a living run uses stays."""
+    from pipeline import garbage
+    from pipeline.errors import DataError
+    from pipeline.store import Store
+
+    if not store.is_dir():
+        raise DataError(f"{store}: expected the directory of a store, got none; name it with --store")
+    found = (garbage.remove if delete else garbage.collect)(Store(store), shards=shards)
+    _show_table(("bytes", "path", "reason"), [(f"{item.bytes:,}", str(item.path), item.reason) for item in found])
+    total = f"{sum(item.bytes for item in found) / 2**20:,.1f} MiB in {len(found)} places"
+    print(f"{total} removed" if delete else f"{total} can go; give --delete to remove them")
 
 
 @app.command()
@@ -137,6 +220,32 @@ def doctor(
         print(f"{check.verdict:<5} {check.name}: {check.text}", flush=True)
     if any(check.verdict == "FAIL" for check in checks):
         raise typer.Exit(1)
+
+
+def _show_estimate(settings: RunConfig, steps: Plan, store: Store) -> None:
+    from pipeline.estimate import estimate, totals
+    from pipeline.progress import duration
+
+    def told(seconds: float | None, size: int | None) -> tuple[str, str]:
+        return "?" if seconds is None else duration(seconds), "?" if size is None else f"{size / 2**20:,.1f} MiB"
+
+    found = estimate(steps, store, {str(stage): asked for stage, asked in settings.cluster.resources.items()})
+    rows = [
+        (
+            one.step.name,
+            "HIT" if one.hit else "MISS",
+            "" if one.rows is None else f"{one.rows:,}",
+            *told(one.seconds, one.bytes),
+            one.basis,
+        )
+        for one in found
+    ]
+    _show_table(("step", "", "rows", "time", "storage", "from"), rows)
+    all_of = totals(found)
+    time, size = told(all_of.seconds, all_of.bytes)
+    print(f"in all {time} one after the other, {duration(all_of.longest)} along the longest chain of steps; {size}")
+    if all_of.unknown:
+        print(f"not estimated, for want of an earlier one in {store.root}: {', '.join(all_of.unknown)}")
 
 
 def _planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:
@@ -180,5 +289,5 @@ def _show_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(*header, box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*(Text(cell, style={"HIT": "green", "MISS": "yellow"}.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style={"HIT": "green", "FETCH": "green", "MISS": "yellow"}.get(cell, "")) for cell in row))
     Console().print(table)

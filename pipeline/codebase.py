@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -80,12 +81,13 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 @cache
 def git_revision() -> str:
-    """The commit of the code, with `+` when the work tree differs from it; `unknown` outside a repository."""
+    """The commit of the code, with `+` when the work tree differs from it. Outside a repository it is what FEWSTEP_REVISION says
+    (a job is told so the revision of what was sent), else `unknown`."""
     try:
         revision = _git("rev-parse", "--short=12", "HEAD").strip()
         return revision + ("+" if _git("status", "--porcelain", "--untracked-files=no").strip() else "")
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
+        return os.environ.get("FEWSTEP_REVISION", "unknown")
 
 
 def _git(*arguments: str) -> str:

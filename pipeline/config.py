@@ -22,6 +22,7 @@ from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
 from pipeline.config_systems import DagSystem, Distillation, LatticeSystem, StepwiseSystem, StepwiseTeacher, UsedSystem, part
 from pipeline.config_tree import Node
+from pipeline.downloads import RemoteFile
 from pipeline.errors import ConfigError
 from stages.align import AlignConfig
 from stages.corpus import Filters
@@ -43,6 +44,7 @@ StageName = Literal[
     "train",
     "distill",
     "system",
+    "tune",
     "decode",
     "score",
     "likelihood",
@@ -72,24 +74,37 @@ class Languages:
     """Language code of what is written; chooses the tokeniser of metrics."""
 
 
+def _chosen_by(key: str, kind: type) -> Discriminator:
+    """Of a choice, `kind` is meant by a map with `key`, or is there already; else the other."""
+
+    def tag(value: Any) -> str:
+        meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
+        return f"<{kind.__name__}>" if meant else "<other>"
+
+    return Discriminator(tag)
+
+
+File = Annotated[Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[Path, Tag("<other>")], _chosen_by("url", RemoteFile)]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
     """One text in pairs, given in exactly one way. A single file may stand for a list of one; several are joined in order.
 
-    Files are plain text, gzip or zstd by their suffix, UTF-8.
+    Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, or maps of `url` and `sha256`.
     """
 
     embedded: Annotated[int, Ge(0)] = 0
     """Pairs drawn from the embedded corpus of the task (English-German sentences, or English documents with summaries); 0: none."""
-    source: tuple[Path, ...] = ()
+    source: tuple[File, ...] = ()
     """Files of the source side, one sentence or document a line."""
-    target: tuple[Path, ...] = ()
+    target: tuple[File, ...] = ()
     """Files of the target side, line by line the translations or summaries of `source`."""
-    references: tuple[tuple[Path, ...], ...] = ()
+    references: tuple[tuple[File, ...], ...] = ()
     """Further references of a test set: for each, its files, like `target`."""
-    tsv: tuple[Path, ...] = ()
+    tsv: tuple[File, ...] = ()
     """Files of two columns, source and target, parted by a tab."""
-    parquet: tuple[Path, ...] = ()
+    parquet: tuple[File, ...] = ()
     """Parquet files with text columns `source` and `target`."""
 
 
@@ -174,6 +189,9 @@ class Evaluation:
     """The same in ROUGE-L."""
     samples: Annotated[int, Ge(0)] = 5
     """Sentences of each test set that the report shows with all systems' hypotheses."""
+    length_penalties: tuple[Annotated[float, Ge(0)], ...] = ()
+    """Length penalties that are tried on the validation text; each search that has one decodes the tests with the one that scores
+    best there, and is bundled with it. None: the searches' own."""
     batch_tokens: Annotated[int, Ge(1)] = 4000
     """Padded source tokens in a batch of decoding."""
 
@@ -190,8 +208,10 @@ class Benchmark:
     """Sentences timed, evenly spaced over the test set."""
     rounds: Annotated[int, Ge(2)] = 3
     """Rounds in which all systems take their turn."""
-    batch_size: Annotated[int, Ge(1)] = 32
-    """Sentences in a batch of the throughput measurement."""
+    batch_sizes: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (8, 32)
+    """Sentences in a batch of the throughput measurements; short tables show the last."""
+    memory: bool = True
+    """Also the peak memory of each entry, in a process of its own, which takes some seconds for each?"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +220,9 @@ class StoreConfig:
 
     path: Path = Path("store")
     """Directory of the store; on a cluster one that all machines share."""
+    mirror: str = ""
+    """URL of a folder on object storage (`s3://...`, `gs://...`; `file:///...` on a disk) that finished artifacts and checkpoints
+    are copied to, and taken from where the store lacks them; empty: none. Credentials come from the environment."""
     lease_seconds: Annotated[float, Gt(0)] = 30.0
     """Seconds without a heartbeat after which another driver may take over a step."""
 
@@ -216,6 +239,8 @@ class Cluster:
     """What each step of a stage may hold, by the stage's name."""
     retries: Annotated[int, Ge(0)] = 2
     """Further attempts at a step that failed for a passing reason, such as a dead worker."""
+    patience_seconds: Annotated[float, Ge(0)] = 300.0
+    """Seconds that a step waits for machines where those that could hold it are gone, before it fails."""
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     pass_tokens: Annotated[int, Ge(0)] = 0
@@ -232,16 +257,6 @@ class Tracking:
     """Tracking URI; empty: a SQLite file in the store. The environment variable MLFLOW_TRACKING_URI wins over both."""
     experiment: str = ""
     """Name of the experiment; empty: the name of the config."""
-
-
-def _chosen_by(key: str, kind: type) -> Discriminator:
-    """Of a choice, `kind` is meant by a map with `key`, or is there already; else the other."""
-
-    def tag(value: Any) -> str:
-        meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
-        return f"<{kind.__name__}>" if meant else "<other>"
-
-    return Discriminator(tag)
 
 
 def _kind_of_system(value: Any) -> str:

@@ -8,16 +8,21 @@ from typing import TYPE_CHECKING
 
 from models.dag.config import DagConfig, DagSearch
 from models.lattice.config import LatticeSearch
-from models.stepwise.config import StepwiseConfig
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from pipeline.config_problems import Complaint
+from pipeline.config_shorthand import FILES
 from pipeline.config_tree import Path, shown
+from pipeline.downloads import FORM, RemoteFile
+from pipeline.publication import masked
+from pipeline.remote import MIRRORS, TEXTS, wrong_url
 from stages.embedded import LANGUAGES
+from stages.engines import foreign, missing_engine
 from stages.tasks import TASKS
 
 if TYPE_CHECKING:
     from models.training.config import TrainingConfig
     from pipeline.config import MutualInformation, RunConfig, TextConfig
-    from pipeline.config_systems import TrainedSystem
+    from pipeline.config_systems import Distillation, TrainedSystem
     from stages.families import Network, Search
 
 CUT: Path = ("corpus", "max_source_tokens")
@@ -40,7 +45,7 @@ class _Rule:
 def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
     """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
     counted, trained = [*_corpus(config), *_counts(config)], [*_teacher(config), *_systems(config)]
-    rules = [*counted, *trained, *_names(config), *_minima(config), *_analyses(config)]
+    rules = [*counted, *trained, *_names(config), *_minima(config), *_analyses(config), *_mirror(config)]
     return [
         rule.complaint for rule in rules if not any(_touch(p, q) for p in (rule.complaint.path, *rule.rests_on) for q in pruned)
     ]
@@ -77,12 +82,32 @@ def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[_Rule]:
     elif given == ["source and target"] and not (text.source and text.target):
         missing = "target" if text.source else "source"
         yield _broken((*path, missing), "files of both sides", f"no {missing}")
+    for name in FILES:
+        yield from _files((*path, name), getattr(text, name))
+    for number, side in enumerate(text.references):
+        yield from _files((*path, "references", number), side)
     languages, embedded = (config.languages.source, config.languages.target), LANGUAGES[config.task]
     if text.embedded and sorted(languages) != sorted(embedded):
         expected = f"languages {embedded[0]} and {embedded[1]} with the embedded corpus"
         yield _broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))
     if text.references and (path[1] != "test" or not text.source):
         yield _broken((*path, "references"), "further references only beside source and target of a test set", "some here")
+
+
+def _files(path: Path, files: Sequence[object]) -> Iterator[_Rule]:
+    for number, file in enumerate(files):
+        if not isinstance(file, RemoteFile):
+            continue
+        if expected := wrong_url(file.url, TEXTS):
+            yield _broken((*path, number, "url"), expected, repr(masked(file.url)))
+        if file.sha256 and not FORM.fullmatch(file.sha256):
+            yield _broken((*path, number, "sha256"), "64 hex digits", repr(file.sha256))
+
+
+def _mirror(config: RunConfig) -> Iterator[_Rule]:
+    url = config.store.mirror
+    if url and (expected := wrong_url(url, MIRRORS)):
+        yield _broken(("store", "mirror"), expected, repr(masked(url)))
 
 
 def _counts(config: RunConfig) -> Iterator[_Rule]:
@@ -110,7 +135,11 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
         if isinstance(system, UsedSystem):
             if config.teacher is None:
                 yield _broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
+            elif system.use == "ensemble" and (isinstance(config.teacher, Pinned) or config.teacher.ensemble == 1):
+                yield _broken((*path, "use"), "teacher, or teacher.ensemble of at least 2", "'ensemble'", ("teacher",))
             continue
+        if system.data == "mixed" and system.mixture.raw + system.mixture.distilled == 0:
+            yield _broken((*path, "mixture"), "at least 1 of either data", "none")
         if system.initial_weights == "teacher" and config.teacher is None:
             yield _broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
         if system.data != "raw" and config.teacher is None and not isinstance(config.distillation, Pinned):
@@ -118,9 +147,18 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
             yield _broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
     if not isinstance(config.distillation, Pinned):
         yield from _search(("distillation",), config.distillation)
+        yield from _distillation(config.distillation)
+        yield from _engine(("distillation",), config.distillation, None if config.teacher is None else _network_of(config.teacher))
+        yield from _alone(("distillation",), config.distillation, config)
     if config.teacher is not None and not isinstance(config.teacher, Pinned):
         yield from _network(("teacher",), config.teacher, config)
         yield from _training(("teacher", "training"), config.teacher.training, config)
+
+
+def _distillation(settings: Distillation) -> Iterator[_Rule]:
+    if settings.choose == "reference" and settings.n_best == 1:
+        expected = "at least 2, to choose from, with choose: reference"
+        yield _broken(("distillation", "n_best"), expected, settings.n_best, ("distillation", "choose"))
 
 
 def _systems(config: RunConfig) -> Iterator[_Rule]:
@@ -137,6 +175,11 @@ def _systems(config: RunConfig) -> Iterator[_Rule]:
         for i, search in enumerate(searches):
             yield from _search((*path, "search", i), search)
             yield from _language_model((*path, "search", i), search, config)
+            yield from _engine(
+                (*path, "search", i), search, _network_of(config.teacher if isinstance(system, UsedSystem) else system)
+            )
+            if isinstance(system, UsedSystem) and system.use == "ensemble":
+                yield from _alone((*path, "search", i), search, config)
             if search.name in names[:i]:
                 yield _broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
 
@@ -191,6 +234,34 @@ def _search(path: Path, search: Search) -> Iterator[_Rule]:
     if search.n_best > most and search.strategy != "sample":
         rests_on = ((*path, "beam_size"), (*path, "strategy"))
         yield _broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
+
+
+def _network_of(settings: object) -> StepwiseConfig | None:
+    """The network where it is known: not that of what is pinned."""
+    return settings if isinstance(settings, StepwiseConfig) else None
+
+
+def _engine(path: Path, search: Search, network: StepwiseConfig | None) -> Iterator[_Rule]:
+    """What CTranslate2 must have, and what it has not."""
+    if not isinstance(search, StepwiseSearch) or not foreign(search):
+        return
+    if missing := missing_engine(search):
+        yield _broken((*path, "engine"), missing, "none installed")
+    if search.strategy == "sample":
+        yield _broken((*path, "engine"), "auto or torch for sampling", repr(search.engine), (*path, "strategy"))
+    if search.strategy == "beam" and search.length_penalty_form == "gnmt":
+        yield _broken((*path, "length_penalty_form"), "power with engine ctranslate2", repr("gnmt"), (*path, "engine"))
+    if network is not None and network.order != "autoregressive":
+        yield _broken((*path, "engine"), f"auto or torch for order {network.order}", repr(search.engine))
+
+
+def _alone(path: Path, search: Search, config: RunConfig) -> Iterator[_Rule]:
+    """CTranslate2 decodes with one network."""
+    from pipeline.config_systems import StepwiseTeacher
+
+    members = config.teacher.ensemble if isinstance(config.teacher, StepwiseTeacher) else 1
+    if foreign(search) and members > 1:
+        yield _broken((*path, "engine"), f"auto or torch for {members} networks", "'ctranslate2'", ("teacher", "ensemble"))
 
 
 def _language_model(path: Path, search: Search, config: RunConfig) -> Iterator[_Rule]:

@@ -85,7 +85,7 @@ def schema() -> str:
 
 
 def _one_or_list(entry: dict[str, Any]) -> dict[str, Any]:
-    one = {"type": "string"}
+    one: dict[str, Any] = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/RemoteFile"}]}
     items = {"anyOf": [one, {"type": "array", "items": one}]} if entry["items"].get("type") == "array" else one
     return {"description": entry["description"], "anyOf": [one, {"type": "array", "items": items}]}
 

@@ -30,8 +30,10 @@ def expand(root: Node) -> Node:
         top["defaults"] = defaults
     if "corpus" in top:
         top["corpus"] = _each(top["corpus"], train=_text, validation=_text, test=_texts)
+    if "distillation" in top:
+        top["distillation"] = _each(top["distillation"], monolingual=_list)
     if "teacher" in top:
-        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "search", "initial_weights"))
+        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
     return root.with_value(_follow(root, top))
@@ -136,12 +138,22 @@ def _texts(node: Node) -> Node:
 
 
 def _text(node: Node) -> Node:
-    return _each(node, references=lambda n: _all_items(_list(n), _list), **dict.fromkeys(FILES, _list))
+    return _each(node, references=lambda n: _all_items(_list(n), _files), **dict.fromkeys(FILES, _files))
 
 
 def _list(node: Node) -> Node:
     """A single string stands for a list of one."""
     return node.with_value([node]) if isinstance(node.value, str) else node
+
+
+def _files(node: Node) -> Node:
+    single = isinstance(node.value, dict) and "url" in node.value
+    return _all_items(node.with_value([node]) if single else _list(node), _file)
+
+
+def _file(node: Node) -> Node:
+    """A URL stands for a map of it."""
+    return node.with_value({"url": node}) if isinstance(node.value, str) and "://" in node.value else node
 
 
 def _all_items(node: Node, change: Callable[[Node], Node]) -> Node:

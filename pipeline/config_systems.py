@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from annotated_types import Ge, MinLen
+from annotated_types import Ge, Gt, MinLen
 
 from models.dag.config import DagConfig, DagSearch
 from models.lattice.config import LatticeModelConfig, LatticeSearch
@@ -30,10 +31,27 @@ class StepwiseTeacher(StepwiseConfig):
     """A teacher learns from the targets of the training text."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The recipe of its training."""
+    ensemble: Annotated[int, Ge(1)] = 1
+    """Networks that are trained, with the seeds `training.seed`, `training.seed` + 1, ...; the others learn from the mean of their
+    probabilities. The first is the teacher."""
 
     @property
     def network(self) -> StepwiseConfig:
         return part(self, StepwiseConfig)
+
+    def recipes(self) -> list[TrainingConfig]:
+        """The training of each network."""
+        return [replace(self.training, seed=self.training.seed + number) for number in range(self.ensemble)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixture:
+    """How often each pair of either data stands in an epoch."""
+
+    raw: Annotated[int, Ge(0)] = 1
+    """Pairs with the targets of the training text."""
+    distilled: Annotated[int, Ge(0)] = 1
+    """Pairs with the targets that the teacher writes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +60,8 @@ class _Trained:
 
     data: Literal["raw", "distilled", "mixed"] = "raw"
     """What it learns from: the targets of the training text, those that the teacher writes, or both."""
+    mixture: Mixture = Mixture()
+    """With `data: mixed`, how much of either."""
     initial_weights: Literal["random", "teacher"] = "random"
     """What its training starts from: chance, or the teacher's weights wherever name and shape are the same."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
@@ -105,8 +125,8 @@ class LatticeSystem(_Trained, LatticeModelConfig):
 class UsedSystem:
     """A system that is not trained for itself."""
 
-    use: Literal["teacher"]
-    """The teacher is evaluated under this name."""
+    use: Literal["teacher", "ensemble"]
+    """The teacher is evaluated under this name, alone or with all networks of its ensemble."""
     search: Annotated[tuple[StepwiseSearch, ...], MinLen(1)] = (StepwiseSearch(), StepwiseSearch(strategy="beam"))
     """Searches it is evaluated with, the first its default."""
 
@@ -132,8 +152,16 @@ class Distillation(StepwiseSearch):
 
     strategy: Literal["greedy", "beam", "sample"] = "beam"
     """Best token in each slot, beam search, or nucleus sampling."""
-    batch_tokens: Annotated[int, Ge(1)] = 4000
-    """Padded source tokens in a batch."""
+    batch_tokens: Annotated[int, Ge(1)] | None = 4000
+    """Padded source tokens in a batch; empty: what each kind of device is quickest with, measured when the step begins."""
+    choose: Literal["score", "reference"] = "score"
+    """Which of the n best becomes the target: the one that the search ranks first, or the one nearest to the target of the training
+    text by sentence BLEU, of equals the one ranked first (sequence-level interpolation: Kim and Rush 2016, section 3.3)."""
+    max_ratio: Annotated[float, Gt(0)] | None = None
+    """Longest output that is kept, in tokens per token of its source, both with EOS; empty: what the search allows."""
+    monolingual: tuple[Path, ...] = ()
+    """Files of further text in the source language, one sentence a line, that the teacher translates too. Sentences of test and
+    validation texts are dropped from it."""
 
     @property
     def search(self) -> StepwiseSearch:

@@ -79,7 +79,7 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
     texts = {"train": corpus.train, "validation": corpus.validation, **corpus.test}
     for name, text in texts.items():
         files = [*text.source, *text.target, *text.tsv, *text.parquet, *(f for joined in text.references for f in joined)]
-        missing = [str(file) for file in files if not os.access(file, os.R_OK)]
+        missing = [str(file) for file in files if isinstance(file, Path) and not os.access(file, os.R_OK)]
         if missing:
             yield Check(f"text {name}", "FAIL", f"expected readable files, got none at {', '.join(missing)}")
 
@@ -111,9 +111,9 @@ def _gpus() -> Check:
 
 def _token() -> Check:
     """Is there a token for Ray's authentication? What it is stays secret."""
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    source = "RAY_AUTH_TOKEN" if os.environ.get("RAY_AUTH_TOKEN") else str(path) if path.is_file() else ""
-    mode = os.environ.get("RAY_AUTH_MODE", "not set")
+    from pipeline.machines import token_source
+
+    source, mode = token_source(), os.environ.get("RAY_AUTH_MODE", "not set")
     if source:
         return Check("ray token", "ok", f"found in {source}; RAY_AUTH_MODE is {mode}")
     remedy = "a local cluster makes its own; for another, see ray get-auth-token --generate"
@@ -133,10 +133,15 @@ def _ray(address: str) -> Iterator[Check]:
         return
     try:
         import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        yield Check("ray", "ok", f"{where}: {len(machines.nodes)} nodes, {sum(n.get('CPU', 0) for n in machines.nodes):g} CPUs")
-        found = ray.get(ray.remote(num_cpus=0, max_retries=0)(_imported_kernels).remote(), timeout=RAY_SECONDS)
-        yield Check("kernels on ray", "ok", f"importable in a Ray task, {found}")
+        nodes = machines.nodes
+        yield Check("ray", "ok", f"{where}: {len(nodes)} nodes, {sum(node.get('CPU', 0) for node in nodes.values()):g} CPUs")
+        look = ray.remote(num_cpus=0, max_retries=0)(_imported_kernels)
+        for node in nodes:  # each machine has an installation of its own
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            found = ray.get(look.options(scheduling_strategy=there).remote(), timeout=RAY_SECONDS)
+            yield Check("kernels on ray", "ok", f"importable in a Ray task on node {node[:8]}, {found}")
     except Exception as error:
         yield Check("kernels on ray", "FAIL", f"cannot be imported in a Ray task: {error}")
     finally:

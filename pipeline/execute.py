@@ -9,7 +9,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,8 +17,12 @@ from typing import Any
 from pipeline import admission
 from pipeline.config import RunConfig, resolved
 from pipeline.fingerprint import canonical, digest
+from pipeline.garbage import in_use
 from pipeline.lease import Lease, step_lease
+from pipeline.losses import interrupted, lost_seconds, told_deaths
 from pipeline.machines import InProcess, Machines, RayMachines
+from pipeline.mirror import Mirror
+from pipeline.mirroring import Uploads, fetch, reached
 from pipeline.perform import Order
 from pipeline.plan import Plan, Step
 from pipeline.runs import Run
@@ -39,6 +43,10 @@ class RunReport:
     """Step -> why it failed."""
     executed: tuple[str, ...]
     """Steps that were made now; empty when everything was in the store."""
+    fetched: tuple[str, ...] = ()
+    """Steps whose artifacts were brought from the mirror."""
+    unmirrored: Mapping[str, FewstepError] = field(default_factory=dict)
+    """Step -> why its artifact is not in the mirror."""
 
 
 def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
@@ -47,30 +55,37 @@ def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
     Raises ArtifactError when a finished artifact was altered.
     """
     hits = {step.name for step in plan.steps if store.manifest(step.directory) is not None}
-    needed = {need for step in plan.steps for need in step.needs}
-    wanted = {step.name for step in plan.steps if step.stage.product or step.name not in needed}
-    for step in reversed(plan.steps):
-        if step.name in wanted and step.name not in hits:
-            wanted.update(step.needs)
-    return [s for s in plan.steps if s.name in wanted - hits], [s for s in plan.steps if s.name in hits]
+    wanted = reached(plan, lambda step: step.name in hits)
+    return [s for s in wanted if s.name not in hits], [s for s in plan.steps if s.name in hits]
 
 
 def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False) -> RunReport:
     """Make what is missing. Nothing is started, and neither Ray nor MLflow is loaded, when nothing is."""
+    with in_use(store):  # until run.json names what is found
+        required(plan, store)  # what was altered is told before anything is fetched
+        record = open_run(config, plan, store, config_file)
+    mirror = Mirror(config.store.mirror, store) if config.store.mirror else None
+    fetched = fetch(plan, store, mirror, record) if mirror else []
     todo, found = required(plan, store)
-    record = open_run(config, plan, store, config_file)
+    uploads = Uploads(mirror, record) if mirror else None
     if not todo:
         _record_hits(record, found, store)
-        return RunReport(record, {}, ())
+        if uploads:
+            uploads.add(found)
+            uploads.close()
+        return RunReport(record, {}, (), tuple(fetched), uploads.failed if uploads else {})
     from pipeline.progress import LiveDisplay
     from pipeline.tracking import Tracker
 
     with ExitStack() as stack:
-        execution = Execution(config, store, record, todo, attempt=secrets.token_hex(4))
+        execution = Execution(config, store, record, todo, attempt=secrets.token_hex(4), uploads=uploads)
         execution.announce()
         for step in found:
             write_hit(record, store, step)
         stack.enter_context(execution.beating())
+        if uploads:
+            stack.callback(uploads.close)
+            uploads.add(found)
         if execution.first_driver:
             stack.enter_context(Tracker(record.path, config.tracking))
         stack.enter_context(LiveDisplay(record.path))
@@ -78,7 +93,7 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
         stack.callback(machines.close)
         stack.enter_context(_terminable())
         execution.complete(machines)
-    return RunReport(record, execution.failed, tuple(execution.done))
+    return RunReport(record, execution.failed, tuple(execution.done), tuple(fetched), uploads.failed if uploads else {})
 
 
 def open_run(config: RunConfig, plan: Plan, store: Store, config_file: str) -> Run:
@@ -137,6 +152,8 @@ class Execution:
     todo: list[Step]
     attempt: str
     """Id of this driver; leases and the attempts at steps carry it."""
+    uploads: Uploads | None = None
+    """To the store's mirror, where it has one."""
     pending: dict[str, Step] = field(default_factory=dict)
     running: dict[str, Order] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -149,12 +166,15 @@ class Execution:
 
     def __post_init__(self) -> None:
         self.pending = {step.name: step for step in self.todo}
+        self._lacking: dict[str, float] = {}
+        self._begun: dict[str, float] = {}
         self._asked: dict[str, Resources] = {str(name): asked for name, asked in self.config.cluster.resources.items()}
         self._driver = Lease(self.record.path / "driver.lease", self.attempt, self.config.store.lease_seconds)
         self.first_driver = self._driver.acquire()
 
     def announce(self) -> None:
-        """Write the start of this attempt."""
+        """Write the start of this attempt, and what was lost with the one before."""
+        lost = interrupted(self.record, self.todo) if self.first_driver else {}
         self.record.write_event(
             "run_started",
             attempt=self.attempt,
@@ -162,6 +182,7 @@ class Execution:
             pid=os.getpid(),
             host=socket.gethostname(),
             command=" ".join(sys.argv),
+            **({"lost": lost, "lost_seconds": sum(lost.values())} if lost else {}),
         )
 
     def complete(self, machines: Machines) -> None:
@@ -184,8 +205,10 @@ class Execution:
         finally:
             for lease in self.leases.values():
                 lease.release()
-            self.record.write_event("run_finished", status=status, attempt=self.attempt, first=self.first_driver)
-            self._driver.release()
+            try:
+                self.record.write_event("run_finished", status=status, attempt=self.attempt, first=self.first_driver)
+            finally:
+                self._driver.release()
 
     @contextmanager
     def beating(self) -> Iterator[None]:
@@ -212,7 +235,7 @@ class Execution:
         """Fail at once what asks for more than the machines have, before hours are spent on what it needs."""
         for step in list(self.pending.values()):
             try:
-                admission.settle(step.stage, self._asked_by(step), machines.nodes, admission.total(machines.nodes))
+                admission.admit((step.stage, self._asked_by(step)), machines.nodes, (), ())
             except FewstepError as error:
                 self._fail(step, error)
 
@@ -223,18 +246,27 @@ class Execution:
         for step in list(self.pending.values()):
             if any(need in self.pending or need in self.running or need in self.failed for need in step.needs):
                 continue
-            free = admission.total(machines.nodes)
-            for order in self.running.values():
-                free = admission.minus(free, admission.held(order.resources))
             if any(order.step.stage.exclusive for order in self.running.values()):
                 return
+            running = [(order.step.stage, order.resources) for order in self.running.values()]
+            coming = [(other.stage, self._asked_by(other)) for other in self.pending.values()]
             try:
-                granted = admission.settle(step.stage, self._asked_by(step), machines.nodes, free)
+                admitted = admission.admit((step.stage, self._asked_by(step)), machines.nodes, running, coming)
             except FewstepError as error:
-                self._fail(step, error)
+                self._lack(step, error)
                 continue
-            if granted is not None and self._lease(step):
-                self._start(step, granted, machines)
+            self._lacking.pop(step.name, None)
+            if admitted is not None and self._lease(step):
+                self._start(step, *admitted, machines)
+
+    def _lack(self, step: Step, error: FewstepError) -> None:
+        """Machines went, for at the start they could hold the step: wait for them or others to come."""
+        now = time.monotonic()
+        if step.name not in self._lacking:
+            self._lacking[step.name] = now
+            self.record.write_event("step_waiting", step=step.name, error=f"machines are gone: {error}")
+        if now - self._lacking[step.name] >= self.config.cluster.patience_seconds:
+            self._fail(step, error)
 
     def _lease(self, step: Step) -> bool:
         """Take the step's lease. False when another driver works on it, or has just finished it."""
@@ -252,7 +284,7 @@ class Execution:
         self.leases[step.name] = lease
         return True
 
-    def _start(self, step: Step, granted: Resources, machines: Machines) -> None:
+    def _start(self, step: Step, granted: Resources, avoid: tuple[str, ...], machines: Machines) -> None:
         self.tries[step.name] = self.tries.get(step.name, 0) + 1
         attempt = f"{self.attempt}-{self.tries[step.name]}"
         cluster = self.config.cluster
@@ -266,9 +298,18 @@ class Execution:
             log=self.record.log(step.name, attempt),
             checkpoint_seconds=cluster.checkpoint_seconds,
             pass_tokens=cluster.pass_tokens,
+            avoid=avoid,
         )
+        if self.uploads:
+            try:
+                self.uploads.began(step, self.store.partial(step.directory))
+            except FewstepError as error:
+                self._fail(step, error)
+                self.leases.pop(step.name).release()
+                return
         del self.pending[step.name]
         self.running[step.name] = order
+        self._begun[step.name] = time.time()
         self.record.write_event(
             "step_started",
             step=step.name,
@@ -282,6 +323,8 @@ class Execution:
     def _take_in(self, name: str, error: FewstepError | None) -> None:
         order = self.running.pop(name)
         if error is None:
+            if self.uploads:
+                self.uploads.add([order.step])
             self.done.append(name)
             manifest = self.store.manifest(order.step.directory)
             self.record.write_event(
@@ -290,9 +333,11 @@ class Execution:
                 step_attempt=order.attempt,
                 directory=self.store.relative(order.step.directory),
                 seconds=manifest.seconds if manifest else None,
+                **told_deaths(order.step.directory, order.attempt),
             )
         elif isinstance(error, TransientError) and self.tries[name] <= self.config.cluster.retries:
-            self.record.write_event("step_retried", step=name, step_attempt=order.attempt, error=str(error))
+            lost = lost_seconds(order.step, self._begun[name])
+            self.record.write_event("step_retried", step=name, step_attempt=order.attempt, error=str(error), lost_seconds=lost)
             self.pending[name] = order.step
         else:
             self._fail(order.step, error)

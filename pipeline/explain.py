@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipeline.codebase import code_digest
-from pipeline.execute import required
 from pipeline.fingerprint import artifacts, canonical
+from pipeline.mirroring import reached
 from pipeline.perform import input_fingerprints
 from pipeline.plan import Plan, Step
 from pipeline.records import read_json
@@ -21,19 +22,24 @@ class Explanation:
     """One line of `plan`."""
 
     step: Step
-    verdict: Literal["HIT", "MISS"]
+    verdict: Literal["HIT", "FETCH", "MISS"]
     reason: str
 
 
-def explain(plan: Plan, store: Store) -> list[Explanation]:
-    """For each step HIT or MISS with the reason. Raises ArtifactError when a finished artifact was altered."""
+def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Explanation]:
+    """For each step HIT, FETCH (`mirrored` holds its name) or MISS with the reason.
+
+    Raises ArtifactError when a finished artifact was altered.
+    """
     names = {step.fingerprint: step.name for step in plan.steps}
-    wanted = {step.name for step in required(plan, store)[0]}
+    wanted = {s.name for s in reached(plan, lambda s: s.name in mirrored or store.manifest(s.directory) is not None)}
     lines: list[Explanation] = []
     missing: set[str] = set()
     for step in plan.steps:
         manifest = store.manifest(step.directory)
-        if manifest is None:
+        if manifest is None and step.name in mirrored:
+            lines.append(Explanation(step, "FETCH", "in the mirror"))
+        elif manifest is None:
             missing.add(step.name)
             idle = "" if step.name in wanted else "; not made: nothing that is to be made needs it"
             lines.append(Explanation(step, "MISS", _why(step, store, names, missing) + idle))
@@ -46,13 +52,13 @@ def explain(plan: Plan, store: Store) -> list[Explanation]:
 def _why(step: Step, store: Store, names: dict[str, str], missing: set[str]) -> str:
     partial = store.partial(step.directory).is_dir()
     begun = "; begun, continues" if partial else ""
-    nearest = _nearest(step, store)
-    if nearest is None:
+    found = nearest(step, store)
+    if found is None:
         return f"no earlier {step.stage.name} in the store{begun}"
-    return ("; ".join(_differences(step, nearest, names, missing)) or f"no artifact of {step.name} is in the store") + begun
+    return ("; ".join(_differences(step, found, names, missing)) or f"no artifact of {step.name} is in the store") + begun
 
 
-def _nearest(step: Step, store: Store) -> dict[str, Any] | None:
+def nearest(step: Step, store: Store) -> dict[str, Any] | None:
     """The manifest of the same stage that is most like `step`: one of its name wins, then the fewest differences, then the latest.
 
     One that cannot be read, or that another version of fewstep wrote, is passed over.

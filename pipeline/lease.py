@@ -55,6 +55,11 @@ class Lease:
         holder = self.holder()
         return holder is not None and holder["owner"] == self.owner
 
+    def living(self) -> bool:
+        """Does anybody hold it, and is not gone?"""
+        holder = self.holder()
+        return holder is not None and not self._abandoned(holder)
+
     def holder(self) -> dict[str, Any] | None:
         """Who holds it: {owner, host, pid, started}, or None."""
         try:

@@ -7,11 +7,13 @@ import math
 import os
 import socket
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pipeline.losses import deaths_file
 from pipeline.perform import Order, perform
 from pipeline.store import Store
-from stages.errors import FewstepError, StageError, TransientError
+from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.stage import CHECKPOINTS, Resources
 from stages.workers import LocalWorkers
 
@@ -34,8 +36,8 @@ class Machines(Protocol):
     """Starts attempts and tells which have ended."""
 
     @property
-    def nodes(self) -> list[dict[str, float]]:
-        """What each living node has: CPU, GPU, memory (bytes) and custom resources."""
+    def nodes(self) -> dict[str, dict[str, float]]:
+        """What each living node has: CPU, GPU, memory (bytes) and custom resources; by the machines' own name of the node."""
         ...
 
     def start(self, order: Order) -> None: ...
@@ -57,8 +59,8 @@ class InProcess:
         self._outcomes: list[Outcome] = []
 
     @property
-    def nodes(self) -> list[dict[str, float]]:
-        return [self._node]
+    def nodes(self) -> dict[str, dict[str, float]]:
+        return {"here": self._node}
 
     def start(self, order: Order) -> None:
         order = replace(order, resources=_as_one_worker(order))
@@ -69,7 +71,9 @@ class InProcess:
         except FewstepError as error:
             self._outcomes.append((order.step.name, error))
         except Exception as error:
-            self._outcomes.append((order.step.name, StageError(f"{type(error).__name__}: {error}")))
+            full = isinstance(error, OSError) and error.errno in FULL  # before the step itself began, or after it ended
+            told = unwritable(order.log, error) if full else StageError(f"{type(error).__name__}: {error}")  # type: ignore[arg-type]
+            self._outcomes.append((order.step.name, told))
         except BaseException:
             self._outcomes.append((order.step.name, TransientError("interrupted")))
             raise
@@ -102,8 +106,8 @@ class RayMachines:
         self._attempt = ray.remote(max_retries=0)(_attempt)
 
     @property
-    def nodes(self) -> list[dict[str, float]]:
-        return [dict(node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
+    def nodes(self) -> dict[str, dict[str, float]]:
+        return {str(node["NodeID"]): dict(node["Resources"]) for node in self._ray.nodes() if node["Alive"]}
 
     def _connect(self, cluster: Cluster) -> None:
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
@@ -125,7 +129,7 @@ class RayMachines:
     def start(self, order: Order) -> None:
         from stages.cluster import options
 
-        held = {"num_cpus": 0} if order.step.stage.distributes else options(order.resources)
+        held = {"num_cpus": 0} if order.step.stage.distributes else options(order.resources, order.avoid)
         reference = self._attempt.options(name=order.step.name, **held).remote(order)
         self._running[reference] = order.step.name
 
@@ -149,6 +153,14 @@ class RayMachines:
         self._ray.shutdown()
 
 
+def token_source() -> str:
+    """Where Ray finds the token that its clusters ask for (a variable or a file); empty when there is none."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return "RAY_AUTH_TOKEN"
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    return str(path) if path.is_file() else ""
+
+
 def _as_one_worker(order: Order) -> Resources:
     """A map's workers as one with the threads of all; a training's as the one that it is without Ray."""
     granted = order.resources
@@ -167,8 +179,9 @@ def _attempt(order: Order) -> None:
     """The Ray task of one attempt."""
     from stages.cluster import RayWorkers
 
-    scratch = Store.partial(order.step.directory) / CHECKPOINTS / f"ray-{order.attempt}"
-    perform(order, RayWorkers(order.resources, order.step.name, scratch, order.log))
+    partial = Store.partial(order.step.directory)
+    scratch, deaths = partial / CHECKPOINTS / f"ray-{order.attempt}", partial / deaths_file(order.attempt)
+    perform(order, RayWorkers(order.resources, order.step.name, scratch, order.log, deaths, order.avoid))
 
 
 def _visible_gpus() -> int:

@@ -38,6 +38,8 @@ class Order:
     log: Path
     checkpoint_seconds: float
     pass_tokens: int
+    avoid: tuple[str, ...] = ()
+    """Nodes that its workers are kept off."""
 
 
 def perform(order: Order, workers: Workers) -> None:

@@ -108,6 +108,7 @@ def show_status(run_dir: Path, *, once: bool = True) -> None:
 
 def _verdict(run: Run, state: RunState, found: list[Row], *, gone: bool) -> str:
     name, counts = run.path.name, f"{sum(row.status in ('done', 'hit') for row in found)} of {len(found)} steps are done"
+    counts += _faults(state)
     if gone:
         return f"{name}: {counts}; no driver is at work: repeat the run command to continue"
     if state.status == "stopped":
@@ -116,6 +117,13 @@ def _verdict(run: Run, state: RunState, found: list[Row], *, gone: bool) -> str:
         failed = ", ".join(row.step for row in found if row.status == "failed")
         return f"{name}: {counts}; failed: {failed} (logs in {run.path / 'logs'}): repeat the run command to try again"
     return f"{name}: {counts}; {'it is not started' if state.status == 'pending' else f'the run is {state.status}'}"
+
+
+def _faults(state: RunState) -> str:
+    """What was retried and lost, where something was."""
+    if not (state.retried or state.deaths):
+        return ""
+    return f" ({state.retried} retried, {state.deaths} workers replaced: {state.lost_seconds / 60:.1f} minutes of work lost)"
 
 
 def _console(file: Any = None) -> Console:

@@ -24,6 +24,8 @@ SCHEMA = 1
 PARAM_CHARACTERS = 6000
 TAG_CHARACTERS = 5000
 NAME_CHARACTERS = 250
+SECRET = r"password|token|secret|key|signature|credential|\bsig\b"
+"""In the name of an option of a URL: what it says is nobody's business."""
 
 
 @dataclass
@@ -89,7 +91,7 @@ def locked(path: Path) -> Iterator[None]:
 def masked(text: str) -> str:
     """`text` without the user, password or token of any URI in it."""
     text = re.sub(r"(://)[^/\s]+@", r"\1***@", text)
-    return re.sub(r"([?&][^=&\s]*(?:password|token|secret|key)[^=&\s]*=)[^&\s]+", r"\1***", text, flags=re.IGNORECASE)
+    return re.sub(rf"([?&][^=&\s]*(?:{SECRET})[^=&\s]*=)[^&\s]+", r"\1***", text, flags=re.IGNORECASE)
 
 
 def masked_values(value: Any) -> Any:

@@ -5,6 +5,7 @@ The run id is made of the config's name and the plan, so that the same command c
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.store import write_atomically
-from stages.errors import ArtifactError, DataError
+from stages.errors import ArtifactError, DataError, unwritable
 
 SCHEMA = 1
 Status = Literal["pending", "waiting", "running", "hit", "done", "failed", "skipped"]
@@ -58,6 +59,12 @@ class RunState:
     status: Literal["pending", "running", "done", "failed", "stopped"] = "pending"
     started: float | None = None
     finished: float | None = None
+    retried: int = 0
+    """Attempts at steps that were repeated: those of a driver that was killed or stopped, and those that failed in passing."""
+    deaths: int = 0
+    """Workers that died while others went on with their shards."""
+    lost_seconds: float = 0.0
+    """Of work that went with all of them."""
 
 
 @dataclass(frozen=True)
@@ -103,18 +110,28 @@ class Run:
         os.replace(latest, self.path.parent / "latest")
 
     def write_event(self, event: str, **values: Any) -> None:
-        """Append one line to events.jsonl, in one write, so that two drivers can share the file."""
-        line = json.dumps({"time": time.time(), "event": event, **values}, ensure_ascii=False) + "\n"
-        descriptor = os.open(self.path / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        """Append one line to events.jsonl, in one write, so that two drivers can share the file.
+
+        Raises StageError when the disk is full. A line that was cut off then stands alone.
+        """
+        path = self.path / "events.jsonl"
+        line = (json.dumps({"time": time.time(), "event": event, **values}, ensure_ascii=False) + "\n").encode()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(descriptor, line.encode())
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise unwritable(path, error) from error
         finally:
             os.close(descriptor)
 
     def events(self) -> list[dict[str, Any]]:
         """All events so far; a line cut off by a crash is passed over."""
         try:
-            lines = (self.path / "events.jsonl").read_text(encoding="utf-8").splitlines()
+            lines = (self.path / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
             return []
         events = []
@@ -146,6 +163,9 @@ def _fold(state: RunState, event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind.startswith("run_") and not event.get("first", True):
         return  # of a second driver, beside the one whose run this is
+    state.retried += len(event.get("lost", ())) + (kind == "step_retried")
+    state.deaths += event.get("deaths", 0)
+    state.lost_seconds += event.get("lost_seconds", 0.0)
     if kind == "run_started":
         state.attempt, state.status = state.attempt + 1, "running"
         state.started, state.finished = event["time"], None

@@ -122,7 +122,7 @@ class Store:
         """Hash every finished artifact afresh; yield its directory and what is wrong with it (None: nothing)."""
         for path in sorted(self.root.glob(f"*/*/{MANIFEST}")):
             directory = path.parent
-            if directory.suffix == ".partial":
+            if directory.suffix:  # one that is being made, brought or removed
                 continue
             self._stamp_file(directory).unlink(missing_ok=True)
             try:
@@ -154,6 +154,17 @@ class Store:
         shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
         (directory / STOP).unlink(missing_ok=True)
         self._remember(directory, {name: _stamp(directory / name) for name in files})
+
+    def adopt(self, temporary: Path, directory: Path) -> None:
+        """Give a whole artifact, whose digests were compared, its name. One that is there by now stays."""
+        try:
+            os.rename(temporary, directory)
+        except OSError:
+            if self.manifest(directory) is None:
+                raise
+            return
+        manifest = self.manifest(directory)
+        self._remember(directory, {name: _stamp(directory / name) for name in manifest.files} if manifest else {})
 
     def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:
         """A finished artifact that the config names by path (`from:`); it keeps its own fingerprint.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 from pipeline.config import Pinned, RunConfig, TextConfig
-from pipeline.config_systems import LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config_systems import Distillation, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.downloads import RemoteFile, fetched
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from pipeline.wiring_evaluation import Evaluation
@@ -29,6 +30,7 @@ from stages import (
     score,
     system,
     train,
+    tune,
     vocabulary,
 )
 from stages.artifacts import (
@@ -40,10 +42,11 @@ from stages.artifacts import (
     Text,
     Tokens,
     Trained,
+    Tuned,
     Vocabulary,
 )
 from stages.errors import DataError
-from stages.families import Search
+from stages.families import PenalisedSearch, Search
 from stages.stage import Artifact, ExternalFile, Stage
 
 STAGES: tuple[Stage[Any, Any, Any], ...] = (
@@ -56,6 +59,7 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     train.STAGE,
     distill.STAGE,
     system.STAGE,
+    tune.STAGE,
     decode.STAGE,
     score.STAGE,
     likelihood.STAGE,
@@ -68,7 +72,10 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
 
 
 def build_plan(config: RunConfig, store: Store) -> Plan:
-    """All steps that `config` asks for. Raises DataError when a file or a pinned artifact that it names is not there."""
+    """All steps that `config` asks for. Raises DataError when a file or a pinned artifact that it names is not there.
+
+    Files that it names by URL are downloaded if the store does not hold them.
+    """
     wiring = _Wiring(config, store, Builder(store.root))
     wiring.page()
     return wiring.builder.plan()
@@ -90,13 +97,15 @@ class _Wiring:
     language_model: Ngram | None = None
     tables: dict[str, Tables] = field(default_factory=dict)
     """Candidate tables by the text that they are counted from."""
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    """By system and search, where the length penalty is tuned."""
 
     def page(self) -> Report:
         validation = self._text("validation", self.config.corpus.validation)
         self.tests = {name: self._text(name, text) for name, text in self.config.corpus.test.items()}
         train_text = self._training_text((validation, *self.tests.values()))
         systems = self._systems(train_text, validation)
-        evaluation = Evaluation(self.config, self.builder, systems, self.tests, train_text, self.trainings)
+        evaluation = Evaluation(self.config, self.builder, systems, self.tests, train_text, self.trainings, self.tuned)
         config = self.config.evaluation
         inputs = report.ReportInputs(
             corpus=train_text,
@@ -110,6 +119,7 @@ class _Wiring:
             contrasts=evaluation.contrasts(),
             graphs=evaluation.graphs(),
             lattices=evaluation.lattices(),
+            tuned=self.tuned,
         )
         page = report.ReportConfig(
             title=self.config.name,
@@ -152,8 +162,11 @@ class _Wiring:
             parquet=self._external(text.parquet),
         )
 
-    def _external(self, paths: Sequence[Path]) -> tuple[ExternalFile, ...]:
-        return tuple(ExternalFile(path.absolute(), self.store.digest(path)) for path in paths)
+    def _external(self, files: Sequence[Path | RemoteFile]) -> tuple[ExternalFile, ...]:
+        return tuple(
+            fetched(file, self.store) if isinstance(file, RemoteFile) else ExternalFile(file.absolute(), self.store.digest(file))
+            for file in files
+        )
 
     def _vocabulary(self, text: Text) -> Vocabulary:
         config = self.config.vocabulary
@@ -169,14 +182,14 @@ class _Wiring:
         if self.config.corpus.max_source_tokens is not None:
             self.cut = {"train": raw, **{name: self._encode(f"raw:{name}", test, words) for name, test in self.tests.items()}}
         trainer = _Trainer(self, validation, self._encode("validation", validation, words), words)
-        teacher = self._teacher(trainer, raw)
+        teachers = self._teachers(trainer, raw)
         data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
         if self._distils():
-            distilled = self._encode("distilled", self._distilled(text, teacher, words), words)
-            data |= {"distilled": (distilled,), "mixed": (raw, distilled)}
+            texts = self._distilled(text, (validation, *self.tests.values()), teachers, words)
+            data["distilled"] = tuple(self._encode(name, distilled, words) for name, distilled in texts.items())
         self._count(data, text, trainer)
         self._ngram(raw, text, validation, trainer)
-        return {name: self._system(name, settings, trainer, data, teacher) for name, settings in self.config.systems.items()}
+        return {name: self._system(name, settings, trainer, data, teachers) for name, settings in self.config.systems.items()}
 
     def _distils(self) -> bool:
         """Does anything learn from the teacher's translations?"""
@@ -196,7 +209,7 @@ class _Wiring:
             self._align("raw", text if alignment.unit == "words" else data["raw"][0])
         counting = lattice.LatticeConfig() if self.config.lattice is None else self.config.lattice.counting
         for name in counted:
-            (tokens,) = data[name]
+            tokens = data[name][0]
             inputs = lattice.LatticeInputs(tokens, self._align(name, tokens), trainer.validation, trainer.vocabulary)
             self.tables[name] = self.builder.add(lattice.STAGE, name, inputs, counting)
             self.counts[f"lattice:{name}"] = self.tables[name]
@@ -232,10 +245,14 @@ class _Wiring:
         config = encode.EncodeConfig(max_source_tokens=self.config.corpus.max_source_tokens)
         return self.builder.add(encode.STAGE, name, encode.EncodeInputs(text, words), config)
 
-    def _teacher(self, trainer: _Trainer, raw: Tokens) -> Trained | System | None:
+    def _teachers(self, trainer: _Trainer, raw: Tokens) -> tuple[Trained | System, ...]:
+        """The teacher and the others of its ensemble; none without a teacher."""
         settings = self.config.teacher
+        if settings is None:
+            return ()
         if not isinstance(settings, Pinned):
-            return None if settings is None else trainer.train("teacher", settings, (raw,))
+            members = [replace(settings, training=recipe) for recipe in settings.recipes()]
+            return tuple(trainer.train(_member_name(number), member, (raw,)) for number, member in enumerate(members, 1))
         pinned, manifest = self.store.pinned([system.STAGE, train.STAGE], settings.path, "teacher.from")
         if manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != trainer.vocabulary.fingerprint:
             raise DataError(
@@ -243,9 +260,12 @@ class _Wiring:
                 f"trained on {manifest.inputs['vocabulary'][:8]}: {settings.path}; pin that vocabulary too (vocabulary.from), "
                 "or name the directory of a system, which brings its own"
             )
-        return cast(Trained | System, pinned)
+        return (cast(Trained | System, pinned),)
 
-    def _distilled(self, text: Text, teacher: Trained | System | None, words: Vocabulary) -> Text:
+    def _distilled(
+        self, text: Text, exclude: tuple[Text, ...], teachers: tuple[Trained | System, ...], words: Vocabulary
+    ) -> dict[str, Text]:
+        """What the teachers make of the training text, and of text in the source language alone."""
         config = self.config.distillation
         if isinstance(config, Pinned):
             pinned, manifest = self.store.pinned([distill.STAGE], config.path, "distillation.from")
@@ -255,11 +275,31 @@ class _Wiring:
                     f"test sentence, got those of {manifest.inputs['text'][:8]}: {config.path}; leave the corpus as it was for "
                     "that text, or distil anew"
                 )
-            return cast(Text, pinned)
-        assert teacher is not None  # checked with the config
-        loaded = teacher if isinstance(teacher, System) else self._bundle("teacher", teacher, words, config.search)
-        search = distill.DistillConfig(search=config.search, batch_tokens=config.batch_tokens)
-        return self.builder.add(distill.STAGE, "train", distill.DistillInputs(text, loaded), search)
+            return {"distilled": cast(Text, pinned)}
+        teacher = teachers[0]
+        if isinstance(teacher, Trained):
+            teacher = self._bundle("teacher", system.SystemInputs(teacher, words, members=_others(teachers)), config.search)
+        plain = distill.DistillConfig(search=config.search, batch_tokens=config.batch_tokens, max_ratio=config.max_ratio)
+        language = self.config.languages.target
+        chosen = plain if config.choose == "score" else replace(plain, choose=config.choose, target_language=language)
+        found = {"distilled": self._distil("train", text, teacher, chosen)}
+        if config.monolingual:
+            found["distilled:monolingual"] = self._distil("monolingual", self._monolingual(exclude), teacher, plain)
+        return found
+
+    def _distil(self, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
+        distilled = self.builder.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)
+        self.counts[f"distill:{name}"] = distilled
+        return distilled
+
+    def _monolingual(self, exclude: tuple[Text, ...]) -> Text:
+        """Sentences without a translation stand on both sides, so that they are cleaned as the training text is."""
+        assert isinstance(self.config.distillation, Distillation)
+        files = self._external(self.config.distillation.monolingual)
+        config = self._corpus_config("train", TextConfig(), replace(self.config.corpus.filters, drop_identical=False))
+        one_language = replace(config, target_language=config.source_language)
+        inputs = corpus.CorpusInputs(corpus.TextFiles(source=files, target=files), exclude)
+        return self.builder.add(corpus.STAGE, "train/monolingual", inputs, one_language)
 
     def _system(
         self,
@@ -267,34 +307,56 @@ class _Wiring:
         settings: TrainedSystem | UsedSystem,
         trainer: _Trainer,
         data: dict[str, tuple[Tokens, ...]],
-        teacher: Trained | System | None,
+        teachers: tuple[Trained | System, ...],
     ) -> System:
+        networks: tuple[Trained | System, ...]
         if isinstance(settings, TrainedSystem):
-            initial = teacher if settings.initial_weights == "teacher" else None
+            initial = teachers[0] if settings.initial_weights == "teacher" else None
             tables = self.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
-            trained = trainer.train(name, settings, data[settings.data], initial, tables)
+            networks = (trainer.train(name, settings, _mixed(settings, data), initial, tables),)
         else:
-            assert teacher is not None  # checked with the config
-            if isinstance(teacher, System):
-                return teacher
-            trained, tables = teacher, None
+            networks, tables = teachers if settings.use == "ensemble" else teachers[:1], None
+        first = networks[0]
+        if isinstance(first, System):
+            self._tune(name, settings, first, trainer.validation_text)
+            return first
         weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
         model = self.language_model if weighed else None
-        return self._bundle(name, trained, trainer.vocabulary, settings.search[0], settings.family, model, tables)
+        inputs = system.SystemInputs(first, trainer.vocabulary, model, tables, members=_others(networks))
+        search = settings.search[0]
+        tunes_default = search in self._tuned_searches(settings)
+        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, inputs, search, settings.family)
+        self._tune(name, settings, bundle, trainer.validation_text)
+        if not tunes_default:
+            return bundle
+        return self._bundle(name, replace(inputs, tuned=self.tuned[f"{name}/{search.name}"]), search, settings.family)
 
-    def _bundle(
-        self,
-        name: str,
-        trained: Trained,
-        words: Vocabulary,
-        search: Search,
-        family: str = "stepwise",
-        model: Ngram | None = None,
-        tables: Tables | None = None,
-    ) -> System:
+    def _tune(self, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text) -> None:
+        """Choose the length penalties of a system's searches, if the config asks for it."""
+        wanted = self.config.evaluation
+        for search in self._tuned_searches(settings):
+            config = tune.TuneConfig(
+                search=search,
+                length_penalties=wanted.length_penalties,
+                target_language=self.config.languages.target,
+                task=self.config.task,
+                tokenizer=wanted.tokenizer,
+                lowercase=wanted.lowercase,
+                batch_tokens=wanted.batch_tokens,
+            )
+            entry = f"{name}/{search.name}"
+            self.tuned[entry] = self.builder.add(tune.STAGE, entry, tune.TuneInputs(bundle, validation), config)
+
+    def _tuned_searches(self, settings: TrainedSystem | UsedSystem) -> list[PenalisedSearch]:
+        """Searches whose length penalty is chosen on the validation text."""
+        if not self.config.evaluation.length_penalties:
+            return []
+        return [search for search in settings.search if isinstance(search, PenalisedSearch) and search.penalises_length]
+
+    def _bundle(self, name: str, inputs: system.SystemInputs, search: Search, family: str = "stepwise") -> System:
         languages = self.config.languages
         config = system.SystemConfig(
-            name=name,
+            name=name.removesuffix("/untuned"),
             family=family,
             source_language=languages.source,
             target_language=languages.target,
@@ -302,7 +364,24 @@ class _Wiring:
             task=self.config.task,
             max_source_tokens=self.config.corpus.max_source_tokens,
         )
-        return self.builder.add(system.STAGE, name, system.SystemInputs(trained, words, model, tables), config)
+        return self.builder.add(system.STAGE, name, inputs, config)
+
+
+def _member_name(number: int) -> str:
+    """What the n-th network of the teacher's ensemble is called; no system can be called so."""
+    return "teacher" if number == 1 else f"teacher/{number}"
+
+
+def _others(networks: Sequence[Trained | System]) -> tuple[Trained, ...]:
+    """All networks of an ensemble but the first."""
+    return tuple(network for network in networks[1:] if isinstance(network, Trained))
+
+
+def _mixed(settings: TrainedSystem, data: dict[str, tuple[Tokens, ...]]) -> tuple[Tokens, ...]:
+    """What a system learns from, as often as it stands in an epoch."""
+    if settings.data != "mixed":
+        return data[settings.data]
+    return data["raw"] * settings.mixture.raw + data["distilled"] * settings.mixture.distilled
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pipeline.config import RunConfig, stepwise_network
 from pipeline.config_systems import DagSystem, LatticeSystem
 from pipeline.plan import Builder
 from stages import benchmark, contrastive, decode, graphs, lattices, likelihood, report, score
-from stages.artifacts import Contrasted, Graphs, Lattices, Likelihood, System, Text, Timings, Trained
+from stages.artifacts import Contrasted, Graphs, Lattices, Likelihood, System, Text, Timings, Trained, Tuned
 from stages.families import Search
 
 
@@ -22,6 +22,8 @@ class Evaluation:
     tests: dict[str, Text]
     training_text: Text
     trainings: dict[str, Trained]
+    tuned: dict[str, Tuned]
+    """By system and search."""
 
     def evaluated(self) -> list[report.Evaluated]:
         return [
@@ -35,7 +37,8 @@ class Evaluation:
         config, text = self.config.evaluation, self.tests[test]
         step = f"{name}/{search.name}:{test}"
         decoding = decode.DecodeConfig(search=search, batch_tokens=config.batch_tokens)
-        hypotheses = self.builder.add(decode.STAGE, step, decode.DecodeInputs(bundle, text), decoding)
+        inputs = decode.DecodeInputs(bundle, text, self.tuned.get(f"{name}/{search.name}"))
+        hypotheses = self.builder.add(decode.STAGE, step, inputs, decoding)
         scoring = score.ScoreConfig(
             target_language=self.config.languages.target,
             tokenizer=config.tokenizer,
@@ -119,7 +122,8 @@ class Evaluation:
             baseline=f"{baseline}/{all_settings[baseline].search[0].name}",
             sentences=config.sentences,
             rounds=config.rounds,
-            batch_size=config.batch_size,
+            batch_sizes=config.batch_sizes,
+            memory=config.memory,
             task=self.config.task,
         )
         inputs = benchmark.BenchmarkInputs(self.systems, self.tests[config.test])

@@ -60,6 +60,11 @@ class System(Artifact):
 
 
 @dataclass(frozen=True)
+class Tuned(Artifact):
+    """`tuned.json`: the length_penalty chosen for a search and its score, and those tried beside it."""
+
+
+@dataclass(frozen=True)
 class Hypotheses(Artifact):
     """`shards/00000.arrow ...` (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32; margin float64,
     null where the search told none; source_tokens int32), `hypotheses.txt` (the best of each sentence, one a line),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -62,24 +64,33 @@ class RayWorkers:
     """Where Ray Train may keep its own files; dropped with the step's checkpoints."""
     log: Path
     """Log file of this attempt."""
+    deaths: Path
+    """Where the deaths of workers are told, a JSON object a line: {time, shard, seconds (of work that went with it), error}."""
+    avoid: tuple[str, ...] = ()
+    """Nodes that the workers are kept off."""
 
     def map(self, make: Callable[[A], Callable[[T], R]], argument: A, shards: Sequence[T]) -> Iterator[tuple[int, R]]:
         """See `stages.workers.Workers.map`. A dead actor is replaced and its shard given to another."""
         pool = _Pool(self, make, argument)
         waiting = deque(range(len(shards)))
         deaths = dict.fromkeys(waiting, 0)
-        busy: dict[Any, tuple[Any, int]] = {}
+        busy: dict[Any, tuple[Any, int, float]] = {}
         try:
             while waiting or busy:
-                while waiting and (actor := pool.take()) is not None:
-                    index = waiting.popleft()
-                    busy[actor.apply.remote(shards[index])] = (actor, index)
-                done, _ = ray.wait(list(busy), num_returns=1)
-                actor, index = busy.pop(done[0])
+                pool.fill(len(waiting) + len(busy))
+                while waiting and pool.idle:
+                    actor, index = pool.idle.pop(), waiting.popleft()
+                    busy[actor.apply.remote(shards[index])] = (actor, index, time.time())
+                (done,), _ = ray.wait([*busy, *pool.starting], num_returns=1)
+                if done in pool.starting:
+                    pool.started(done)
+                    continue
+                actor, index, begun = busy.pop(done)
                 try:
-                    result = ray.get(done[0])
+                    result = ray.get(done)
                 except LOST as error:
                     deaths[index] += 1
+                    self._tell_death(index, time.time() - begun, error)
                     if deaths[index] == MAX_DEATHS:
                         raise StageError(
                             f"{self.name}: shard {index}: {MAX_DEATHS} workers died over it, the last so: {error}"
@@ -90,10 +101,16 @@ class RayWorkers:
                 except RayTaskError as error:
                     raise explained(error) from error
                 else:
-                    pool.give_back(actor)
+                    pool.idle.append(actor)
                     yield index, result
         finally:
             pool.close()
+
+    def _tell_death(self, shard: int, seconds: float, error: Exception) -> None:
+        self.deaths.parent.mkdir(parents=True, exist_ok=True)
+        line = {"time": time.time(), "shard": shard, "seconds": round(seconds, 3), "error": _first_line(error)}
+        with self.deaths.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
     def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
         """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes."""
@@ -106,6 +123,7 @@ class RayWorkers:
                 num_workers=self.resources.workers or 1,
                 use_gpu=self.resources.gpus > 0,
                 resources_per_worker=_bundle(self.resources),
+                label_selector=_labels(self.avoid) or None,
             ),
             run_config=ray.train.RunConfig(name="train", storage_path=str(self.scratch.absolute())),
         )
@@ -116,26 +134,40 @@ class RayWorkers:
 
 
 class _Pool:
-    """Up to `workers` actors, made when first needed."""
+    """Up to `workers` actors. Work is given to those that have started alone: one that finds no room, since its node is gone, holds
+    up nothing while there are others."""
 
     def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
         actor: Any = _Mapper
-        self._new: Callable[[], Any] = lambda: actor.options(**options(workers.resources)).remote(make, argument, workers.log)
+        held = options(workers.resources, workers.avoid)
+        self._new: Callable[[], Any] = lambda: actor.options(**held).remote(make, argument, workers.log)
         self._limit = workers.resources.workers or 1
-        self._idle: list[Any] = []
         self._all: list[Any] = []
+        self._stillborn = 0
+        self.idle: list[Any] = []
+        self.starting: dict[Any, Any] = {}
+        """What tells that an actor has started -> the actor."""
 
-    def take(self) -> Any:
-        """An idle actor, or a new one, or None when all are busy."""
-        if self._idle:
-            return self._idle.pop()
-        if len(self._all) == self._limit:
-            return None
-        self._all.append(self._new())
-        return self._all[-1]
+    def fill(self, needed: int) -> None:
+        """Start actors, `needed` of them in all if so many may be."""
+        while len(self._all) < min(self._limit, needed):
+            actor = self._new()
+            self._all.append(actor)
+            self.starting[actor.ready.remote()] = actor
 
-    def give_back(self, actor: Any) -> None:
-        self._idle.append(actor)
+    def started(self, told: Any) -> None:
+        """Take in an actor that has started, or did not live so long. Raises StageError when too many died at the start."""
+        actor = self.starting.pop(told)
+        try:
+            ray.get(told)
+            self.idle.append(actor)
+        except LOST as error:
+            self.drop(actor)
+            self._stillborn += 1
+            if self._stillborn > MAX_DEATHS * self._limit:
+                raise StageError(f"{self._stillborn} workers died before they had started, the last so: {error}") from error
+        except RayTaskError as error:
+            raise explained(error) from error
 
     def drop(self, actor: Any) -> None:
         self._all.remove(actor)
@@ -155,12 +187,19 @@ class _Mapper:
         self._make, self._argument = make, argument
         self._function: Callable[[Any], Any] | None = None
 
+    def ready(self) -> None:
+        """Answered once the actor has started."""
+
     def apply(self, shard: Any) -> Any:
         with logged(self._log_file) as logger:
             if self._function is None:  # made here: what `make` raises in a constructor would pass for the actor's death
                 self._function = self._make(self._argument)
-                logger.info("worker ready")
+                logger.info("worker ready on node %s", _node())
             return self._function(shard)
+
+
+def _node() -> str:
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def _train_worker(settings: dict[str, Any]) -> None:
@@ -174,18 +213,24 @@ def _train_worker(settings: dict[str, Any]) -> None:
         device=str(device),
         threads=settings["threads"],
     )
-    with logged(settings["log"]):
+    with logged(settings["log"]) as logger:
+        logger.info("training worker %d of %d on node %s", place.rank + 1, place.size, _node())
         settings["loop"](settings["argument"], place)
 
 
-def options(resources: Resources) -> dict[str, Any]:
-    """Ray's options for one worker that holds `resources`."""
+def options(resources: Resources, avoid: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Ray's options for one worker that holds `resources`, on none of the nodes to `avoid`."""
     return {
+        "label_selector": _labels(avoid),
         "num_cpus": resources.cpus or 0,
         "num_gpus": resources.gpus,
         "memory": int(resources.memory_gib * 2**30) or None,
         "resources": dict(resources.custom),
     }
+
+
+def _labels(avoid: tuple[str, ...]) -> dict[str, str]:
+    return {"ray.io/node-id": f"!in({','.join(avoid)})"} if avoid else {}
 
 
 def _bundle(resources: Resources) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from stages.artifacts import Hypotheses, System, Text
+from stages.artifacts import Hypotheses, System, Text, Tuned
 from stages.families import Search
 from stages.stage import Stage, Work
 
@@ -13,6 +13,8 @@ from stages.stage import Stage, Work
 class DecodeInputs:
     system: System
     text: Text
+    tuned: Tuned | None = None
+    """The search's length penalty; none: its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +38,10 @@ def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
     """
     from stages.decoding import NEAR_TIE, Task, copy, decode_text
     from stages.shards import drop_shards_from, read_shard, shard_path
+    from stages.tune import with_tuned_penalty
 
-    task = Task(inputs.system, config.search, config.batch_tokens)
+    search = with_tuned_penalty(config.search, inputs.tuned)
+    task = Task(inputs.system, search, config.batch_tokens)
     decoded = decode_text(inputs.text, task, PIECE_ROWS, work)
     lines: list[str] = []
     near_ties: list[int] = []
@@ -49,7 +53,7 @@ def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
         near_ties += [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]
     drop_shards_from(work.directory, len(decoded))
     work.write_text(work.directory / "hypotheses.txt", "".join(f"{line}\n" for line in lines))
-    summary = {"rows": len(lines), "search": asdict(config.search), "near_ties": {"count": len(near_ties), "first": near_ties[:10]}}
+    summary = {"rows": len(lines), "search": asdict(search), "near_ties": {"count": len(near_ties), "first": near_ties[:10]}}
     work.write_json(work.directory / "decode.json", summary)
 
 

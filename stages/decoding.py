@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.artifacts import System, Text
-from stages.errors import ArtifactError, TransientError, unwritable
+from stages.engines import check_engine
+from stages.errors import ArtifactError, StageError, TransientError, unwritable
 from stages.shards import read_shard, shard_paths, write_shard
 from stages.stage import Work
 from stages.workers import LocalWorkers
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     import models.system
     from models.family import Hypothesis
+
+log = logging.getLogger("fewstep")
 
 NEAR_TIE = 1e-4
 """Margin, in nats, below which rounding may change a hypothesis with the company that its sentence is decoded in."""
@@ -38,8 +43,8 @@ class Task:
     system: System
     search: Any
     """The search, of the search type of the system's family."""
-    batch_tokens: int
-    """Padded source tokens in a batch, EOS included."""
+    batch_tokens: int | None
+    """Padded source tokens in a batch, EOS included; None: what each kind of device is quickest with (`stages.calibration`)."""
 
 
 @dataclass(frozen=True)
@@ -112,17 +117,25 @@ def content_key(rows: pa.Table, task: Task) -> str:
 
 
 def make_decoder(argument: tuple[Task, Work]) -> Callable[[Piece], Pace]:
-    """One worker: loads the system once, then decodes pieces into the shard cache."""
+    """One worker: loads the system once, then decodes pieces into the shard cache. Raises StageError without its engine."""
     import torch
 
+    from stages.calibration import Calibration
+
     task, work = argument
+    check_engine(task.search)
     torch.set_num_threads(work.resources.threads)
-    system = load(task.system, "cuda" if work.resources.gpus else "cpu")
+    device, in_flight = ("cuda", 2) if work.resources.gpus else ("cpu", 1)
+    system = load(task.system, device)
+    calibration = Calibration(system, task.search, device, work)
 
     def decode(piece: Piece) -> Pace:
         rows = piece.read()
-        sources, hypotheses = translate(system, rows["source"].to_pylist(), task.search, task.batch_tokens)
+        lines = rows["source"].to_pylist()
+        budget = calibration.batch_tokens(lines) if task.batch_tokens is None else task.batch_tokens
+        sources, hypotheses = translate(system, lines, task.search, budget, in_flight)
         write_shard(piece.decoded, decoded_table(system, rows["id"].to_pylist(), sources, hypotheses), work)
+        log.info("decoded %s", piece.decoded.stem)
         return Pace(len(hypotheses), sum(len(ranked[0].ids) for ranked in hypotheses))
 
     return decode
@@ -139,19 +152,52 @@ def load(system: System, device: str) -> models.system.System:
 
 
 def translate(
-    system: models.system.System, lines: Sequence[str], search: Any, batch_tokens: int
+    system: models.system.System, lines: Sequence[str], search: Any, batch_tokens: int, in_flight: int = 1
 ) -> tuple[list[list[int]], list[list[Hypothesis]]]:
-    """Source ids and hypotheses (best first) of each line, in the order of the lines. A blank line has one empty hypothesis."""
+    """Source ids and hypotheses (best first) of each line, in the order of the lines. A blank line has one empty hypothesis.
+
+    With several batches `in_flight`, the search of one on the CPU goes on while the network is busy with another on a GPU. Raises
+    StageError when the memory does not suffice for one sentence.
+    """
     from models.common.ahead import ahead
     from models.family import Hypothesis
 
     sources: list[list[int]] = system.encode(lines)
     hypotheses = [[Hypothesis([], 0.0, 0)] for _ in lines]
-    parts = batches([len(ids) for ids in sources], batch_tokens)
-    for batch, prepared in ahead(lambda rows: system.decoder.prepare([sources[row] for row in rows], search), parts):
-        for index, ranked in zip(batch, system.decoder.decode(prepared, search), strict=True):
-            hypotheses[index] = ranked
+    planned = batches([len(ids) for ids in sources], batch_tokens)
+    prepared = ahead(lambda batch: system.decoder.prepare([sources[row] for row in batch], search), planned)
+
+    def decode(made: tuple[list[int], Any]) -> list[list[Hypothesis]]:
+        return decode_batch(system, search, [sources[row] for row in made[0]], made[1])
+
+    with ThreadPoolExecutor(in_flight) as threads:
+        found = (threads.map if in_flight > 1 else map)(decode, prepared)
+        for batch, ranked_batch in zip(planned, found, strict=True):
+            for index, ranked in zip(batch, ranked_batch, strict=True):
+                hypotheses[index] = ranked
     return sources, hypotheses
+
+
+def decode_batch(
+    system: models.system.System, search: Any, sources: list[list[int]], prepared: Any = None
+) -> list[list[Hypothesis]]:
+    """Hypotheses of each source, decoded together, or half by half where the memory does not suffice; that changes none of them.
+
+    Raises StageError when it does not suffice for one.
+    """
+    import torch
+
+    try:
+        return system.decoder.decode(system.decoder.prepare(sources, search) if prepared is None else prepared, search)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        if len(sources) == 1:
+            reason = str(error).partition("\n")[0]
+            raise StageError(
+                f"decoding: out of memory with one source of {len(sources[0])} tokens: {reason}; take a "
+                "smaller beam_size, or cut sources (corpus.max_source_tokens)"
+            ) from error
+    half = len(sources) // 2
+    return decode_batch(system, search, sources[:half]) + decode_batch(system, search, sources[half:])
 
 
 def batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:

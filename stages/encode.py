@@ -54,14 +54,16 @@ def run(inputs: EncodeInputs, config: EncodeConfig, work: Work) -> None:
     rows = row_counts(inputs.text.path)
     argument = (inputs, config, replace(work, workers=LocalWorkers()))
     encoded: dict[int, Encoded] = {}
+    done, total = 0, sum(rows)
     for index, shard in work.workers.map(make_encoder, argument, range(len(rows))):
         encoded[index] = shard
-        work.progress(sum(done.rows for done in encoded.values()), sum(rows), "pairs")
+        done += shard.rows
+        work.progress(done, total, "pairs")
     drop_shards_from(work.directory, len(rows))
     if [encoded[index].rows for index in sorted(encoded)] != rows or row_counts(work.directory) != rows:
         raise StageError(f"{work.directory}: expected token shards of {rows} rows, got {row_counts(work.directory)}; run again")
     summary = {
-        "rows": sum(rows),
+        "rows": total,
         "shards": len(rows),
         "source_tokens": sum(shard.source_tokens for shard in encoded.values()),
         "target_tokens": sum(shard.target_tokens for shard in encoded.values()),

@@ -4,8 +4,8 @@ import errno
 import shutil
 from pathlib import Path
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Numbers of the errors that say that a disk is full."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of the errors that say that a disk is full, or a file has reached the size that is allowed."""
 
 
 class FewstepError(Exception):

@@ -5,4 +5,6 @@ from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 
 Network = StepwiseConfig | DagConfig | LatticeModelConfig
-Search = StepwiseSearch | DagSearch | LatticeSearch
+PenalisedSearch = StepwiseSearch | DagSearch
+"""Searches with a length penalty."""
+Search = PenalisedSearch | LatticeSearch

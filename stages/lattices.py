@@ -101,8 +101,8 @@ def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str
     shares = {kind: values[1] / max(1, values.total()) for kind, values in counts.items()}
     work.metrics(0, {f"first_{kind}": share for kind, share in shares.items()})
     caption = (
-        f"What the search chose on the best paths of {sentences.total():,} sentences ({search.candidates} candidates a slot, as "
-        "many words as predicted), by its rank before the search: of words among the candidates of their slot by the counts, of "
+        f"What the search chose on the best paths of {sentences.total():,} sentences ({search.candidates} candidates a slot, "
+        "as many words as predicted), by its rank before the search: of words among the candidates of their slot by the counts, of "
         "pairs of neighbours among all pairs of their slots by the score of the pair alone."
     )
     work.write_text(work.records("figures", "lattice_ranks.svg"), figure(counts["words"], counts["edges"]))

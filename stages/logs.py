@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from stages.errors import FULL
+
+
+class _LogFile(logging.FileHandler):
+    """Loses lines that a full disk has no room for, and says nothing about it: the step itself will."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        error = sys.exc_info()[1]
+        if not (isinstance(error, OSError) and error.errno in FULL):
+            super().handleError(record)
 
 
 @contextmanager
 def logged(path: Path) -> Iterator[logging.Logger]:
     """Append what this process logs under `fewstep` to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s [%(process)d] %(message)s"))
     logger = logging.getLogger("fewstep")
     level, propagate = logger.level, logger.propagate
@@ -23,6 +35,7 @@ def logged(path: Path) -> Iterator[logging.Logger]:
         yield logger
     finally:
         logger.removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # of lines that the disk had no room for
+            handler.close()
         logger.setLevel(level)
         logger.propagate = propagate

@@ -34,17 +34,24 @@ class Comparison:
     lowercase: bool
 
 
-def _bleu(tokenizer: str, lowercase: bool) -> Metric:
+def _bleu(tokenizer: str, lowercase: bool, *, effective_order: bool = False) -> Metric:
     from sacrebleu.metrics import BLEU
 
     try:
-        return BLEU(tokenize=tokenizer, lowercase=lowercase, force=True)
+        return BLEU(tokenize=tokenizer, lowercase=lowercase, effective_order=effective_order, force=True)
     except (RuntimeError, ImportError) as error:
         extra = EXTRAS.get(tokenizer, tokenizer)
         raise DataError(
             f"evaluation: tokeniser {tokenizer} needs an optional package that is not installed;"
             f' run: pip install "sacrebleu[{extra}]", or choose another tokenizer (char, for one)'
         ) from error
+
+
+def sentence_bleu(tokenizer: str) -> Callable[[str, str], float]:
+    """sacreBLEU's BLEU of one sentence and one reference, exponentially smoothed, of the orders that the sentence has. Raises
+    DataError for a tokeniser that is not installed."""
+    metric = _bleu(tokenizer, False, effective_order=True)
+    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
 
 
 def sacrebleu_tokenizer(name: str) -> Callable[[str], str]:

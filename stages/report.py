@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stages.artifacts import Contrasted, Graphs, Hypotheses, Lattices, Likelihood, Report, Scores, Text, Timings, Tokens, Trained
+from stages.artifacts import (
+    Contrasted,
+    Graphs,
+    Hypotheses,
+    Lattices,
+    Likelihood,
+    Report,
+    Scores,
+    Text,
+    Timings,
+    Tokens,
+    Trained,
+    Tuned,
+)
 from stages.errors import StageError
 from stages.stage import Artifact, Stage, Work
 from stages.tasks import TaskName
@@ -42,6 +55,8 @@ class ReportInputs:
     """By text (`train` and test sets) and system."""
     lattices: dict[str, dict[str, Lattices]] = field(default_factory=dict)
     """By test set and system."""
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    """By system and search: length penalties that were tuned."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from stages.artifacts import Ngram, System, Tables, Trained, Vocabulary
+from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
 from stages.errors import ArtifactError, unwritable
 from stages.families import Search
 from stages.stage import Stage, Work
@@ -20,6 +20,10 @@ class SystemInputs:
     """A language model over the target's pieces, for searches that ask it."""
     tables: Tables | None = None
     """Candidate tables, for a family that looks its words up: those that its training was validated with."""
+    tuned: Tuned | None = None
+    """The default search's length penalty; none: its own."""
+    members: tuple[Trained, ...] = ()
+    """Further trainings of the same network: all write together, by the mean of their probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
     from models.bundle import load_system, write_system
     from models.family import Sizes
     from models.weights import WEIGHTS, BundleError
+    from stages.tune import with_tuned_penalty
 
     trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
     description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
@@ -63,12 +68,13 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             network=description["network"],
             sizes=Sizes(**description["sizes"]),
             weights=trained / WEIGHTS,
+            members=[member.path / WEIGHTS for member in inputs.members],
             source_vocabulary=vocabulary / "source.spm",
             target_vocabulary=vocabulary / "target.spm",
             name=config.name,
             source_language=config.source_language,
             target_language=config.target_language,
-            search=config.search,
+            search=with_tuned_penalty(config.search, inputs.tuned),
             task=config.task,
             max_source_tokens=config.max_source_tokens,
             ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",

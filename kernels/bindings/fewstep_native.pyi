@@ -9,6 +9,7 @@ import numpy.typing as npt
 I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
 U8: TypeAlias = npt.NDArray[np.uint8]
+U16: TypeAlias = npt.NDArray[np.uint16]
 U32: TypeAlias = npt.NDArray[np.uint32]
 U64: TypeAlias = npt.NDArray[np.uint64]
 F32: TypeAlias = npt.NDArray[np.float32]
@@ -60,6 +61,7 @@ class Transformer:
         banned: Sequence[int],
         min_tokens: int,
         threads: int,
+        others: Sequence[Transformer],
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
     def beam_search(
         self,
@@ -83,6 +85,7 @@ class Transformer:
         words: int,
         eos_apart: bool,
         threads: int,
+        others: Sequence[Transformer],
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
 
 def make_transformer(
@@ -98,7 +101,53 @@ def make_transformer(
     target_words: int,
     source_positions: int,
     slots: int,
+    gelu: bool,
 ) -> Transformer: ...
+
+class GraphNetwork:
+    def follow(
+        self,
+        sources: I64,
+        lengths: I64,
+        graph_lengths: I64,
+        *,
+        word_weight: float,
+        banned: Sequence[int],
+        bos: int,
+        eos: int,
+        mask: int,
+        threads: int,
+    ) -> list[tuple[list[int], float, float]]: ...
+    def scores(
+        self,
+        sources: I64,
+        lengths: I64,
+        graph_lengths: I64,
+        *,
+        words: int,
+        banned: Sequence[int],
+        bos: int,
+        eos: int,
+        mask: int,
+        threads: int,
+    ) -> tuple[I64, F32, F32, I64]: ...
+
+def make_graph_network(
+    arrays: dict[str, F32],
+    *,
+    encoder_layers: int,
+    decoder_layers: int,
+    width: int,
+    feed_forward: int,
+    heads: int,
+    pre_norm: bool,
+    source_words: int,
+    target_words: int,
+    source_positions: int,
+    slots: int,
+    gelu: bool,
+    classes: int,
+) -> GraphNetwork: ...
 
 class Bitext:
     def __init__(self) -> None: ...
@@ -336,6 +385,20 @@ def dag_walk(
     no_consecutive_repeat: int,
     threads: int,
 ) -> tuple[I64, I64, F64]: ...
+def token_scores(
+    logits: F32 | U16,
+    targets: I64,
+    rows: I64,
+    scores: F32,
+    normalisers: F32,
+    best: I64 | None,
+    *,
+    smoothing: float,
+    threads: int,
+) -> None: ...
+def token_gradients(
+    logits: F32 | U16, targets: I64, rows: I64, upstream: F32, normalisers: F32, *, smoothing: float, threads: int
+) -> None: ...
 def lattice_viterbi(
     start: Floats,
     edges: Floats,

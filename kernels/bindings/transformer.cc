@@ -1,6 +1,7 @@
 #include "csrc/transformer.h"
 
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <map>
@@ -34,6 +35,19 @@ std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
 
 struct BoundTransformer {
     Transformer model;
+
+    // This network and those that write with it.
+    std::vector<const Transformer*> with(const std::vector<BoundTransformer*>& others) const {
+        std::vector<const Transformer*> networks{&model};
+        for (const BoundTransformer* other : others) {
+            require(other != nullptr, "others: expected networks, got None");
+            const TransformerShape &own = model.shape, &its = other->model.shape;
+            require(own.source_words == its.source_words && own.target_words == its.target_words, "others: expected networks over the same words");
+            require(own.source_positions == its.source_positions && own.slots == its.slots, "others: expected as many places and slots");
+            networks.push_back(&other->model);
+        }
+        return networks;
+    }
 
     void check(const Table& ids, const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& limits,
                const SearchRules& rules, const StepRules& steps, int threads) const {
@@ -80,34 +94,36 @@ struct BoundTransformer {
 
     nb::list greedy(const Table& ids, const Ids& lengths, const Ids& limits, int step_size, bool per_direction, std::int64_t eos,
                     std::int64_t pad, double alpha, bool gnmt, const std::string& mask, std::size_t directions,
-                    std::vector<std::int64_t> banned, std::int64_t min_tokens, int threads) const {
+                    std::vector<std::int64_t> banned, std::int64_t min_tokens, int threads, const std::vector<BoundTransformer*>& others) const {
         const BeamOptions options = beam_options(1, step_size, per_direction, "exact", eos, pad, 1, alpha, gnmt);
         const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}};
+        const std::vector<const Transformer*> networks = with(others);
         return run(ids, lengths, limits, rules, options.rules, threads, [&](const Sources& sources, const std::vector<std::int64_t>& longest) {
-            return fewstep::greedy(model, sources, longest, options, rules, threads);
+            return fewstep::greedy(networks, sources, longest, options, rules, threads);
         });
     }
 
     nb::list beam_search(const Table& ids, const Ids& lengths, const Ids& limits, int beams, int step_size, bool per_direction,
                          const std::string& selection, std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt,
                          const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned, std::int64_t min_tokens,
-                         std::size_t words, bool eos_apart, int threads) const {
+                         std::size_t words, bool eos_apart, int threads, const std::vector<BoundTransformer*>& others) const {
         const BeamOptions options = beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt);
         const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}};
         require(words >= 1, "words: expected at least 1");
+        const std::vector<const Transformer*> networks = with(others);
         return run(ids, lengths, limits, rules, options.rules, threads, [&](const Sources& sources, const std::vector<std::int64_t>& longest) {
-            return fewstep::beam_search(model, sources, longest, options, rules, words, eos_apart, threads);
+            return fewstep::beam_search(networks, sources, longest, options, rules, words, eos_apart, threads);
         });
     }
 };
 
 BoundTransformer make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers, std::size_t width,
                       std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words, std::size_t target_words,
-                      std::size_t source_positions, std::size_t slots) {
+                      std::size_t source_positions, std::size_t slots, bool gelu) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
-                                 pre_norm,       source_words,   target_words, source_positions, slots};
+                                 pre_norm,       source_words,   target_words, source_positions, slots, gelu};
     const nb::gil_scoped_release release;
     return {Transformer(shape, floats)};
 }
@@ -137,12 +153,12 @@ void bind_transformer(nb::module_& module) {
         .def("multiply", multiply, "x"_a);
     nb::class_<BoundTransformer>(module, "Transformer")
         .def("greedy", &BoundTransformer::greedy, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "step_size"_a, "per_direction"_a,
-             "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "threads"_a)
+             "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "threads"_a, "others"_a)
         .def("beam_search", &BoundTransformer::beam_search, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "beams"_a, "step_size"_a,
              "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a,
-             "min_tokens"_a, "words"_a, "eos_apart"_a, "threads"_a);
+             "min_tokens"_a, "words"_a, "eos_apart"_a, "threads"_a, "others"_a);
     module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
-               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a);
+               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a);
 }
 
 }  // namespace fewstep

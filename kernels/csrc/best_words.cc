@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "csrc/vectors.h"
 
@@ -54,7 +55,93 @@ void keep_highest(const float* x, std::size_t count, std::size_t wanted, float* 
     for (; place < count; ++place) offer(place);
 }
 
+// max_i x_i
+float highest(const float* x, std::size_t count) {
+    Floats top = all(NONE);
+    std::size_t place = 0;
+    for (; place + STEP <= count; place += STEP) top = larger(top, load(x + place));
+    float found = highest_of(top);
+    for (; place < count; ++place) found = std::max(found, x[place]);
+    return found;
+}
+
+// What networks say of one row: the logits of each, and log sum_u e^logit(u).
+struct Votes {
+    std::vector<const float*> logits;
+    std::vector<double> normalisers;
+};
+
+// shares(v) = sum_n p_n(v), 0 where all are below e^-87
+void add_up(const Votes& votes, std::size_t words, float* shares) {
+    std::fill_n(shares, words, 0.0F);
+    for (std::size_t network = 0; network < votes.logits.size(); ++network) {
+        const float* x = votes.logits[network];
+        const auto normaliser = static_cast<float>(votes.normalisers[network]);
+        std::size_t word = 0;
+        for (; word + STEP <= words; word += STEP) store(shares + word, load(shares + word) + exp_of(load(x + word) - normaliser));
+        for (; word < words; ++word) shares[word] += std::exp(x[word] - normaliser);
+    }
+}
+
+// log 1/N sum_n p_n(word), however small
+float log_mean(const Votes& votes, std::int64_t word) {
+    double top = NONE, sum = 0.0;
+    const auto log_p = [&](std::size_t network) { return static_cast<double>(votes.logits[network][word]) - votes.normalisers[network]; };
+    for (std::size_t network = 0; network < votes.logits.size(); ++network) top = std::max(top, log_p(network));
+    for (std::size_t network = 0; network < votes.logits.size(); ++network) sum += std::exp(log_p(network) - top);
+    return static_cast<float>(top + std::log(sum / static_cast<double>(votes.logits.size())));
+}
+
+// Words by score, of equals the one of lower id first; rounding may have ranked neighbours otherwise.
+void sort_words(std::size_t wanted, float* scores, std::int64_t* ids) {
+    for (std::size_t end = 1; end < wanted; ++end)
+        for (std::size_t rank = end; rank > 0; --rank) {
+            if (scores[rank] < scores[rank - 1] || (scores[rank] == scores[rank - 1] && ids[rank] >= ids[rank - 1])) break;
+            std::swap(scores[rank], scores[rank - 1]), std::swap(ids[rank], ids[rank - 1]);
+        }
+}
+
 }  // namespace
+
+void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,
+                        std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
+                        BestWords& found) {
+    const std::size_t networks = vocabularies.size(), words = vocabularies[0]->outputs(), together = std::min(rows, TOGETHER);
+    found.logits.reserve(networks * together * words);
+    found.shares.reserve(words);
+    found.scores.assign(rows * wanted, NONE);
+    found.ids.assign(rows * wanted, rules.eos);
+    found.eos.resize(rows);
+    float* shares = found.shares.data();
+    Votes votes{std::vector<const float*>(networks), std::vector<double>(networks)};
+    for (std::size_t start = 0; start < rows; start += TOGETHER) {
+        const std::size_t end = std::min(rows, start + TOGETHER);
+        for (std::size_t network = 0; network < networks; ++network) {
+            const std::size_t width = vocabularies[network]->inputs();
+            float* logits = found.logits.data() + network * together * words;
+            vocabularies[network]->multiply(states[network] + start * width, width, end - start, logits, words);
+        }
+        for (std::size_t row = start; row < end; ++row) {
+            for (std::size_t network = 0; network < networks; ++network) {
+                const float* x = found.logits.data() + (network * together + row - start) * words;
+                const float top = highest(x, words);
+                votes.logits[network] = x;
+                votes.normalisers[network] = static_cast<double>(top) + std::log(static_cast<double>(sum_of_exponentials(x, words, top)));
+            }
+            add_up(votes, words, shares);
+            const bool may_end = static_cast<std::int64_t>(first + row % step_size) >= rules.min_tokens;
+            for (const std::int64_t word : rules.banned) shares[word] = NONE;
+            if (eos_apart || !may_end) shares[rules.eos] = NONE;
+            float* scores = found.scores.data() + row * wanted;
+            std::int64_t* ids = found.ids.data() + row * wanted;
+            keep_highest(shares, words, wanted, scores, ids);
+            for (std::size_t rank = 0; rank < wanted; ++rank)
+                if (scores[rank] > NONE) scores[rank] = log_mean(votes, ids[rank]);
+            sort_words(wanted, scores, ids);
+            found.eos[row] = may_end ? log_mean(votes, rules.eos) : NONE;
+        }
+    }
+}
 
 void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
                 std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found) {
@@ -64,6 +151,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
     found.scores.assign(rows * wanted, NONE);
     found.ids.assign(rows * wanted, rules.eos);
     found.eos.resize(rows);
+    found.normalisers.resize(rows);
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t end = std::min(rows, start + TOGETHER);
         vocabulary.multiply(states + start * width, width, end - start, logits.data(), words);
@@ -86,6 +174,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
             top = std::max(top, scores[0]);
             const float normaliser = top + std::log(sum_of_exponentials(x, words, top));
             for (std::size_t rank = 0; rank < wanted; ++rank) scores[rank] -= normaliser;
+            found.normalisers[row] = normaliser;
             found.eos[row] = may_end ? eos - normaliser : NONE;
         }
     }

@@ -22,12 +22,18 @@ struct BestWords {
     std::vector<float> scores;      // [rows,W]
     std::vector<std::int64_t> ids;  // [rows,W]
     std::vector<float> eos;         // [rows] log-probability of eos, minus infinity where it is banned
-    Buffer logits;                  // scratch, of some rows at a time
+    std::vector<float> normalisers;  // [rows] log sum_u e^logit(u)
+    Buffer logits, shares;          // scratch, of some rows at a time
 };
 
 // From states [rows,D], of which row r predicts slot `first + r mod z`: log p(v) = logit(v) - log sum_u e^logit(u), over all words,
 // the banned too. With `eos_apart` eos is not among the words.
 void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
                 std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found);
+
+// The same for N networks, each with its states: log p(v) = log 1/N sum_n p_n(v).
+void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,
+                        std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
+                        BestWords& found);
 
 }  // namespace fewstep

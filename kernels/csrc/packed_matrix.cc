@@ -30,14 +30,16 @@ struct Block {
 [[gnu::noinline]] void write_some(float* y, const Floats& sum, Then then, std::size_t columns) {
     for (std::size_t column = 0; column < columns; ++column) {
         const float value = sum[static_cast<int>(column)];
-        y[column] = then == Then::ADD ? value + y[column] : then == Then::RELU && !(value > 0.0F) ? 0.0F : value;
+        y[column] = then == Then::ADD ? value + y[column] : value;
     }
 }
 
 inline void write(float* y, Floats sum, Then then, std::size_t columns) {
+    if (then == Then::RELU) sum = larger(sum, Floats{});
+    if (then == Then::GELU) sum = gelu_of(sum);
     if (columns < LANES) return write_some(y, sum, then, columns);
     if (then == Then::ADD) sum += load(y);
-    store(y, then == Then::RELU ? larger(sum, Floats{}) : sum);
+    store(y, sum);
 }
 
 // FETCH: the next panel is fetched into the cache meanwhile.

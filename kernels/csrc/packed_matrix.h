@@ -12,6 +12,7 @@ namespace fewstep {
 enum class Then {
     STORE,  // y = x W^T + b
     RELU,   // y = max(0, x W^T + b)
+    GELU,   // y = z P(Z < z) of z = x W^T + b and a standard normal Z
     ADD     // y += x W^T + b
 };
 

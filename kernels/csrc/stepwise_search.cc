@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 
 #include "csrc/parallel.h"
@@ -66,17 +67,46 @@ Outcome outcome_of(Line&& line, const BeamOptions& options) {
     return {{{line.score / penalty(options, tokens), std::move(line.tokens)}}, line.steps, line.margin};
 }
 
-std::vector<Outcome> greedy_share(const Transformer& model, const Share& share, const BeamOptions& options, const SearchRules& rules) {
+// The decoders of all networks, in step.
+class Writing {
+ public:
+    Writing(Networks networks, const SearchRules& rules, const Sources& sources) : rules_(rules) {
+        for (const Transformer* network : networks) {
+            vocabularies_.push_back(&network->vocabulary);
+            decodings_.emplace_back(*network, rules.slots, sources);
+        }
+    }
+
+    // The tokens of the step before (nothing at first) to the best words of the z slots from `slot` on.
+    const BestWords& step(std::span<const std::int64_t> previous, std::size_t slot, std::size_t wanted, bool eos_apart) {
+        const std::size_t size = rules_.slots.step_size, rows = decodings_[0].rows() * size;
+        std::vector<const float*> states;
+        for (Decoding& decoding : decodings_) states.push_back(decoding.step(previous));
+        if (states.size() == 1) best_words(*vocabularies_[0], states[0], rows, size, slot, wanted, eos_apart, rules_.words, words_);
+        else best_words_of_mean(vocabularies_, states, rows, size, slot, wanted, eos_apart, rules_.words, words_);
+        return words_;
+    }
+
+    void select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going) {
+        for (Decoding& decoding : decodings_) decoding.select(rows, going);
+    }
+
+ private:
+    const SearchRules& rules_;
+    std::vector<const PackedMatrix*> vocabularies_;
+    std::deque<Decoding> decodings_;
+    BestWords words_;
+};
+
+std::vector<Outcome> greedy_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules) {
     const std::size_t size = rules.slots.step_size;
-    Decoding decoding(model, rules.slots, share.sources);
+    Writing writing(networks, rules, share.sources);
     std::vector<Line> lines(share.limits.size());
     std::vector<std::size_t> alive(lines.size());
     for (std::size_t line = 0; line < alive.size(); ++line) alive[line] = line;
     std::vector<std::int64_t> previous;
-    BestWords words;
     for (std::size_t slot = 0; !alive.empty(); slot += size) {
-        const float* states = decoding.step(previous);
-        best_words(model.vocabulary, states, alive.size() * size, size, slot, 2, false, rules.words, words);
+        const BestWords& words = writing.step(previous, slot, 2, false);
         std::vector<std::int64_t> going;
         std::vector<std::size_t> remaining;
         previous.clear();
@@ -87,7 +117,7 @@ std::vector<Outcome> greedy_share(const Transformer& model, const Share& share, 
             remaining.push_back(alive[row]);
             for (std::size_t place = 0; place < size; ++place) previous.push_back(ids[2 * place]);
         }
-        if (going.size() < alive.size()) decoding.select(going, going);
+        if (going.size() < alive.size()) writing.select(going, going);
         alive = std::move(remaining);
     }
     std::vector<Outcome> outcomes;
@@ -95,18 +125,15 @@ std::vector<Outcome> greedy_share(const Transformer& model, const Share& share, 
     return outcomes;
 }
 
-std::vector<Outcome> beam_share(const Transformer& model, const Share& share, const BeamOptions& options, const SearchRules& rules,
+std::vector<Outcome> beam_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules,
                                 std::size_t wanted, bool eos_apart) {
-    Decoding decoding(model, rules.slots, share.sources);
+    Writing writing(networks, rules, share.sources);
     Beam beam(options, share.limits);
     std::vector<std::int64_t> previous;
-    BestWords words;
     for (std::size_t slot = 0; beam.searched() > 0; slot += rules.slots.step_size) {
-        const float* states = decoding.step(previous);
-        best_words(model.vocabulary, states, decoding.rows() * rules.slots.step_size, rules.slots.step_size, slot, wanted, eos_apart,
-                   rules.words, words);
+        const BestWords& words = writing.step(previous, slot, wanted, eos_apart);
         Advance next = beam.advance({words.scores.data(), words.ids.data(), words.eos.data(), beam.hypotheses(), static_cast<int>(wanted)});
-        decoding.select(next.rows, next.going);
+        writing.select(next.rows, next.going);
         previous = std::move(next.tokens);
     }
     return beam.outcomes();
@@ -114,15 +141,15 @@ std::vector<Outcome> beam_share(const Transformer& model, const Share& share, co
 
 }  // namespace
 
-std::vector<Outcome> greedy(const Transformer& model, const Sources& sources, const std::vector<std::int64_t>& limits,
+std::vector<Outcome> greedy(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
                             const BeamOptions& options, const SearchRules& rules, int threads) {
-    return shared_out(sources, limits, threads, [&](const Share& share) { return greedy_share(model, share, options, rules); });
+    return shared_out(sources, limits, threads, [&](const Share& share) { return greedy_share(networks, share, options, rules); });
 }
 
-std::vector<Outcome> beam_search(const Transformer& model, const Sources& sources, const std::vector<std::int64_t>& limits,
+std::vector<Outcome> beam_search(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
                                  const BeamOptions& options, const SearchRules& rules, std::size_t wanted, bool eos_apart, int threads) {
     return shared_out(sources, limits, threads,
-                      [&](const Share& share) { return beam_share(model, share, options, rules, wanted, eos_apart); });
+                      [&](const Share& share) { return beam_share(networks, share, options, rules, wanted, eos_apart); });
 }
 
 }  // namespace fewstep

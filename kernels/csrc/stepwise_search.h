@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "csrc/beam.h"
@@ -15,16 +16,19 @@ struct SearchRules {
     WordRules words;
 };
 
+// Networks over one vocabulary that write together: p(v) = 1/N sum_n p_n(v). One alone is itself.
+using Networks = std::span<const Transformer* const>;
+
 // Both searches return, for each sentence, what was found in writing order without EOS. `limits`: longest outputs in tokens with EOS.
 // Each of `threads` takes its share of the sentences from start to end; the outcome of a sentence does not depend on the others.
 
 // The likeliest word in each slot. A hypothesis is charged for its slots up to the first EOS (per_direction: for all of every
 // step) and within its limit. `options.rules.beams` and what concerns a beam is not read.
-std::vector<Outcome> greedy(const Transformer& model, const Sources& sources, const std::vector<std::int64_t>& limits,
+std::vector<Outcome> greedy(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
                             const BeamOptions& options, const SearchRules& rules, int threads);
 
 // The search of `csrc/beam.h`; `wanted` words of each slot are ranked.
-std::vector<Outcome> beam_search(const Transformer& model, const Sources& sources, const std::vector<std::int64_t>& limits,
+std::vector<Outcome> beam_search(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
                                  const BeamOptions& options, const SearchRules& rules, std::size_t wanted, bool eos_apart, int threads);
 
 }  // namespace fewstep

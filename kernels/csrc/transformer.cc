@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "csrc/sequence_pass.h"
 #include "csrc/vectors.h"
 
 namespace fewstep {
@@ -45,7 +46,7 @@ struct Reader {
     Norm norm(const std::string& name) const { return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), shape.width}; }
     FeedForward feed_forward(const std::string& layer) const {
         return {matrix(layer + "feed_forward.widen", shape.inner, shape.width), matrix(layer + "feed_forward.narrow", shape.width, shape.inner),
-                norm(layer + "feed_forward_residual.norm")};
+                norm(layer + "feed_forward_residual.norm"), shape.gelu ? Then::GELU : Then::RELU};
     }
     EncoderLayer encoder_layer(const std::string& layer) const {
         const std::size_t width = shape.width;
@@ -84,21 +85,6 @@ void embed_sources(const Transformer& model, const Sources& sources, float* x) {
         }
 }
 
-std::size_t rows_of(const Sources& sources) {
-    return static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
-}
-
-// Calls body(first row, length) of each sentence.
-template <typename Body>
-void each(const Sources& sources, const Body& body) {
-    std::size_t row = 0;
-    for (const std::int64_t some : sources.lengths) {
-        const auto length = static_cast<std::size_t>(some);
-        body(row, length);
-        row += length;
-    }
-}
-
 std::size_t memory_size(std::size_t length, std::size_t width) { return (room_for(length) + length) * width; }
 
 }  // namespace
@@ -114,7 +100,7 @@ void Norm::apply(const float* x, std::size_t rows, float* y) const {
 
 void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner) {
     residual(block.norm, pre_norm, x, rows, normed, [&](const float* input) {
-        block.widen.multiply(input, block.widen.inputs(), rows, inner, block.widen.outputs(), Then::RELU);
+        block.widen.multiply(input, block.widen.inputs(), rows, inner, block.widen.outputs(), block.activation);
         block.narrow.multiply(inner, block.narrow.inputs(), rows, x, block.narrow.outputs(), Then::ADD);
     });
 }
@@ -135,32 +121,19 @@ Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
 }
 
 Buffer Transformer::encoded(const Sources& sources) const {
-    const std::size_t width = shape.width;
-    const std::size_t rows = rows_of(sources);
-    std::size_t largest = 0;
-    for (const std::int64_t length : sources.lengths) largest = std::max(largest, memory_size(static_cast<std::size_t>(length), width));
-    Buffer x(rows * width), normed(rows * width), mixed(rows * width), wide(rows * std::max(3 * width, shape.inner)), turned(largest);
-    Attention attention(heads);
-    embed_sources(*this, sources, x.data());
+    SequencePass pass(*this, {sources.lengths.begin(), sources.lengths.end()});
+    embed_sources(*this, sources, pass.x());
     for (const EncoderLayer& layer : encoder) {
-        residual(layer.norm, shape.pre_norm, x.data(), rows, normed.data(), [&](const float* input) {
-            layer.projection.multiply(input, width, rows, wide.data(), 3 * width);
-            each(sources, [&](std::size_t row, std::size_t length) {
-                const float* first = wide.data() + row * 3 * width;
-                float* values = turned.data() + room_for(length) * width;
-                lay_out(first + width, 3 * width, length, width, turned.data(), values);
-                attention.attend(first, 3 * width, length, {length, room_for(length), turned.data(), values}, mixed.data() + row * width);
-            });
-            layer.output.multiply(mixed.data(), width, rows, x.data(), width, Then::ADD);
-        });
-        feed_forward(layer.feed_forward, shape.pre_norm, x.data(), rows, normed.data(), wide.data());
+        pass.attend_to_own(layer);
+        pass.feed_forward(layer.feed_forward);
     }
-    if (shape.pre_norm) encoder_norm.apply(x.data(), rows, x.data());
-    return x;
+    if (shape.pre_norm) encoder_norm.apply(pass.x(), pass.rows(), pass.x());
+    return std::move(pass).states();
 }
 
 Memory Transformer::memory(const Sources& sources, const float* states) const {
-    const std::size_t width = shape.width, rows = rows_of(sources);
+    const std::size_t width = shape.width;
+    const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
     std::size_t whole = 0;
     for (const std::int64_t length : sources.lengths) whole += memory_size(static_cast<std::size_t>(length), width);
     Buffer wide(rows * 2 * width);
@@ -169,13 +142,15 @@ Memory Transformer::memory(const Sources& sources, const float* states) const {
     for (const DecoderLayer& layer : decoder) {
         layer.cross_projection.multiply(states, width, rows, wide.data(), 2 * width);
         auto& sequences = memory.layers.emplace_back();
-        each(sources, [&](std::size_t row, std::size_t length) {
+        const float* first = wide.data();
+        for (const std::int64_t some : sources.lengths) {
+            const auto length = static_cast<std::size_t>(some);
             const std::size_t room = room_for(length);
             float *keys = free, *values = free + room * width;
-            lay_out(wide.data() + row * 2 * width, 2 * width, length, width, keys, values);
+            lay_out(first, 2 * width, length, width, keys, values);
             sequences.push_back({length, room, keys, values});
-            free += memory_size(length, width);
-        });
+            first += length * 2 * width, free += memory_size(length, width);
+        }
     }
     return memory;
 }

@@ -20,6 +20,7 @@ struct TransformerShape {
     bool pre_norm;                              // x + block(norm(x)), with one more norm after the last layer; else norm(x + block(x))
     std::size_t source_words, target_words;     // vocabularies
     std::size_t source_positions, slots;        // rows of the tables of position codes
+    bool gelu = false;                          // between the maps of a feed-forward block; else ReLU
 };
 
 // Weights by name, as `kernels/transformer.py` lists them: [outputs,inputs] for matrices.
@@ -39,6 +40,7 @@ class Norm {
 struct FeedForward {
     PackedMatrix widen, narrow;
     Norm norm;
+    Then activation;
 };
 
 struct EncoderLayer {

@@ -21,7 +21,7 @@ class Reference:
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.arrays, self.shape = {name: values.astype(np.float64) for name, values in arrays.items()}, shape
 
-    def encode(self, source: Sequence[int]) -> Array:
+    def encode(self, source: Sequence[int]) -> Any:
         """[S,D]"""
         words: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
         x: Array = words[list(source)] * math.sqrt(self.shape.width) + self.arrays["source_positions"][: len(source)]
@@ -31,7 +31,7 @@ class Reference:
             x = self._residual(start + "feed_forward", x, lambda y, start=start: self._feed_forward(start, y))
         return self._last_norm("encoder", x)
 
-    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
+    def log_probs(self, encoded: Any, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
         """log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
         slots = len(flat) + step_size
         x: Array = self.arrays["slot_codes"][:slots].copy()
@@ -121,7 +121,8 @@ class Reference:
         return added if self.shape.norm == "pre" else self._norm(norm, added)
 
     def _feed_forward(self, start: str, x: Array) -> Array:
-        return self._map(start + "feed_forward.narrow", np.maximum(self._map(start + "feed_forward.widen", x), 0.0))
+        inner = self._map(start + "feed_forward.widen", x)
+        return self._map(start + "feed_forward.narrow", np.maximum(inner, 0.0) if self.shape.activation == "relu" else _gelu(inner))
 
     def _self_attention(self, start: str, x: Array, seen: npt.NDArray[np.bool_] | None) -> Array:
         queries, keys, values = np.split(self._map(start + "attention.projection", x), 3, axis=1)
@@ -141,3 +142,26 @@ class Reference:
             weights = np.exp(scores - scores.max(1, keepdims=True))
             heads.append(weights / weights.sum(1, keepdims=True) @ v)
         return np.concatenate(heads, axis=1)
+
+
+class ReferenceEnsemble(Reference):
+    """Networks that write together: log p(v) = log 1/N sum_n p_n(v)."""
+
+    def __init__(self, members: Sequence[Reference]) -> None:
+        self.members = members
+
+    def encode(self, source: Sequence[int]) -> Any:
+        """[S,D] of each"""
+        return [member.encode(source) for member in self.members]
+
+    def log_probs(self, encoded: Any, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
+        """[z,V]"""
+        pairs = zip(self.members, encoded, strict=True)
+        found: Array = np.log(np.mean([np.exp(member.log_probs(its, flat, rules, step_size)) for member, its in pairs], axis=0))
+        return found
+
+
+def _gelu(x: Array) -> Array:
+    """x P(Z < x) for a standard normal Z"""
+    found: Array = x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0)))
+    return found

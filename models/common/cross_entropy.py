@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kernels import token_gradients_, token_scores_
+
 CPU_LOGITS, GPU_LOGITS = 2**21, 2**26
 """Logits held at a time: few enough for the caches of a CPU, many enough to fill a GPU."""
 
@@ -55,6 +57,38 @@ def product_type(states: Tensor) -> torch.dtype:
     return torch.bfloat16 if torch.get_autocast_dtype(device) == torch.bfloat16 else torch.float32
 
 
+def is_native(x: Tensor) -> bool:
+    """Is there a kernel for logits of this tensor's device and type?"""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
+
+
+def _natively(logits: Tensor, labels: Tensor, smoothing: float, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    """Sums of -log p(y) and of tokens that are ranked first; the logits, which have become the gradient where it is wanted."""
+    count = len(logits)
+    rows, label = torch.arange(count), labels[:, None]
+    scores, best = torch.empty(count, 1, 1), torch.empty((count, 1), dtype=torch.int64)
+    normalisers = token_scores_(logits, label, rows, scores, best)
+    sums = torch.stack((-scores.sum(), (logits.gather(1, label) >= logits.gather(1, best)).sum().float()))
+    if with_gradient:
+        token_gradients_(logits, label, rows, torch.full((count, 1, 1), -1.0), normalisers, smoothing=smoothing)
+    return sums, logits
+
+
+def _part(logits: Tensor, labels: Tensor, smoothing: float, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    """`_natively` in torch."""
+    dtype, label = logits.dtype, labels[:, None]
+    logits = logits.float()
+    highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)
+    weights = logits.sub_(highest).exp_()
+    normaliser = weights.sum(1, keepdim=True)
+    sums = torch.stack(((normaliser.log() + highest - chosen).sum(), (chosen >= highest).sum().float()))
+    if not with_gradient:
+        return sums, logits
+    gradient = weights.div_(normaliser).sub_(smoothing / logits.size(1))
+    gradient.scatter_add_(1, label, torch.full_like(chosen, smoothing - 1.0))
+    return sums, gradient.to(dtype)
+
+
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -66,17 +100,13 @@ class _CrossEntropy(torch.autograd.Function):
         sums = torch.zeros(2, device=states.device)
         state_gradient = torch.empty_like(x) if with_gradient else None
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
+        parted = _natively if is_native(x) else _part
         for part in _parts(states, vocabulary):
-            logits, label = (x[part] @ w.t()).float(), labels[part, None]
-            highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)
-            weights = logits.sub_(highest).exp_()
-            normaliser = weights.sum(1, keepdim=True)
-            sums += torch.stack(((normaliser.log() + highest - chosen).sum(), (chosen >= highest).sum().float()))
+            logits = x[part] @ w.t()
+            found, reduced = parted(logits, labels[part], smoothing, with_gradient)
+            sums += found
             if state_gradient is None or weight_gradient is None:
                 continue
-            gradient = weights.div_(normaliser).sub_(smoothing / vocabulary)
-            gradient.scatter_add_(1, label, torch.full_like(chosen, smoothing - 1.0))
-            reduced = gradient.to(dtype)
             torch.mm(reduced, w, out=state_gradient[part])
             weight_gradient += reduced.t() @ x[part]
         nll, correct = sums.unbind()

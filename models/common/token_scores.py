@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kernels import token_gradients_, token_scores_
 from models.common import cross_entropy
 
 
@@ -47,20 +48,22 @@ def _scores(
         rows = torch.arange(batch * size, device=states.device)
     else:
         rows = (torch.arange(size, device=states.device) < graph_lengths[:, None]).flatten().nonzero()[:, 0]
-    found, best = _TokenScores.apply(states.flatten(0, 1), weight, targets, rows, smoothing, with_best)  # type: ignore[no-untyped-call]
-    return TokenScores(found.unflatten(0, (batch, size)).transpose(1, 2).contiguous(), best.view(batch, size))
+    return TokenScores(*_TokenScores.apply(states, weight, targets, rows, smoothing, with_best))  # type: ignore[no-untyped-call]
 
 
-def _parts(rows: Tensor, vocabulary: int) -> Iterator[Tensor]:
-    """Rows whose logits are held together."""
+class _Rows(NamedTuple):
+    """Rows whose logits are held together, and where they are among all."""
+
+    rows: Tensor
+    part: slice
+
+
+def _parts(rows: Tensor, vocabulary: int) -> Iterator[_Rows]:
     held = cross_entropy.CPU_LOGITS if rows.device.type == "cpu" else cross_entropy.GPU_LOGITS
     some = max(1, held // vocabulary)
-    return (rows[start : start + some] for start in range(0, len(rows), some))
-
-
-def _logits(x: Tensor, weight: Tensor) -> Tensor:
-    with torch.autocast(x.device.type, enabled=False):
-        return (x @ weight.t()).float()
+    for start in range(0, len(rows), some):
+        part = slice(start, start + some)
+        yield _Rows(rows[part], part)
 
 
 class _TokenScores(torch.autograd.Function):
@@ -68,46 +71,81 @@ class _TokenScores(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, rows: Tensor, smoothing: float, with_best: bool
     ) -> tuple[Tensor, Tensor]:
+        batch, size, width = states.shape
         dtype = cross_entropy.product_type(states)
-        x, w = states.to(dtype), weight.to(dtype)
-        found = torch.zeros(len(states), targets.size(1), device=states.device)
-        best = torch.zeros(len(states), dtype=torch.int64, device=states.device)
-        size = len(states) // max(1, len(targets))
-        for part in _parts(rows, len(weight)):
-            logits = _logits(x[part], w)
-            if with_best:
-                best[part] = logits.argmax(1)
-            scores = logits.gather(1, targets[part // size])
-            if smoothing:
-                scores = torch.lerp(scores, logits.mean(1, keepdim=True), smoothing)
-            found[part] = scores - logits.logsumexp(1, keepdim=True)
-        ctx.save_for_backward(x, w, targets, rows)
-        ctx.smoothing, ctx.size, ctx.types = smoothing, size, (states.dtype, weight.dtype)
+        x, w = states.reshape(-1, width)[rows].to(dtype), weight.to(dtype)
+        found = torch.zeros(batch, targets.size(1), size, device=states.device)
+        best = torch.zeros(batch, size, dtype=torch.int64, device=states.device)
+        normalisers = torch.empty(len(rows), device=states.device)
+        score = _score_natively if cross_entropy.is_native(x) else _score
+        for some, logits in _with_logits(x, w, rows):
+            normalisers[some.part] = score(logits, targets, some.rows, found, best if with_best else None, smoothing)
+        ctx.save_for_backward(x, w, targets, rows, normalisers)
+        ctx.smoothing, ctx.shape, ctx.types = smoothing, states.shape, (states.dtype, weight.dtype)
         ctx.mark_non_differentiable(best)
         return found, best
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, targets, rows = ctx.saved_tensors
+        x, w, targets, rows, normalisers = ctx.saved_tensors
         needs_states, needs_weight = ctx.needs_input_grad[:2]
-        state_gradient = torch.zeros_like(x) if needs_states else None
+        state_gradient = torch.empty_like(x) if needs_states else None
         weight_gradient = torch.zeros_like(w, dtype=torch.float32) if needs_weight else None
-        for part in _parts(rows, len(w)):
-            given = upstream[0][part]
-            total = given.sum(1, keepdim=True)
-            gradient = _logits(x[part], w).softmax(1).mul_(-total)
-            if ctx.smoothing:
-                gradient += total * (ctx.smoothing / len(w))
-            gradient.scatter_add_(1, targets[part // ctx.size], given * (1.0 - ctx.smoothing))
-            reduced = gradient.to(x.dtype)
+        given = upstream[0].contiguous()
+        gradient = _gradient_natively if cross_entropy.is_native(x) else _gradient
+        for some, logits in _with_logits(x, w, rows):
+            reduced = gradient(logits, targets, some.rows, given, normalisers[some.part], ctx.smoothing)
             if state_gradient is not None:
-                state_gradient[part] = reduced @ w
+                torch.mm(reduced, w, out=state_gradient[some.part])
             if weight_gradient is not None:
-                weight_gradient += reduced.t() @ x[part]
-        types = ctx.types
-        return (
-            None if state_gradient is None else state_gradient.to(types[0]),
-            None if weight_gradient is None else weight_gradient.to(types[1]),
-            *[None] * 4,
-        )
+                weight_gradient += reduced.t() @ x[some.part]
+        states = None
+        if state_gradient is not None:
+            states = torch.zeros(ctx.shape, dtype=ctx.types[0], device=x.device)
+            states.view(-1, x.size(1))[rows] = state_gradient.to(ctx.types[0])
+        return (states, None if weight_gradient is None else weight_gradient.to(ctx.types[1]), *[None] * 4)
+
+
+def _with_logits(x: Tensor, weight: Tensor, rows: Tensor) -> Iterator[tuple[_Rows, Tensor]]:
+    """Rows and their logits, which lie where those before them lay."""
+    held = None
+    for some in _parts(rows, len(weight)):
+        if held is None:
+            held = x.new_empty(len(some.rows), len(weight))
+        yield some, torch.mm(x[some.part], weight.t(), out=held[: len(some.rows)])
+
+
+def _score_natively(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:
+    return token_scores_(logits, targets, rows, found, best, smoothing=smoothing)
+
+
+def _gradient_natively(
+    logits: Tensor, targets: Tensor, rows: Tensor, upstream: Tensor, normalisers: Tensor, smoothing: float
+) -> Tensor:
+    token_gradients_(logits, targets, rows, upstream, normalisers, smoothing=smoothing)
+    return logits
+
+
+def _score(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:
+    """`kernels.token_scores_` in torch."""
+    logits, sentences, vertices = logits.float(), rows // found.size(2), rows % found.size(2)
+    normalisers = logits.logsumexp(1)
+    scores = logits.gather(1, targets[sentences])
+    if smoothing:
+        scores = torch.lerp(scores, logits.mean(1, keepdim=True), smoothing)
+    found[sentences, :, vertices] = scores - normalisers[:, None]
+    if best is not None:
+        best[sentences, vertices] = logits.argmax(1)
+    return normalisers
+
+
+def _gradient(logits: Tensor, targets: Tensor, rows: Tensor, upstream: Tensor, normalisers: Tensor, smoothing: float) -> Tensor:
+    """`kernels.token_gradients_` in torch."""
+    sentences, vertices = rows // upstream.size(2), rows % upstream.size(2)
+    given = upstream[sentences, :, vertices]
+    total = given.sum(1, keepdim=True)
+    gradient = logits.float().sub_(normalisers[:, None]).exp_().mul_(-total)
+    if smoothing:
+        gradient += total * (smoothing / logits.size(1))
+    return gradient.scatter_add_(1, targets[sentences], given * (1.0 - smoothing)).to(logits.dtype)

@@ -91,6 +91,11 @@ class DagSearch:
     """No n-gram of up to so many tokens comes twice side by side (lookahead, beam and sample only); 0: they may."""
 
     @property
+    def penalises_length(self) -> bool:
+        """Does `length_penalty` change what is found?"""
+        return self.strategy in ("viterbi", "joint-viterbi", "beam")
+
+    @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
         if self.strategy == "sample" and self.temperature != 1:

@@ -18,7 +18,8 @@ from models.dag.config import DagSearch
 from models.dag.graph import decoding_factor, graph_lengths
 from models.dag.loss import log_probability
 from models.dag.model import DagModel, empty_vertices
-from models.dag.search import Graph, search_graph, words_needed
+from models.dag.native import NativeGraphs
+from models.dag.search import Graph, finished, follows, search_graph, words_needed
 from models.dag.vertices import Words, best_words
 from models.family import Hypothesis
 from models.weights import NGRAM, TARGET_PIECES, BundleError, make_model, read_json
@@ -61,14 +62,17 @@ class DagDecoder:
             raise ValueError(f"ngram_weight: expected 0 for a system without an n-gram model, got {search.ngram_weight}")
         if len(prepared.ids) == 0:
             return []
-        with at_work(self.model) as device:
-            graph = self._graph(prepared.ids.to(device), prepared.lengths.to(device), search)
-        with torch.inference_mode():
-            return search_graph(graph, search, prepared.rows, self.ngram)
+        return self._search(prepared, search)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """See `models.family.Decoder.score`: summed over all paths of the graph that `decode` would search."""
         return score_pairs(self.model, log_probability, sources, targets, self._longest)
+
+    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        with at_work(self.model) as device:
+            graph = self._graph(prepared.ids.to(device), prepared.lengths.to(device), search)
+        with torch.inference_mode():
+            return search_graph(graph, search, prepared.rows, self.ngram)
 
     def _graph(self, source: Tensor, source_lengths: Tensor, search: DagSearch) -> Graph:
         config = self.model.config
@@ -86,12 +90,30 @@ class DagDecoder:
         return self.model.config.max_positions - 1
 
 
+class NativeDecoder(DagDecoder):
+    """A finished network on the CPU: its graphs are made in `kernels.GraphNetwork`, where greedy search and lookahead run, too.
+    What samples and scores goes through torch."""
+
+    def __init__(self, model: DagModel, ngram: NgramScorer | None = None) -> None:
+        """A network whose weights do not change any more."""
+        super().__init__(model, ngram)
+        pack(model)
+        self._native = NativeGraphs(model)
+
+    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        if search.strategy == "sample":
+            return super()._search(prepared, search)
+        if follows(search):
+            return [finished(ranked, search) for ranked in self._native.follow(prepared.ids, prepared.lengths, search)]
+        with torch.inference_mode():
+            return search_graph(self._native.graph(prepared.ids, prepared.lengths, search), search, prepared.rows, self.ngram)
+
+
 def load(directory: Path, device: str) -> DagDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
     model = make_model(directory, read_json(directory / "system.json", "a system"), device)
     assert isinstance(model, DagModel)
-    pack(model)
-    return DagDecoder(model, _language_model(directory))
+    return (NativeDecoder if device == "cpu" else DagDecoder)(model, _language_model(directory))
 
 
 def _language_model(directory: Path) -> NgramScorer | None:

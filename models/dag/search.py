@@ -39,7 +39,7 @@ class Graph(NamedTuple):
 def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any = None) -> list[list[Hypothesis]]:
     """Hypotheses of each graph, best first. `sources` seed their samples; `ngram` is a scorer over target ids."""
     found = _STRATEGIES[search.strategy](graph, search, sources, ngram)
-    return [_finished(ranked, search) for ranked in found]
+    return [finished(ranked, search) for ranked in found]
 
 
 def words_needed(search: DagSearch) -> int:
@@ -48,7 +48,14 @@ def words_needed(search: DagSearch) -> int:
     return search.candidates if walks else 2
 
 
-def _finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
+def follows(search: DagSearch) -> bool:
+    """Does a search take the best step from vertex to vertex, whatever was written before?"""
+    repeats = search.no_repeat_ngram or search.no_consecutive_repeat
+    return search.strategy == "greedy" or (search.strategy == "lookahead" and not repeats)
+
+
+def finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
+    """Hypotheses as they are returned."""
     if not search.deduplicate:
         return ranked
     return [replace(hypothesis, ids=[token for token, _ in groupby(hypothesis.ids)]) for hypothesis in ranked]
@@ -59,7 +66,7 @@ def _greedy(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], n
 
 
 def _lookahead(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
-    if search.no_repeat_ngram or search.no_consecutive_repeat:
+    if not follows(search):
         return _walked(dag_lookahead(*_pairs(graph, search), graph.lengths, options=_walk_options(search)))
     return _follow(graph, graph.transitions + search.token_weight * graph.words.scores[:, None, :, 0])
 

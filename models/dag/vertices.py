@@ -39,14 +39,14 @@ def best_words(states: Tensor, lengths: Tensor, table: TokenTable, count: int, *
     anything but reserved tokens."""
     flat = states.flatten(0, 1)
     count = min(count, table.num_embeddings)
-    banned = [token for token in range(len(RESERVED)) if token != UNK or not allow_unknown]
+    never = banned(allow_unknown=allow_unknown)
     scores, ends = flat.new_empty(len(flat), count), flat.new_empty(len(flat), 2)
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
     rows = max(1, LOGITS // table.num_embeddings)
     for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
         log_probs = table.logits(flat[part]).log_softmax(1)
         ends[part] = log_probs[:, [BOS, EOS]]
-        log_probs[:, banned] = -torch.inf
+        log_probs[:, never] = -torch.inf
         scores[part], ids[part] = log_probs.topk(count)
     words = Words(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
     sentences = torch.arange(len(states), device=flat.device)
@@ -56,6 +56,11 @@ def best_words(states: Tensor, lengths: Tensor, table: TokenTable, count: int, *
         words.scores[sentences, vertex, 0] = ends[sentences, vertex, end]
         words.ids[sentences, vertex, 0] = token
     return words
+
+
+def banned(*, allow_unknown: bool) -> list[int]:
+    """Tokens that no vertex between the ends writes."""
+    return [token for token in range(len(RESERVED)) if token != UNK or not allow_unknown]
 
 
 def candidates(transitions: Tensor, words: Words, count: int, token_weight: float) -> Candidates:

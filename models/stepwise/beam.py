@@ -13,18 +13,18 @@ from kernels.beam import Outcome
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise.arrangement import in_natural_order
 from models.stepwise.config import StepwiseSearch
-from models.stepwise.incremental import Incremental
+from models.stepwise.ensemble import Ensemble, begin
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import Order
 from models.stepwise.scores import ban
 
 
 def beam_search(
-    model: StepwiseModel, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
+    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
 ) -> list[list[Hypothesis]]:
     """At most `n_best` hypotheses for each source [B,S], best first; `limits` [B] are the longest outputs in tokens with EOS."""
     order, options = model.order, beam_options(search, model.order)
-    state = Incremental(model, source, source_lengths)
+    state = begin(model, source, source_lengths)
     beam = Beam(limits.tolist(), options)
     sentences, previous, slot = len(source), None, 0
     while sentences:

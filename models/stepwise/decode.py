@@ -16,13 +16,15 @@ from models.common.linear import pack
 from models.family import Hypothesis
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ctranslate2_search import CTranslate2Search
+from models.stepwise.ensemble import Ensemble
 from models.stepwise.greedy import greedy
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
 from models.stepwise.native import NativeSearch
 from models.stepwise.sampling import sample
 from models.stepwise.scores import output_limits
-from models.weights import make_model, read_json
+from models.weights import make_model, read_json, weights_of
 
 
 class Sources(NamedTuple):
@@ -35,9 +37,9 @@ class Sources(NamedTuple):
 
 
 class StepwiseDecoder:
-    """A network at work, in evaluation mode and float32."""
+    """A network at work, in evaluation mode and float32, or several that write together."""
 
-    def __init__(self, model: StepwiseModel) -> None:
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
         self.model = model
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
@@ -46,7 +48,8 @@ class StepwiseDecoder:
         return Sources(*pad_rows(sources))
 
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
-        """For each source its hypotheses, best first. Raises ValueError for a search that does not go with itself or the order."""
+        """For each source its hypotheses, best first. Raises ValueError for a search that does not go with itself or the order, and
+        EngineError where CTranslate2 is asked for and not installed."""
         if search.strategy == "beam" and not 1 <= search.n_best <= search.beam_size:
             raise ValueError(f"n_best: expected 1 to beam_size ({search.beam_size}), got {search.n_best}")
         if search.selection == "double-top-k" and self.model.order.step_size > 2:
@@ -71,22 +74,42 @@ class StepwiseDecoder:
         return self.model.config.max_positions - 1
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        if search.engine == "ctranslate2":
+            raise ValueError("engine: expected auto or torch with a network that is not finished yet, got ctranslate2")
         strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
         with at_work(self.model) as device:
             return strategy(self.model, prepared.ids.to(device), prepared.lengths.to(device), search, limits.to(device))
 
 
-class NativeDecoder(StepwiseDecoder):
-    """A finished network on the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch."""
+class FinishedDecoder(StepwiseDecoder):
+    """A network whose weights do not change any more, so that other engines may work with copies of it."""
 
-    def __init__(self, model: StepwiseModel) -> None:
-        """A network whose weights do not change any more."""
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
+        super().__init__(model)
+        self._converted: dict[str, CTranslate2Search] = {}
+
+    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        if search.engine != "ctranslate2":
+            return super()._search(prepared, search, limits)
+        if isinstance(self.model, Ensemble):
+            raise ValueError(f"engine: expected torch for {len(self.model.members)} networks that write together, got ctranslate2")
+        if search.precision not in self._converted:
+            device = self.model.target_embedding.weight.device.type
+            self._converted[search.precision] = CTranslate2Search(self.model, precision=search.precision, device=device)
+        rows = zip(prepared.ids.tolist(), prepared.lengths.tolist(), strict=True)
+        return self._converted[search.precision]([row[: length - 1] for row, length in rows], search, limits.tolist())
+
+
+class NativeDecoder(FinishedDecoder):
+    """On the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch, or where the search says."""
+
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
         super().__init__(model)
         pack(model)
         self._native = NativeSearch(model)
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
-        if search.strategy == "sample":
+        if search.strategy == "sample" or search.engine != "auto":
             return super()._search(prepared, search, limits)
         return self._native(prepared.ids, prepared.lengths, search, limits)
 
@@ -110,6 +133,8 @@ def decode_batch(model: StepwiseModel, sources: Sequence[Sequence[int]], search:
 
 def load(directory: Path, device: str) -> StepwiseDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
-    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
-    assert isinstance(model, StepwiseModel)
-    return NativeDecoder(model) if device == "cpu" else StepwiseDecoder(model)
+    description = read_json(directory / "system.json", "a system")
+    members = [make_model(directory, description, device, weights) for weights in weights_of(description)]
+    networks = [member for member in members if isinstance(member, StepwiseModel)]
+    model = networks[0] if len(networks) == 1 else Ensemble(networks)
+    return NativeDecoder(model) if device == "cpu" else FinishedDecoder(model)

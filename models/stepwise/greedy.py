@@ -9,6 +9,7 @@ from torch import Tensor
 
 from models.family import PAD, Hypothesis
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ensemble import Ensemble, Together, begin
 from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import Order
@@ -21,10 +22,10 @@ Choose = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def greedy(
-    model: StepwiseModel, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
+    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
 ) -> list[list[Hypothesis]]:
     """The likeliest token in each slot: one hypothesis for each source [B,S]; `limits` [B] are in tokens with EOS."""
-    return write(Incremental(model, source, source_lengths), model.order, limits, search, _likeliest)
+    return write(begin(model, source, source_lengths), model.order, limits, search, _likeliest)
 
 
 def _likeliest(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -32,7 +33,9 @@ def _likeliest(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tens
     return ids[..., 0], best[..., 0], best[..., 0] - best[..., 1]
 
 
-def write(state: Incremental, order: Order, limits: Tensor, search: StepwiseSearch, choose: Choose) -> list[list[Hypothesis]]:
+def write(
+    state: Incremental | Together, order: Order, limits: Tensor, search: StepwiseSearch, choose: Choose
+) -> list[list[Hypothesis]]:
     """One hypothesis for each row of `state`, whose longest outputs are `limits` [R] tokens with EOS."""
     z = order.step_size
     alive = torch.arange(len(limits), device=limits.device)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from models.batch import Batch
 from models.common.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
+from models.stepwise.ensemble import Ensemble, mean, networks
 from models.stepwise.model import Predictions, StepwiseModel
 
 
@@ -23,13 +24,14 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     )
 
 
-def log_probability(model: StepwiseModel, batch: Batch) -> Tensor:
+def log_probability(model: StepwiseModel | Ensemble, batch: Batch) -> Tensor:
     """[B]: log-probability of writing each target and ending it, float32; call with the network in evaluation mode.
 
     Where the first EOS ends an output, whatever would be written beside it counts with all its probability: it costs nothing.
     """
-    predictions = _predict(model, batch)
-    found = token_log_probs(predictions.states, predictions.weight, predictions.labels)
+    all_predictions = [_predict(member, batch) for member in networks(model)]
+    found = mean([token_log_probs(made.states, made.weight, made.labels) for made in all_predictions])
+    predictions = all_predictions[0]
     if model.order.stop == "first-eos":
         found = found * (predictions.slots < batch.target_lengths[predictions.rows])
     scores = found.new_zeros(len(batch.ids), int(predictions.slots.max()) + 1)

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import torch
 
-from kernels import Transformer, TransformerShape, WritingRules
+from kernels import Transformer, WritingRules
+from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
 from models.stepwise.beam import beam_options, hypotheses_of
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import Order
 from models.stepwise.scores import banned
 
 
 class NativeSearch:
-    """Greedy and beam search with a copy of a network as it is now. It counts torch's threads as its own."""
+    """Greedy and beam search with copies of networks as they are now. It counts torch's threads as its own."""
 
-    def __init__(self, model: StepwiseModel) -> None:
-        """A network on the CPU in float32."""
-        self._order, self._transformer = model.order, transformer(model)
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
+        """Networks on the CPU in float32."""
+        self._order = model.order
+        self._transformer, *self._others = [transformer(member) for member in networks(model)]
 
     def __call__(
         self, source: torch.Tensor, lengths: torch.Tensor, search: StepwiseSearch, limits: torch.Tensor
@@ -32,6 +35,7 @@ class NativeSearch:
             options=beam_options(search, self._order),
             rules=writing_rules(search, self._order),
             threads=torch.get_num_threads(),
+            others=self._others,
         )
         return hypotheses_of(outcomes, self._order)
 
@@ -44,19 +48,6 @@ def writing_rules(search: StepwiseSearch, order: Order) -> WritingRules:
 @torch.no_grad()
 def transformer(model: StepwiseModel) -> Transformer:
     """The kernel's copy of a network. Position codes, whatever they are made of, and start vectors become tables."""
-    config = model.config
-    arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
-    arrays["target_embedding"] = model.target_embedding.weight.numpy()
-    if model.source_embedding is not None:
-        arrays["source_embedding"] = model.source_embedding.weight.numpy()
-    arrays["source_positions"] = model.source_positions(torch.arange(config.max_positions)).numpy()
+    arrays = arrays_of(model, model.config)
     arrays["slot_codes"] = model.slot_codes(model.max_slots).numpy()
-    shape = TransformerShape(
-        encoder_layers=config.encoder_layers,
-        decoder_layers=config.decoder_layers,
-        width=config.width,
-        feed_forward=config.feed_forward,
-        heads=config.heads,
-        norm=config.norm,
-    )
-    return Transformer(arrays, shape=shape)
+    return Transformer(arrays, shape=shape_of(model.config, "relu"))

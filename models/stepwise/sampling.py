@@ -8,14 +8,14 @@ from torch import Tensor
 
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ensemble import Ensemble, begin
 from models.stepwise.greedy import write
-from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel
 from models.training.seeds import seed_of
 
 
 def sample(
-    model: StepwiseModel, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
+    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
 ) -> list[list[Hypothesis]]:
     """`n_best` independent outputs for each source [B,S], likeliest first; `limits` [B] are in tokens with EOS.
 
@@ -28,7 +28,7 @@ def sample(
     def choose(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return draw(log_probs, numbers[rows, slot : slot + log_probs.size(1)], search)
 
-    found = write(Incremental(model, ids, lengths), model.order, longest, search, choose)
+    found = write(begin(model, ids, lengths), model.order, longest, search, choose)
     groups = [[one for (one,) in found[start : start + count]] for start in range(0, len(found), count)]
     return [sorted(group, key=lambda one: -one.score) for group in groups]
 

@@ -37,6 +37,8 @@ class Analyses:
     """`diversity.json` by test set and entry."""
     graphs: dict[str, dict[str, Json]] = field(default_factory=dict)
     """`graphs.json` by text and system."""
+    tuned: dict[str, Json] = field(default_factory=dict)
+    """`tuned.json` by entry."""
 
     def to_json(self) -> Json:
         """The parts that were asked for."""
@@ -45,7 +47,7 @@ class Analyses:
     def tables(self) -> list[Json]:
         """Tables of each part: title, caption, columns (the first `words` of them hold words), rows."""
         broken_down = [*length_tables(self.by_length), *diversity_tables(self.diversity), *graph_tables(self.graphs)]
-        return [*_dependence(self), *_agreement(self), *_ends(self), *broken_down]
+        return [*_tuned(self), *_dependence(self), *_agreement(self), *_ends(self), *broken_down]
 
 
 def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
@@ -70,6 +72,7 @@ def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
             text: {system: _read(found.path / "graphs.json") for system, found in systems.items()}
             for text, systems in inputs.graphs.items()
         },
+        tuned={entry: _read(found.path / "tuned.json") for entry, found in inputs.tuned.items()},
     )
 
 
@@ -89,6 +92,23 @@ def perplexity(found: Mapping[str, Any]) -> Json:
     return {
         "score": round(found["perplexity"], 4),
         "signature": f"sentences:{rows}|tokens:subwords+eos|vocabulary:{found['vocabulary']}",
+    }
+
+
+def _tuned(found: Analyses) -> Iterator[Json]:
+    if not found.tuned:
+        return
+    tried = list(dict.fromkeys(one["length_penalty"] for entry in found.tuned.values() for one in entry["tried"]))
+    scores = {entry: {one["length_penalty"]: one["score"] for one in told["tried"]} for entry, told in found.tuned.items()}
+    yield {
+        "title": "Length penalties",
+        "caption": "What the validation text scores with each length penalty tried; tests were decoded with the one chosen.",
+        "columns": ["entry", "chosen", *(f"{penalty:g}" for penalty in tried)],
+        "rows": [
+            [entry, f"{told['length_penalty']:g}", *(f"{scores[entry][penalty]:.2f}" for penalty in tried)]
+            for entry, told in found.tuned.items()
+        ],
+        "words": 1,
     }
 
 

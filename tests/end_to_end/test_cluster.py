@@ -1,18 +1,23 @@
 """Workers on Ray: what they raise, what it means when they die, and clusters that are not there."""
 
+import json
 import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from pipeline.config import Cluster
+from pipeline import execute
+from pipeline.config import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.machines import RayMachines
+from pipeline.plan import Builder
+from pipeline.store import Store
 from stages.cluster import RayWorkers
 from stages.errors import ArtifactError, StageError
-from stages.stage import Resources
+from stages.stage import Artifact, Resources, Stage, Work
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -45,8 +50,20 @@ def deadly(argument: str) -> Callable[[int], int]:
     return die
 
 
+def twice_deadly(folder: str) -> Callable[[int], int]:
+    def die_twice(shard: int) -> int:
+        marks = [Path(folder) / f"death{number}" for number in (1, 2)]
+        for mark in marks:
+            if shard == 1 and not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        return shard
+
+    return die_twice
+
+
 def workers(tmp_path: Path) -> RayWorkers:
-    return RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log")
+    return RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log", tmp_path / "deaths")
 
 
 def test_an_error_in_making_a_worker_is_passed_on(machines: RayMachines, tmp_path: Path) -> None:
@@ -57,3 +74,40 @@ def test_an_error_in_making_a_worker_is_passed_on(machines: RayMachines, tmp_pat
 def test_a_shard_that_kills_its_workers_is_named(machines: RayMachines, tmp_path: Path) -> None:
     with pytest.raises(StageError, match="decode:x: shard 1: 3 workers died over it"):
         list(workers(tmp_path).map(deadly, "", [0, 1]))
+
+
+def test_a_shard_that_kills_two_workers_and_then_works_is_done(machines: RayMachines, tmp_path: Path) -> None:
+    assert sorted(workers(tmp_path).map(twice_deadly, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
+    assert [json.loads(line)["shard"] for line in (tmp_path / "deaths").read_text().splitlines()] == [1, 1]
+
+
+@dataclass(frozen=True)
+class Nothing:
+    folder: str
+
+
+def fails_twice(inputs: None, config: Nothing, work: Work) -> None:
+    for number in (1, 2):
+        mark = Path(config.folder) / f"failure{number}"
+        if not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    work.write_text(work.directory / "text", "made")
+
+
+def test_a_step_whose_process_dies_twice_is_made_the_third_time(
+    machines: RayMachines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "RayMachines", lambda cluster: machines)
+    monkeypatch.setattr(machines, "close", lambda: None)
+    store = Store(tmp_path / "store")
+    builder = Builder(store.root)
+    builder.add(Stage("toy", 1, fails_twice, Artifact), "a", None, Nothing(str(tmp_path)))
+    config = RunConfig(store=StoreConfig(path=store.root), tracking=Tracking(enabled=False))
+    report = execute.run(config, builder.plan(), store, config_file="toy.yaml")
+    assert report.failed == {}
+    retried = report.run.events()
+    assert [e["step"] for e in retried if e["event"] == "step_retried"] == ["toy:a", "toy:a"]
+    state = report.run.state()
+    assert (state.status, state.retried, len(state.steps["toy:a"].attempts)) == ("done", 2, 3)
+    assert next(store.root.glob("toy/*/text")).read_text() == "made"

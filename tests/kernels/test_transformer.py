@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import BeamOptions, Transformer, TransformerShape, WritingRules
-from kernels.reference.transformer import Reference
-from kernels.transformer import _expected
+from kernels.reference.transformer import Reference, ReferenceEnsemble
+from kernels.transformer import expected_arrays
 
 EOS = 2
 NEAR = 1e-4
@@ -21,7 +21,7 @@ def arrays_for(shape, seed, *, vocabulary=11, sources=None, positions=9, slots=1
     """Random, with sharp outputs, so that close calls are rare."""
     draw = np.random.default_rng(seed)
     found = {}
-    for name, size in _expected(shape, sources is not None).items():
+    for name, size in expected_arrays(shape, sources is not None).items():
         rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
         size = (rows[name], size[1]) if name in rows else size
         values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
@@ -39,6 +39,7 @@ def problems(draw):
         feed_forward=draw(st.sampled_from([1, 5, 33])),
         heads=heads,
         norm=draw(st.sampled_from(["pre", "post"])),
+        activation=draw(st.sampled_from(["relu", "gelu"])),
     )
     step_size = draw(st.integers(1, 5))
     mask = draw(st.sampled_from(["block", "causal", "same-direction"]))
@@ -74,8 +75,9 @@ def padded(sources):
     return table, lengths
 
 
-def run(transformer, name, sources, limits, options, rules, threads=1):
-    return getattr(transformer, name)(*padded(sources), np.array(limits), options=options, rules=rules, threads=threads)
+def run(transformer, name, sources, limits, options, rules, threads=1, others=()):
+    call = getattr(transformer, name)
+    return call(*padded(sources), np.array(limits), options=options, rules=rules, threads=threads, others=others)
 
 
 def same(found, expected, shaken):
@@ -201,3 +203,79 @@ def test_what_does_not_fit_the_network_is_refused(change, message):
 def test_importing_it_loads_neither_torch_nor_numpy():
     code = "import sys; from kernels import Transformer; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def ensemble_of(arrays, seeds):
+    """Arrays of networks of one shape, with weights of their own; less sure of themselves than one alone: words that one network
+    each is sure of have nearly equal shares, and are close calls."""
+    found = []
+    for seed in seeds:
+        draw = np.random.default_rng(seed)
+        member = {name: values[..., draw.permutation(values.shape[-1])] for name, values in arrays.items()}
+        found.append(member | {"target_embedding": 0.3 * member["target_embedding"]})
+    return found
+
+
+@settings(deadline=None, max_examples=80)
+@given(problems(), st.lists(st.integers(0, 2**32), min_size=2, max_size=4, unique=True))
+def test_networks_that_write_together_average_their_probabilities(problem, seeds):
+    arrays, shape, sources, limits, options, rules = problem
+    all_arrays = ensemble_of(arrays, seeds)
+    first, *others = [Transformer(one, shape=shape) for one in all_arrays]
+    twins = [ReferenceEnsemble([Reference(change(one), shape=shape) for one in all_arrays]) for change in (dict, shake)]
+    for name in ("greedy", "beam_search"):
+        for found, source, limit in zip(run(first, name, *problem[2:], others=others), sources, limits, strict=True):
+            TOGETHER[0] += 1
+            TOGETHER[1] += not same(found, *(getattr(twin, name)(source, limit, options=options, rules=rules) for twin in twins))
+
+
+TOGETHER = [0, 0]
+
+
+def test_close_calls_of_several_networks_were_few():
+    assert TOGETHER[0] > 100
+    assert TOGETHER[1] < 0.2 * TOGETHER[0]
+
+
+@settings(deadline=None, max_examples=30)
+@given(problems(), st.integers(2, 4))
+def test_outcomes_of_several_networks_do_not_depend_on_company(problem, threads):
+    arrays, shape, sources, limits, options, rules = problem
+    first, *others = [Transformer(one, shape=shape) for one in ensemble_of(arrays, range(3))]
+    for name in ("greedy", "beam_search"):
+        together = run(first, name, *problem[2:], others=others)
+        assert run(first, name, *problem[2:], threads=threads, others=others) == together
+        for source, limit, outcome in zip(sources, limits, together, strict=True):
+            assert run(first, name, [source], [limit], options, rules, others=others) == [outcome]
+
+
+def test_a_network_beside_itself_finds_what_it_finds_alone():
+    transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
+    for name in ("greedy", "beam_search"):
+        arguments = ([[3, 4, 5], [6]], [6, 6], BeamOptions(beam_size=3, n_best=3), WritingRules())
+        alone, together = run(transformer, name, *arguments), run(transformer, name, *arguments, others=[transformer, transformer])
+        for one, other in zip(alone, together, strict=True):
+            assert [tokens for _, tokens in one.hypotheses] == [tokens for _, tokens in other.hypotheses]
+            assert [score for score, _ in one.hypotheses] == pytest.approx([score for score, _ in other.hypotheses], abs=1e-5)
+
+
+def test_words_that_every_network_holds_for_all_but_impossible_are_scored_all_the_same():
+    """Probabilities far below the smallest float32, where EOS is the only word that may be written."""
+    arrays = arrays_for(SHAPE, 0)
+    arrays["decoder.norm.weight"][:], arrays["decoder.norm.bias"][:] = 0.0, 1.0
+    arrays["target_embedding"][:], arrays["target_embedding"][4] = 0.0, 100.0
+    transformer, other = Transformer(arrays, shape=SHAPE), Transformer(arrays, shape=SHAPE)
+    rules = WritingRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=0)
+    options = BeamOptions(beam_size=1, length_penalty=0.0)
+    for name in ("greedy", "beam_search"):
+        (found,) = run(transformer, name, [[3, 4]], [4], options, rules, others=[other])
+        assert found.hypotheses[0][1] == []
+        assert found.hypotheses[0][0] == pytest.approx(-600.0, rel=1e-5)
+
+
+def test_networks_that_do_not_go_together_are_refused():
+    transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
+    for changes, message in (({"vocabulary": 12}, "same words"), ({"slots": 12}, "as many places and slots")):
+        other = Transformer(arrays_for(SHAPE, 1, **changes), shape=SHAPE)
+        with pytest.raises(ValueError, match=message):
+            run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), WritingRules(), others=[other])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceTrainer
 
-from models.bundle import BundleError, load_model, load_system, save_model, write_system
+from models.bundle import BundleError, load_model, load_system, read_description, save_model, write_system
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.model import build
@@ -291,3 +291,38 @@ def test_a_description_that_cannot_be_used_is_explained(directory, changes, mess
     (directory / "system.json").write_text("{")
     with pytest.raises(BundleError, match="expected JSON"):
         load_system(directory)
+
+
+def write_members(tmp_path, pieces, count=2):
+    members = []
+    for number in range(2, 2 + count):
+        torch.manual_seed(number)
+        save_model(tmp_path / str(number), "stepwise", CONFIG, Sizes(37, 37, True), build(CONFIG, Sizes(37, 37, True)).state_dict())
+        members.append(tmp_path / str(number) / "model.safetensors")
+    return make_system(tmp_path, pieces, members=members)
+
+
+def test_networks_that_write_together_are_one_system(tmp_path, pieces):
+    directory = write_members(tmp_path, pieces)
+    assert [part for part in read_description(directory)["parts"] if "members" in part] == [
+        "members/2.safetensors",
+        "members/3.safetensors",
+    ]
+    system = load_system(directory)
+    assert len(system.decoder.model.members) == 3
+    lines = LINES
+    alone = load_system(make_system(tmp_path / "alone", pieces))
+    assert system.decode(system.encode(lines)) != alone.decode(alone.encode(lines))
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_a_damaged_member_is_named(tmp_path, pieces, damage):
+    member = write_members(tmp_path, pieces) / "members" / "3.safetensors"
+    if damage == "missing":
+        member.unlink()
+    elif damage == "cut":
+        member.write_bytes(member.read_bytes()[:1000])
+    else:
+        save_file({"embedding": torch.zeros(2)}, member)
+    with pytest.raises(BundleError, match=r"members/3.safetensors: .*(missing|damaged|do not fit)"):
+        load_system(member.parent.parent)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.admission import held, minus, settle, total
+from pipeline.admission import admit, held, minus, settle, total
 from stages.errors import StageError
 from stages.stage import Artifact, Resources, Stage, Work
 
@@ -81,3 +81,45 @@ def test_what_is_granted_fits_what_is_free(cpus: int, size: int, taken: int) -> 
         assert free["CPU"] < cpus
     else:
         assert minus(free, held(granted))["CPU"] >= 0
+
+
+MIXED = {"head": {"CPU": 2.0}, "gpus": {"CPU": 4.0, "GPU": 1.0}}
+ON_GPU = (TRAIN, Resources(gpus=1))
+
+
+def test_steps_without_gpus_stay_off_the_machines_of_those_with() -> None:
+    granted = admit((MAP, Resources()), MIXED, [], [ON_GPU])
+    assert granted == (Resources(workers=2, cpus=1.0), ("gpus",))
+    beside = admit(ON_GPU, MIXED, [(MAP, granted[0])], [])
+    assert beside == (Resources(workers=1, cpus=4.0, gpus=1), ())  # all CPUs of the machine with the GPU
+    assert admit((LEAF, Resources()), MIXED, [(MAP, granted[0]), (TRAIN, beside[0])], []) is None
+
+
+def test_all_machines_are_for_all_where_nobody_asks_for_gpus() -> None:
+    assert admit((MAP, Resources()), MIXED, [], [(TRAIN, Resources())]) == (Resources(workers=6, cpus=1.0), ())
+
+
+def test_what_only_a_machine_with_gpus_can_hold_goes_there() -> None:
+    assert admit((LEAF, Resources(cpus=3)), MIXED, [], [ON_GPU]) == (Resources(workers=1, cpus=3), ())
+
+
+def test_on_one_machine_the_stated_cpus_of_a_gpu_step_are_left_free_unless_nothing_else_could_run() -> None:
+    one = {"here": {"CPU": 4.0, "GPU": 1.0}}
+    stated = (TRAIN, Resources(gpus=1, cpus=3))
+    assert admit((MAP, Resources()), one, [], [stated]) == (Resources(workers=1, cpus=1.0), ())
+    assert admit((MAP, Resources()), one, [], [ON_GPU]) == (Resources(workers=4, cpus=1.0), ())
+    assert admit((LEAF, Resources(cpus=2)), one, [], [stated]) == (Resources(workers=1, cpus=2), ())
+    assert admit((LEAF, Resources(cpus=2)), one, [(LEAF, Resources(workers=1, cpus=1))], [stated]) is None
+
+
+def test_a_timing_runs_alone_on_any_machine() -> None:
+    assert admit((TIMED, Resources()), MIXED, [], [ON_GPU]) == (Resources(workers=1, cpus=1.0), ())
+    assert admit((TIMED, Resources()), MIXED, [(LEAF, Resources(workers=1, cpus=1))], []) is None
+
+
+def test_custom_resources_set_machines_apart_like_gpus() -> None:
+    nodes = {"a": {"CPU": 1.0}, "b": {"CPU": 1.0, "spot": 1.0}}
+    assert admit((MAP, Resources()), nodes, [], [(TRAIN, Resources(custom={"spot": 1}))]) == (
+        Resources(workers=1, cpus=1.0),
+        ("b",),
+    )

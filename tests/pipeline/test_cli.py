@@ -53,11 +53,14 @@ def test_commands_and_options() -> None:
     }
     assert options == {
         "run": ["config", "--until", "--set", "--in-process"],
-        "plan": ["config", "--until", "--set"],
+        "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
+        "plan": ["config", "--until", "--set", "--estimate"],
         "status": ["name", "--store", "--follow"],
         "report": ["name", "--store"],
         "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--store"],
+        "export": ["where", "--output", "system", "--to", "--precision", "--store"],
         "publish": ["name", "--store"],
+        "gc": ["--store", "--delete", "--shards"],
         "doctor": ["config", "--store", "--verify", "--in-process"],
     }  # fmt: skip
 

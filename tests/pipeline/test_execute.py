@@ -16,6 +16,7 @@ from pipeline import execute
 from pipeline.config import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.execute import required
 from pipeline.lease import Lease, step_lease
+from pipeline.machines import InProcess
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
 from stages.errors import DataError, TransientError
@@ -328,3 +329,45 @@ def _manifest(step: Any) -> Any:
         stage="toy", version=1, step=step.name, fingerprint=step.fingerprint, config={}, inputs={}, environment={},
         code_digest="", git_revision="", run_id="other", attempt="x", seconds=0.0, finished=0.0,
     )  # fmt: skip
+
+
+def fading(monkeypatch: pytest.MonkeyPatch, there: list[bool]) -> None:
+    """Machines that are there, or not, each time somebody looks; in the end as the last time."""
+
+    class Fading(InProcess):
+        @property
+        def nodes(self) -> dict[str, dict[str, float]]:
+            return super().nodes if (there.pop(0) if len(there) > 1 else there[0]) else {}
+
+    monkeypatch.setattr(execute, "InProcess", Fading)
+
+
+def test_a_step_waits_for_machines_that_went(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fading(monkeypatch, [True, False, False, True])
+    report = go(diamond(store).until("toy:a"), store)
+    assert report.failed == {}
+    (waited,) = [e for e in report.run.events() if e["event"] == "step_waiting"]
+    assert waited["error"].startswith("machines are gone: cluster.resources.toy: asks for 1 x 1 CPU")
+
+
+def test_and_fails_when_they_do_not_come_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fading(monkeypatch, [True, False])
+    impatient = replace(config(store), cluster=Cluster(patience_seconds=0.3))
+    report = execute.run(impatient, diamond(store).until("toy:a"), store, config_file="toy.yaml", in_process=True)
+    assert list(report.failed) == ["toy:a"]
+    assert CALLS == []
+
+
+def test_what_a_killed_driver_lost_is_told_by_the_next(store: Store) -> None:
+    plan = diamond(store).until("toy:a")
+    report = go(plan, store)
+    shutil.rmtree(plan.steps[0].directory)
+    began = time.time() - 90
+    report.run.write_event("run_started", attempt="killed", first=True)
+    path = report.run.path / "events.jsonl"
+    path.write_text(
+        path.read_text() + json.dumps({"time": began, "event": "step_started", "step": "toy:a", "step_attempt": "k-1"}) + "\n"
+    )
+    os.utime(report.run.heartbeat, (began + 60, began + 60))
+    state = go(plan, store).run.state()
+    assert (state.status, state.retried, state.lost_seconds) == ("done", 1, pytest.approx(60, abs=0.2))

@@ -25,7 +25,7 @@ CONFIG = {
     },
     "lattice": {},
     "ngram": {"order": 3},
-    "evaluation": {"likelihood": True, "contrastive": 7, "graphs": 2, "length_bins": [5]},
+    "evaluation": {"likelihood": True, "contrastive": 7, "graphs": 2, "length_bins": [5], "length_penalties": [0.6, 1.0]},
 }
 
 WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "dag"}}
@@ -136,9 +136,33 @@ def test_samples_are_scored_for_their_diversity_where_there_are_several(tmp_path
 def test_what_is_not_asked_for_leaves_every_other_step_as_it_was(tmp_path: Path) -> None:
     asked = {step.name: step.fingerprint for step in planned(tmp_path).steps}
     plain = {step.name: step.fingerprint for step in planned(tmp_path, evaluation={}).steps}
-    assert set(asked) - set(plain) == {name for name in asked if name.startswith(("likelihood:", "contrastive:", "graphs:"))}
+    assert set(asked) - set(plain) == {
+        name for name in asked if name.startswith(("likelihood:", "contrastive:", "graphs:", "tune:"))
+    }
     scored = {name for name in plain if name.startswith("score:")}
-    assert {name for name in plain if plain[name] != asked[name]} == {"report:run", *scored}
+    tuned = {name for name in plain if name.startswith("decode:") and "/beam5:" in name}
+    assert {name for name in plain if plain[name] != asked[name]} == {"report:run", *tuned, *scored}
+
+
+def test_length_penalties_are_tuned_for_searches_that_have_one(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    tuned = [step.name for step in plan.steps if step.stage.name == "tune"]
+    assert set(tuned) == {f"tune:{system}/beam5" for system in ("autoregressive", "student", "both")}
+    assert needs(plan, "tune:both/beam5") == {"system:both", "corpus:validation"}
+    assert needs(plan, "decode:both/beam5:toy") == {"system:both", "corpus:toy", "tune:both/beam5"}
+    assert needs(plan, "decode:both/greedy:toy") == {"system:both", "corpus:toy"}
+    assert "tune:both/beam5" in needs(plan, "report:run")
+
+
+def test_a_default_search_is_bundled_with_the_penalty_that_was_chosen(tmp_path: Path) -> None:
+    graph = {"family": "dag", "search": [{"viterbi": {}}, {"beam": {"beam_size": 9}}]}
+    plan = planned(tmp_path, systems={"graph": graph})
+    for search in ("viterbi", "beam9"):
+        assert needs(plan, f"tune:graph/{search}") == {"system:graph/untuned", "corpus:validation"}
+        assert needs(plan, f"decode:graph/{search}:toy") == {"system:graph", "corpus:toy", f"tune:graph/{search}"}
+    assert needs(plan, "system:graph") == {"train:graph", "vocabulary:joint", "tune:graph/viterbi"}
+    tried = {step.name: step.config.length_penalties for step in plan.steps if step.stage.name == "tune"}
+    assert set(tried.values()) == {(0.6, 1.0)}
 
 
 def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
@@ -197,3 +221,84 @@ def test_pinned_distilled_text_must_be_of_this_training_text(tmp_path: Path) -> 
     more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}  # type: ignore[dict-item]
     with pytest.raises(DataError, match=r"distillation\.from: expected outputs for this run's training text"):
         planned(tmp_path, distillation=pin, corpus=more, benchmark={"test": "toy"})
+
+
+def test_networks_of_an_ensemble_are_trainings_that_differ_in_their_seed(tmp_path: Path) -> None:
+    """Each is the training that a system of the teacher's own settings with that seed would be, whatever the number of networks."""
+    teacher = {"width": 32, "heads": 2, "training": {"updates": 7, "seed": 5}}
+    alone = planned(tmp_path, teacher=teacher)
+    other = {**teacher, "training": {"updates": 7, "seed": 6}}
+    ensemble = planned(tmp_path, teacher={**teacher, "ensemble": 3}, systems={**CONFIG["systems"], "other": other})
+    assert fingerprint(ensemble, "train:teacher") == fingerprint(alone, "train:teacher")
+    steps = {step.name: step for step in ensemble.steps}
+    assert [steps[name].config.training.seed for name in ("train:teacher", "train:teacher/2", "train:teacher/3")] == [5, 6, 7]
+    assert "train:other" not in steps, "it is the second network"
+    assert needs(ensemble, "system:other") == {"train:teacher/2", "vocabulary:joint"}
+    fewer = planned(tmp_path, teacher={**teacher, "ensemble": 2})
+    assert fingerprint(fewer, "train:teacher/2") == fingerprint(ensemble, "train:teacher/2")
+    assert not set(needs(ensemble, "train:teacher/2")) & {"train:teacher", "train:teacher/3"}, "they train side by side"
+
+
+def test_an_ensemble_distils_and_can_be_evaluated_beside_its_first_network(tmp_path: Path) -> None:
+    all_three = {"train:teacher", "train:teacher/2", "train:teacher/3"}
+    systems = {**CONFIG["systems"], "ensemble": {"use": "ensemble"}, "graph": {"family": "dag", "initial_weights": "teacher"}}
+    plan, alone = planned(tmp_path, teacher={"ensemble": 3}, systems=systems), planned(tmp_path)
+    assert all_three <= needs(plan, "system:teacher")
+    assert needs(plan, "distill:train") == {"corpus:train", "system:teacher"}
+    assert all_three <= needs(plan, "system:ensemble")
+    assert needs(plan, "system:autoregressive") & all_three == {"train:teacher"}
+    assert needs(plan, "train:graph") & all_three == {"train:teacher"}
+    assert fingerprint(plan, "system:autoregressive") == fingerprint(alone, "system:autoregressive")
+    assert fingerprint(plan, "distill:train") != fingerprint(alone, "distill:train")
+
+
+def test_a_mixture_says_how_often_either_data_stands_in_an_epoch(tmp_path: Path) -> None:
+    plan = planned(
+        tmp_path,
+        systems={
+            "plain": {"data": "mixed"},
+            "more": {"data": "mixed", "mixture": {"distilled": 3}},
+            "only": {"data": "mixed", "mixture": {"raw": 0, "distilled": 1}},
+            "same": {"data": "distilled"},
+        },
+        lattice={},
+        evaluation={},
+    )
+    steps = {step.name: step for step in plan.steps}
+    raw, distilled = steps["encode:raw"].fingerprint, steps["encode:distilled"].fingerprint
+    tokens = {name: [part.fingerprint for part in steps[f"train:{name}"].inputs.tokens] for name in ("plain", "more", "only")}
+    assert tokens == {"plain": [raw, distilled], "more": [raw, distilled, distilled, distilled], "only": [distilled]}
+    assert "train:same" not in steps, "nothing but distilled text is distilled text"
+
+
+def test_what_is_asked_of_distillation_changes_it_alone(tmp_path: Path) -> None:
+    before = planned(tmp_path)
+    for changes in ({"choose": "reference", "n_best": 4}, {"max_ratio": 2.0}, {"batch_tokens": None}):
+        after = planned(tmp_path, distillation=changes)
+        assert fingerprint(after, "distill:train") != fingerprint(before, "distill:train")
+        assert fingerprint(after, "train:teacher") == fingerprint(before, "train:teacher")
+    config = next(step.config for step in planned(tmp_path, distillation={"max_ratio": 2.0}).steps if step.name == "distill:train")
+    assert config.target_language == "", "what only the choice by reference asks for changes nothing else"
+
+
+def test_monolingual_text_is_cleaned_and_distilled_apart(tmp_path: Path) -> None:
+    """More of it leaves what was distilled before as it was."""
+    file = tmp_path / "more.en"
+    file.write_text("A man reads.\n")
+    before, plan = planned(tmp_path), planned(tmp_path, distillation={"monolingual": str(file), "n_best": 4, "choose": "reference"})
+    assert needs(plan, "corpus:train/monolingual") == {"corpus:validation", "corpus:toy"}
+    assert needs(plan, "distill:monolingual") == {"corpus:train/monolingual", "system:teacher"}
+    assert {"encode:distilled", "encode:distilled:monolingual"} <= needs(plan, "train:student")
+    steps = {step.name: step for step in plan.steps}
+    assert [part.fingerprint for part in steps["train:both"].inputs.tokens] == [
+        steps[name].fingerprint for name in ("encode:raw", "encode:distilled", "encode:distilled:monolingual")
+    ]
+    assert steps["distill:monolingual"].config.choose == "score", "there is no reference"
+    plain = planned(tmp_path, distillation={"monolingual": [str(file)]})
+    assert fingerprint(plain, "distill:train") == fingerprint(before, "distill:train")
+    with pytest.raises(DataError, match=r"nowhere\.en"):
+        planned(tmp_path, distillation={"monolingual": str(tmp_path / "nowhere.en")})
+
+
+def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
+    assert "distill:train" in needs(planned(tmp_path), "report:run")

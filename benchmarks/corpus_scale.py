@@ -1,0 +1,200 @@
+"""Does preparing text grow with the text and nothing else? The whole command up to token shards, on more and more synthetic pairs:
+seconds, pairs per second and the peak memory of all its processes together (proportional set size), by step.
+
+    python benchmarks/corpus_scale.py --pairs 1000000 2000000 5000000 --json build/corpus_scale.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.runs import Run
+
+STEPS = ("corpus:train", "vocabulary:joint", "encode:raw")
+WORDS = 60_000
+CHUNK = 50_000
+SAMPLE_SECONDS = 0.5
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 2_000_000, 5_000_000])
+    parser.add_argument(
+        "--cpus", type=int, nargs="+", default=[len(os.sched_getaffinity(0))], help="and so workers; one run for each"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="where texts and stores are kept meanwhile; the system's temporary folder if not given"
+    )
+    parser.add_argument("--json", type=Path, help="where to write the result")
+    return parser.parse_args()
+
+
+def vocabulary(generator: np.random.Generator) -> list[str]:
+    """Distinct words of 2 to 10 letters, the common ones short."""
+    letters = np.array(list("etaoinshrdlucmfwypvbgkqjxz"))
+    weights = 1 / np.arange(1, len(letters) + 1)
+    words: dict[str, None] = {}
+    while len(words) < WORDS:
+        length = 2 + min(8, len(words) // 2000 + int(generator.integers(0, 4)))
+        words["".join(generator.choice(letters, length, p=weights / weights.sum()))] = None
+    return list(words)
+
+
+def write_side(path: Path, pairs: int, seed: int) -> None:
+    """Sentences of 3 to 40 words that follow Zipf's law; every fiftieth is a copy of the first of its chunk (so are its pairs)."""
+    generator = np.random.default_rng(seed)
+    words = vocabulary(generator)
+    shares = np.cumsum(1 / np.arange(3, WORDS + 3))
+    lengths_of = np.random.default_rng(0)  # alike on both sides
+    with path.open("w", encoding="utf-8") as file:
+        for start in range(0, pairs, CHUNK):
+            count = min(CHUNK, pairs - start)
+            lengths = lengths_of.integers(3, 41, count)
+            drawn = np.searchsorted(shares, generator.random(int(lengths.sum())) * shares[-1]).tolist()
+            ends = np.cumsum(lengths).tolist()
+            lines = [" ".join([words[i] for i in drawn[end - n : end]]) for n, end in zip(lengths.tolist(), ends, strict=True)]
+            lines[::50] = [lines[0]] * len(lines[::50])
+            file.write("\n".join(lines) + "\n")
+
+
+class Memory:
+    """Samples the memory of a process and all below it."""
+
+    def __init__(self, pid: int) -> None:
+        self.samples: list[tuple[float, int]] = []
+        self._root = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def peak(self, start: float, end: float) -> float:
+        """MiB at most between two moments."""
+        return max((used for moment, used in self.samples if start <= moment <= end), default=0) / 2**20
+
+    def _sample(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            self.samples.append((time.time(), self._used()))
+
+    def _used(self) -> int:
+        return sum(map(_proportional_set_size, _descendants(self._root)))
+
+
+def _descendants(root: int) -> set[int]:
+    """The process and all that it started, and they in turn."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            children.setdefault(int(path.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(path.parent.name))
+    found, waiting = {root}, [root]
+    while waiting:
+        new = children.get(waiting.pop(), [])
+        found.update(new)
+        waiting += new
+    return found
+
+
+def _proportional_set_size(pid: int) -> int:
+    """Bytes of memory of a process, pages that several share divided among them (Linux, proc(5), smaps_rollup)."""
+    with suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+    return 0
+
+
+def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
+    """One run on `pairs` pairs: by step seconds, pairs a second and peak MiB."""
+    files = {side: folder / f"{pairs}.{side}" for side in ("source", "target")}
+    for seed, (_, path) in enumerate(files.items(), 1):
+        write_side(path, pairs, seed)
+    size = sum(path.stat().st_size for path in files.values())
+    store = folder / f"store-{pairs}"
+    config = {
+        "name": "scale",
+        "corpus": {
+            "train": {side: str(path) for side, path in files.items()},
+            "validation": {"embedded": 100},
+            "test": {"synthetic": {"embedded": 100}},
+        },
+        "vocabulary": {"size": 8000, "sentences": 20_000},
+        "store": {"path": str(store)},
+        "cluster": {"cpus": cpus},
+        "tracking": {"enabled": False},
+    }
+    path = folder / f"{pairs}.yaml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    command = [sys.executable, "-m", "pipeline", "run", str(path), "--until", "encode:raw"]
+    process = subprocess.Popen(command, start_new_session=True)
+    memory = Memory(process.pid)
+    try:
+        code = process.wait()
+    finally:
+        memory.stop()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    if code:
+        raise SystemExit(f"the run on {pairs} pairs ended with {code}")
+    state = Run((store / "runs/latest").resolve()).state()
+    steps = {name: state.steps[name] for name in STEPS}
+    result: dict[str, Any] = {
+        "pairs": pairs,
+        "cpus": cpus,
+        "text_bytes": size,
+        "peak_mib": memory.peak(0, time.time()),
+        "steps": {},
+    }
+    for name, step in steps.items():
+        start, end = step.started or 0.0, step.finished or 0.0
+        seconds = step.seconds or 0.0
+        result["steps"][name] = {"seconds": seconds, "pairs_per_second": pairs / seconds, "peak_mib": memory.peak(start, end)}
+    result["store_bytes"] = sum(p.stat().st_size for p in store.rglob("*") if p.is_file() and not p.is_symlink())
+    shutil.rmtree(store)
+    for used in (*files.values(), path):
+        used.unlink()
+    return result
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    print("| pairs | CPUs | step | seconds | pairs/s | peak MiB of all processes | seconds per million |")
+    print("| ----: | ---: | ---- | ------: | ------: | ------------------------: | ------------------: |")
+    for row in rows:
+        for name, step in row["steps"].items():
+            figures = [step["seconds"], step["pairs_per_second"], step["peak_mib"], step["seconds"] / row["pairs"] * 1e6]
+            shown = " | ".join(f"{figure:,.1f}" for figure in figures)
+            print(f"| {row['pairs']:,} | {row['cpus']} | {name} | {shown} |")
+
+
+def main() -> None:
+    args = parse()
+    rows = []
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        for pairs in args.pairs:
+            for cpus in args.cpus:
+                rows.append(measure(pairs, cpus, Path(folder)))
+                show(rows)
+    if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
+        args.json.write_text(json.dumps({"machine": machine, "runs": rows}, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

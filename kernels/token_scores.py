@@ -1,0 +1,81 @@
+"""What logits say of a few tokens, and the gradient of that, without another tensor of their size; on a CPU.
+
+Rows of logits [R,V] are those of vertices of B graphs of up to L vertices, of whose sentences each has M tokens y [B,M]: `rows` [R]
+int64 holds b L + j for vertex j of sentence b. With e the label smoothing and n = log sum_v exp(x_v) of a row x,
+
+    score(b, t, j) = (1 - e) x[y_bt] + e mean_v x_v - n
+
+Logits are float32 or bfloat16; sums and results are float32. Exponentials are within 2 units in the last place. Results do not
+depend on `threads` (none: as many as torch uses). Raises TypeError and ValueError for tensors that do not fit together.
+
+`kernels.reference.token_scores` is the slow twin.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernels.native import fewstep_native
+
+__all__ = ["token_gradients_", "token_scores_"]
+
+
+def token_scores_(
+    logits: Tensor,
+    targets: Tensor,
+    rows: Tensor,
+    scores: Tensor,
+    best: Tensor | None = None,
+    *,
+    smoothing: float = 0.0,
+    threads: int | None = None,
+) -> Tensor:
+    """[R] the logarithms n of the rows' sums. Writes the scores of the rows' vertices into `scores` [B,M,L] float32, and into
+    `best` [B,L] int64 the first token of the highest logit; other vertices are left alone."""
+    normalisers = torch.empty(len(logits))
+    fewstep_native.token_scores(
+        _logits(logits),
+        targets.numpy(),
+        rows.numpy(),
+        scores.numpy(),
+        normalisers.numpy(),
+        None if best is None else best.numpy(),
+        smoothing=smoothing,
+        threads=threads or torch.get_num_threads(),
+    )
+    return normalisers
+
+
+def token_gradients_(
+    logits: Tensor,
+    targets: Tensor,
+    rows: Tensor,
+    upstream: Tensor,
+    normalisers: Tensor,
+    *,
+    smoothing: float = 0.0,
+    threads: int | None = None,
+) -> None:
+    """Logits become, where they lie, the gradient by them of sum_btj upstream[b,t,j] score(b,t,j); upstream [B,M,L] float32.
+    `normalisers` [R] are those of `token_scores_`."""
+    fewstep_native.token_gradients(
+        _logits(logits),
+        targets.numpy(),
+        rows.numpy(),
+        upstream.numpy(),
+        normalisers.numpy(),
+        smoothing=smoothing,
+        threads=threads or torch.get_num_threads(),
+    )
+
+
+def _logits(logits: Tensor) -> Any:
+    """Bits of bfloat16 cross as integers."""
+    if logits.dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError(f"logits: expected float32 or bfloat16, got {logits.dtype}; convert them with .float()")
+    if not logits.is_contiguous() or logits.ndim != 2:
+        raise ValueError(f"logits: expected contiguous [R,V], got {list(logits.shape)} with strides {list(logits.stride())}")
+    return (logits.view(torch.uint16) if logits.dtype == torch.bfloat16 else logits).numpy()

@@ -1,0 +1,77 @@
+"""Decoding on a CPU without torch: a finished network as arrays for `kernels.GraphNetwork`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels import GraphNetwork, GraphRules
+from models.common.native import arrays_of, shape_of
+from models.dag.config import DagSearch
+from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
+from models.dag.model import DagModel
+from models.dag.search import Graph, words_needed
+from models.dag.vertices import Words, banned
+from models.family import BOS, EOS, MASK, Hypothesis
+
+
+class NativeGraphs:
+    """Graphs of a copy of a network as it is now. It counts torch's threads as its own."""
+
+    def __init__(self, model: DagModel) -> None:
+        """A network on the CPU in float32."""
+        self._config, self._network = model.config, graph_network(model)
+
+    def follow(self, source: Tensor, lengths: Tensor, search: DagSearch) -> list[list[Hypothesis]]:
+        """Greedy search and lookahead that bans no repetition; sources [B,S]."""
+        paths = self._network.follow(
+            source.numpy(),
+            lengths.numpy(),
+            self._sizes(lengths).numpy(),
+            word_weight=search.token_weight if search.strategy == "lookahead" else 0.0,
+            rules=_rules(search),
+            threads=torch.get_num_threads(),
+        )
+        return [[Hypothesis(path.ids, path.score, 1, {"margin": path.margin})] for path in paths]
+
+    def graph(self, source: Tensor, lengths: Tensor, search: DagSearch) -> Graph:
+        """What the other searches need."""
+        found = self._network.scores(
+            source.numpy(),
+            lengths.numpy(),
+            self._sizes(lengths).numpy(),
+            words=words_needed(search),
+            rules=_rules(search),
+            threads=torch.get_num_threads(),
+        )
+        transitions, scores, ids, vertices = (torch.from_numpy(part) for part in found)
+        return Graph(transitions, Words(scores, ids), vertices)
+
+    def _sizes(self, lengths: Tensor) -> Tensor:
+        """Vertices by sentence, or by the target's length where the network predicts it."""
+        config = self._config
+        predicted = config.graph_size == "predicted"
+        target = torch.arange(LENGTHS).clamp(min=2) if predicted else torch.zeros_like(lengths)
+        source = torch.zeros_like(target) if predicted else lengths
+        return graph_lengths(config, source, target, decoding_factor(config)).clamp(max=config.max_vertices)
+
+
+def _rules(search: DagSearch) -> GraphRules:
+    return GraphRules(bos=BOS, eos=EOS, mask=MASK, banned=tuple(banned(allow_unknown=search.allow_unknown)))
+
+
+@torch.no_grad()
+def graph_network(model: DagModel) -> GraphNetwork:
+    """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand."""
+    config, width = model.config, model.config.width
+    vertices, links = torch.arange(config.max_vertices), model.links
+    parts = links.queries, links.keys, links.gates
+    codes = links.positions(vertices)
+    arrays = arrays_of(model, config) | {
+        "slot_codes": model.vertex_positions(vertices).numpy(),
+        "links": torch.cat([part.weight[:, :width] for part in parts]).numpy(),
+        "link_codes": torch.cat([codes @ part.weight[:, width:].t() + part.bias for part in parts], 1).numpy(),
+    }
+    if model.length is not None:
+        arrays["lengths"] = model.length.weight.numpy()
+    return GraphNetwork(arrays, shape=shape_of(config, "gelu"))

@@ -1,0 +1,105 @@
+"""A Ray cluster of several nodes on this machine, to have nodes added and killed. Each node is a set of processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from unittest import mock
+
+FAST = {  # a process that is gone is noticed in seconds, a slow one has a minute to answer
+    "health_check_initial_delay_ms": 5000,
+    "health_check_period_ms": 1000,
+    "health_check_timeout_ms": 10000,
+    "health_check_failure_threshold": 6,
+}
+
+
+class Nodes:
+    """A head without CPUs, where the drivers' steps wait for their workers, and nodes that can be killed."""
+
+    def __init__(self, *, jobs: bool = False, **system: Any) -> None:
+        """With `jobs` the head also takes jobs, at `jobs_address`."""
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 0, "include_dashboard": jobs, "dashboard_port": 0, "_system_config": {**FAST, **system}}
+        with _patience():
+            self._cluster = Cluster(initialize_head=True, head_node_args=head)
+
+    @property
+    def address(self) -> str:
+        return str(self._cluster.address)
+
+    @property
+    def jobs_address(self) -> str:
+        return f"http://{self._cluster.webui_url}"
+
+    def add(self, cpus: int = 1, **resources: float) -> Any:
+        """A node with CPUs and custom resources."""
+        with _patience():
+            return self._cluster.add_node(num_cpus=cpus, resources=resources)
+
+    def kill(self, node: Any) -> None:
+        """As if its machine lost power."""
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def close(self) -> None:
+        self._cluster.shutdown()
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """A busy machine may need longer for the processes of a node than the half minute that Ray gives them."""
+    from ray._private import services
+
+    ask = services.get_node
+
+    def keep_asking(*arguments: Any) -> Any:
+        for _ in range(300):
+            with suppress(RuntimeError):  # it is not there yet
+                return ask(*arguments)
+            time.sleep(1.0)
+        return ask(*arguments)
+
+    with mock.patch.object(services, "get_node", keep_asking):
+        yield
+
+
+@contextmanager
+def cluster(**settings: Any) -> Iterator[Nodes]:
+    """A cluster that is gone afterwards."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    nodes = Nodes(**settings)
+    try:
+        yield nodes
+    finally:
+        nodes.close()
+
+
+@contextmanager
+def cluster_apart(**environment: str) -> Iterator[str]:
+    """A cluster with one CPU, started by a process of its own with this environment; the address of its jobs. It ends as one that
+    loses power does: at once, whatever it is at."""
+    process = subprocess.Popen(
+        [sys.executable, __file__], env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        said = next(line for line in process.stdout if line.startswith("{"))
+        yield str(json.loads(said)["jobs"])
+    finally:
+        process.kill()  # Ray's own processes end with the one that started them
+        process.wait()
+
+
+if __name__ == "__main__":
+    with cluster(jobs=True) as nodes:
+        nodes.add(1)
+        print(json.dumps({"jobs": nodes.jobs_address}), flush=True)
+        sys.stdin.read()

@@ -1,0 +1,62 @@
+"""Distillation killed at random moments: nothing done is done again, and the text is the undisturbed one's, bit for bit."""
+
+import random
+import re
+import shutil
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from runs import Watched
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+KILLS = 3
+TEACHER = ("--in-process", "--set", "cluster.cpus=1", "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
+TRAINED = (*TEACHER, "--set", "defaults.training.updates=100", "--until", "system:teacher")
+SEARCH = "distillation={strategy: beam, beam_size: 8, n_best: 8, choose: reference}"
+
+
+def decoded(run: Watched) -> Counter[str]:
+    """How often each shard was decoded and kept, over all attempts."""
+    logs = (run.store / "runs").glob("*/logs/distill-train.*.log")
+    return Counter(key for log in logs for key in re.findall(r"decoded ([0-9a-f]{64})", log.read_text()))
+
+
+def test_killed_three_times_at_random_moments(tmp_path: Path) -> None:
+    options = (*TRAINED[:-1], "distill:train", "--set", SEARCH)
+    first, *runs = [Watched(tmp_path / name, *options) for name in ("trained", "undisturbed", "killed")]
+    Watched(first.store, *TRAINED, "--set", SEARCH).finish()
+    undisturbed, killed = runs
+    for run in runs:
+        shutil.copytree(first.store, run.store, symlinks=True)
+    undisturbed.finish()
+    shards = len(list((undisturbed.store / "shards").glob("*.arrow")))
+    assert shards > 25
+
+    seed = random.randrange(2**32)
+    draw = random.Random(seed)
+    times: dict[str, int] = {}
+    for kill in range(KILLS):
+        enough = draw.randrange(kill * shards // KILLS, (kill + 1) * shards // KILLS)
+        later = draw.random() * 0.3
+
+        def ready(enough: int = enough, later: float = later) -> bool:
+            if killed.running("distill:train") is None or len(list((killed.store / "shards").glob("*.arrow"))) < enough:
+                return False
+            time.sleep(later)
+            return True
+
+        killed.kill_when(ready)
+        times |= {path.name: path.stat().st_mtime_ns for path in (killed.store / "shards").glob("*.arrow")}
+    killed.finish()
+
+    assert killed.files() == undisturbed.files(), f"seed {seed}"
+    assert {path.name: path.stat().st_mtime_ns for path in (killed.store / "shards").glob("*.arrow")}.items() >= times.items()
+    assert max(decoded(killed).values()) == 1, f"seed {seed}"
+    assert sum(decoded(undisturbed).values()) == shards
+    assert sum(decoded(killed).values()) >= shards - KILLS, "a kill between a shard and its line in the log"

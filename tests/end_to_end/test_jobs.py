@@ -1,0 +1,104 @@
+"""Runs as jobs of a cluster with token authentication: stopped, lost with their head, submitted again."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from nodes import cluster_apart
+from runs import ROOT, SMALL, Watched, end
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
+
+
+TOKEN = "0123456789abcdef" * 4
+UNTIL = ("--until", "distill:train", "--set", "cluster.checkpoint_seconds=3600")
+
+
+class Submitted(Watched):
+    """The same run, handed to a cluster."""
+
+    jobs_address = ""
+
+    def command(self) -> list[str]:
+        config = str(SMALL.relative_to(ROOT))
+        settings = ["--address", self.jobs_address, "--set", f"store.path={self.store}"]
+        return [sys.executable, "-m", "pipeline", "submit", config, *settings, *self.options]
+
+    def output(self) -> str:
+        return (self.store / "output.txt").read_text()
+
+    def job(self) -> str:
+        """Id of the job submitted last."""
+        return [line for line in self.output().splitlines() if line.startswith("job ")][-1].split()[1].rstrip(":")
+
+
+def ask(address: str, path: str, token: str, method: str = "GET") -> int:
+    """The status of an answer of the cluster's jobs; with the API itself, since a run is fast and Ray's client is not."""
+    request = urllib.request.Request(f"{address}/api/jobs/{path}", method=method, headers={"Authorization": f"Bearer {token}"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.fixture
+def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
+    """Of clusters and of those who submit to them: the same token, and this Python where a job looks for one."""
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    settings = {"RAY_AUTH_TOKEN_PATH": str(token), "RAY_AUTH_MODE": "token", "PATH": path}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    return settings
+
+
+def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, environment: dict[str, str]) -> None:
+    undisturbed = Watched(tmp_path / "undisturbed", "--in-process", "--set", "cluster.cpus=1", *UNTIL)
+    undisturbed.finish()
+    run = Submitted(tmp_path / "run", *UNTIL)
+    with cluster_apart(**environment) as run.jobs_address:
+        process = run.start()
+        run.wait(lambda: run.progress("train:teacher") >= 60, process, 600)
+        first = run.job()
+        assert ask(run.jobs_address, f"{first}/stop", TOKEN, "POST") == 200
+        assert process.wait(300) == 130, run.output()[-4000:]
+        directory = run.running("train:teacher")
+        assert directory is not None
+        (saved,) = [
+            int(path.name) for path in (directory / "checkpoints").iterdir() if path.name.isdigit()
+        ]  # there was time for it
+
+        process = run.start()
+        run.wait(lambda: run.started("train:teacher") == 2 and run.progress("train:teacher") > saved, process, 600)
+        assert run.job() == f"{first}-2"
+        end(process)
+        assert ask(run.jobs_address, "", TOKEN) == 200
+        assert ask(run.jobs_address, "", "another") in (401, 403)
+    time.sleep(2.0)
+    with cluster_apart(**environment) as run.jobs_address:  # another head, which knows nothing
+        process = run.start()
+        try:
+            assert process.wait(800) == 0, run.output()[-4000:]
+        finally:
+            end(process)
+        assert run.job() == first
+        assert "distill:train done in" in run.output()
+        assert run.files() == undisturbed.files()
+        assert run.started("train:teacher") == 3
+        assert [[*e["lost"]] for e in run.events("run_started") if "lost" in e] == [["train:teacher"], ["train:teacher"]]
+
+        sent = ["--working-dir", ".", "--runtime-env", "configs/cluster/runtime-env.yaml", "--submission-id", "by-hand"]
+        config = ["python", "-m", "pipeline", "run", str(SMALL.relative_to(ROOT)), "--set", f"store.path={run.store}", *UNTIL]
+        submit = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", "--address", run.jobs_address, *sent, "--", *config]
+        done = subprocess.run(submit, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "everything was in the store" in done.stdout

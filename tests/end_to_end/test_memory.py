@@ -1,0 +1,56 @@
+"""A worker that takes more memory than its machine has is ended by Ray; the shard is given to another."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Cluster
+from pipeline.machines import RayMachines
+from stages.cluster import RayWorkers
+from stages.stage import Resources
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+ROOM = 1 << 30
+"""Bytes that may still be taken before Ray ends somebody."""
+
+
+def memory() -> tuple[int, int]:
+    """Bytes of this machine, and those that can still be had."""
+    lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    return tuple(1024 * int(lines[name].split()[0]) for name in ("MemTotal", "MemAvailable"))  # type: ignore[return-value]
+
+
+@pytest.fixture
+def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayMachines]:
+    total, available = memory()
+    if available < 4 * ROOM:
+        pytest.skip("needs 4 GiB of free memory")
+    monkeypatch.setenv("RAY_memory_usage_threshold", str(1 - (available - ROOM) / total))
+    monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
+    machines = RayMachines(Cluster(cpus=1))
+    yield machines
+    machines.close()
+
+
+def greedy(folder: str) -> Callable[[int], int]:
+    def take(shard: int) -> int:
+        mark = Path(folder) / "taken"
+        if shard == 1 and not mark.exists():
+            mark.touch()
+            taken = [bytearray(b"x") * (1 << 26) for _ in range(3 * ROOM >> 26)]
+            return len(taken)  # too much for a machine that Ray watches over
+        return shard
+
+    return take
+
+
+def test_a_worker_out_of_memory_is_replaced(machines: RayMachines, tmp_path: Path) -> None:
+    deaths = tmp_path / "deaths"
+    workers = RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log", deaths)
+    assert sorted(workers.map(greedy, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
+    (death,) = [json.loads(line) for line in deaths.read_text().splitlines()]
+    assert death["shard"] == 1
+    assert "memory" in death["error"].lower() or "died" in death["error"]

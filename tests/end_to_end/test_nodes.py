@@ -1,0 +1,123 @@
+"""Several nodes: work goes where what it asks for is, and a node may be lost at any moment."""
+
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from nodes import Nodes, cluster
+from runs import Watched, end
+
+from stages import align, align_native, corpus
+from stages.artifacts import Text
+from stages.cluster import RayWorkers
+from stages.stage import Resources, Work
+from stages.workers import LocalWorkers, Workers
+
+pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+DECODED = ("--set", "corpus.test.small.embedded=1200")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    with cluster() as nodes:
+        yield nodes
+
+
+def on_nodes(log: str) -> set[str]:
+    """The nodes that workers of an attempt said they are on."""
+    return set(re.findall(r"worker (?:ready|\d+ of \d+) on node (\w+)", log))
+
+
+def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_path: Path) -> None:
+    """One node at a time has the CPU; it is killed in a training, a distillation and a decoding, and another comes."""
+    undisturbed = Watched(tmp_path / "undisturbed", "--in-process", "--set", "cluster.cpus=1", *DECODED)
+    undisturbed.finish()
+    run = Watched(tmp_path / "run", "--set", f"cluster.address={nodes.address}", *DECODED)
+    killed = {"train:teacher": 60, "distill:train": 512, "decode:distilled/greedy:small": 256}
+    node, process = nodes.add(1), run.start()
+    try:
+        for step, ready in killed.items():
+            run.wait(lambda: run.progress(step) >= ready, process, 400)  # noqa: B023
+            nodes.kill(node)
+            time.sleep(8.0)  # long enough that the machines are seen to be gone
+            node = nodes.add(1)
+        assert process.wait(400) == 0, (run.store / "output.txt").read_text()[-4000:]
+    finally:
+        end(process)
+        nodes.kill(node)
+    assert run.files() == undisturbed.files()
+    retried = {e["step"]: e["lost_seconds"] for e in run.events("step_retried")}
+    lost = retried | {e["step"]: e["lost_seconds"] for e in run.events("step_done") if e.get("deaths")}
+    assert set(lost) >= set(killed)
+    assert all(0 < lost[step] < 120 for step in killed)
+
+
+def test_work_goes_where_what_it_asks_for_is(nodes: Nodes, tmp_path: Path) -> None:
+    """Two of three nodes have accelerators: trainings spread over them, CPU steps stay off while trainings are to come."""
+    plain, *fast = nodes.add(1), nodes.add(1, accelerator=1), nodes.add(1, accelerator=1)
+    train = "cluster.resources.train={workers: 2, cpus: 1, custom: {accelerator: 1}}"
+    run = Watched(tmp_path / "run", "--set", f"cluster.address={nodes.address}", "--set", train, *DECODED)
+    try:
+        run.finish()
+        assert on_nodes(run.log("train:teacher")) == {node.node_id for node in fast}
+        assert on_nodes(run.log("encode:raw")) == on_nodes(run.log("distill:train")) == {plain.node_id}
+        assert on_nodes(run.log("decode:distilled/greedy:small")) == {node.node_id for node in (plain, *fast)}
+    finally:
+        for node in (plain, *fast):
+            nodes.kill(node)
+
+
+def work(directory: Path, workers: Workers) -> Work:
+    directory.mkdir(parents=True)
+    return Work(directory=directory, attempt="x", workers=workers, resources=Resources(cpus=1, workers=2), shard_cache=directory)
+
+
+def results(directory: Path) -> dict[str, bytes]:
+    paths = [p for p in directory.rglob("*") if p.is_file() and p.relative_to(directory).parts[0] not in ("records", "checkpoints")]
+    return {str(p.relative_to(directory)): p.read_bytes() for p in paths}
+
+
+def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(align_native, "IN_MEMORY_BYTES", 0)
+    text = Text(tmp_path / "text", "text")
+    config = corpus.CorpusConfig(source_language="en", target_language="de", embedded=3000, shard_rows=750)
+    corpus.run(corpus.CorpusInputs(corpus.TextFiles()), config, work(text.path, LocalWorkers()))
+    inputs, settings = align.AlignInputs(text), align.AlignConfig(unit="words", iterations=2)
+    align.run(inputs, settings, work(tmp_path / "undisturbed", LocalWorkers()))
+
+    alive: list[Any] = [nodes.add(1), nodes.add(1)]
+    ray.init(address=nodes.address, log_to_driver=False)
+    directory = tmp_path / "disturbed"
+    deaths = directory / "records/deaths.jsonl"
+    workers = RayWorkers(Resources(workers=2, cpus=1), "align:raw", tmp_path / "ray", tmp_path / "log", deaths)
+
+    def lose_a_node() -> None:
+        while not list(directory.rglob("iteration0/counts/*.json")):
+            time.sleep(0.01)
+        nodes.kill(alive.pop())
+
+    thread = threading.Thread(target=lose_a_node)
+    try:
+        thread.start()
+        align.run(inputs, settings, work(directory, workers))
+        thread.join()
+    finally:
+        ray.shutdown()
+        for node in alive:
+            nodes.kill(node)
+    assert len(alive) == 1
+    assert results(directory) == results(tmp_path / "undisturbed")
+    told = [json.loads(line) for line in deaths.read_text().splitlines()]
+    assert told
+    assert all(death["seconds"] >= 0 and death["error"] for death in told)

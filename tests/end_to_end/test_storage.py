@@ -1,0 +1,268 @@
+"""Stores and what they stand on: object storage, two machines, kills in the midst of a transfer, disks without room."""
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from runs import ROOT, Watched, end
+
+from pipeline import garbage
+from pipeline.mirror import Mirror
+from pipeline.store import Manifest, Store
+
+pytestmark = [pytest.mark.slow]
+SECRET = "wJalrXUtnFEMI-not-to-be-found-anywhere"
+FAST = ("--in-process", "--set", "defaults.training.updates=150", "--set", "benchmark.enabled=false")
+"""As short as a run with checkpoints can be."""
+
+
+class S3:
+    """An S3 server on loopback, and what it holds."""
+
+    def __init__(self, address: str) -> None:
+        import boto3
+
+        self.client = boto3.client("s3", endpoint_url=address)
+        self.client.create_bucket(Bucket="fewstep")
+
+    def objects(self, prefix: str = "") -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket="fewstep", Prefix=prefix):
+            for item in page.get("Contents", []):
+                found[item["Key"]] = self.client.get_object(Bucket="fewstep", Key=item["Key"])["Body"].read()
+        return found
+
+    def check(self) -> int:
+        """Whatever looks done is whole; the number of artifacts."""
+        found = self.objects()
+        manifests = [name for name in found if name.endswith("/manifest.json") and name.count("/") == 3]
+        for name in manifests:
+            manifest, place = json.loads(found[name]), name.removesuffix("/manifest.json")
+            for file, entry in manifest["files"].items():
+                data = found[f"{place}/{manifest['attempt']}/{file}"]
+                assert {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} == entry
+        return len(manifests)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    server = pytest.importorskip("moto.server")
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    environment = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "AKIANOTTOBEFOUND",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        yield S3(environment["AWS_ENDPOINT_URL"])
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store", *FAST)
+    run.finish()
+    return run
+
+
+def here(run: Watched) -> dict[str, Any]:
+    """`files` of the steps of a run whose artifacts lie in its store."""
+    spec = json.loads((run.run_directory() / "run.json").read_text())
+    paths = {e["step"]: run.store / e["stage"] / e["fingerprint"] / "manifest.json" for e in spec["plan"]}
+    return {step: json.loads(path.read_text())["files"] for step, path in paths.items() if path.exists()}
+
+
+def test_two_machines_share_a_mirror(s3: S3, undisturbed: Watched, tmp_path: Path) -> None:
+    """The first is killed in a training; the second continues it, and a third finds everything."""
+    mirror = ("--set", "store.mirror=s3://fewstep/shared")
+    one, two, three = (Watched(tmp_path / name, *FAST, *mirror) for name in ("one", "two", "three"))
+    one.kill_when(lambda: any(e["step"] == "train:teacher" for e in one.events("checkpoint_mirrored")))
+    s3.check()
+    two.finish()
+    assert [e["step"] for e in two.events("checkpoint_fetched")] == ["train:teacher"]
+    assert "training from update 0 " not in two.log("train:teacher")
+    files = two.files() if not two.events("step_fetched") else here(two)
+    assert files == {step: undisturbed.files()[step] for step in files}
+    assert s3.check() == len(undisturbed.files())
+    assert not [name for name in s3.objects() if ".partial/index.json" in name]
+    three.finish()
+    assert three.events("step_started") == []
+    assert "report:run" in here(three)
+    for place in (one.store, two.store, three.store):
+        for path in place.rglob("*"):
+            if path.is_file():
+                assert SECRET.encode() not in path.read_bytes()
+                assert b"AKIANOTTOBEFOUND" not in path.read_bytes()
+    assert not [name for name, data in s3.objects().items() if SECRET.encode() in data or b"AKIANOTTOBEFOUND" in data]
+
+
+def large(store: Store, megabytes: int = 96) -> Path:
+    """An artifact that takes a while to transfer."""
+    directory = store.directory("system", "a" * 32)
+    partial = store.partial(directory)
+    partial.mkdir(parents=True)
+    for number in range(3):
+        (partial / f"{number}.safetensors").write_bytes(os.urandom(2**20) * (megabytes // 3))
+    store.commit(
+        directory,
+        Manifest(
+            stage="system", version=1, step="system:a", fingerprint="a" * 32, config={}, inputs={}, environment={}, code_digest="",
+            git_revision="", run_id="r", attempt="b-1", seconds=0.0, finished=0.0,
+        ),
+    )  # fmt: skip
+    return directory
+
+
+def killed_when(ready: Callable[[], bool], method: str, store: Store, url: str) -> None:
+    """Push or pull in a process that is killed as soon as `ready`."""
+    code = (
+        "from pathlib import Path; from pipeline.mirror import Mirror; from pipeline.store import Store\n"
+        f"store = Store(Path({str(store.root)!r})); Mirror({url!r}, store).{method}(store.directory('system', 'a' * 32))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
+    try:
+        deadline = time.time() + 60
+        while not ready():
+            assert process.poll() is None, "it was over before it could be killed"
+            assert time.time() < deadline
+            time.sleep(0.005)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    finally:
+        end(process)
+
+
+def test_killed_in_the_midst_of_an_upload_and_of_a_download(s3: S3, tmp_path: Path) -> None:
+    url = "s3://fewstep/large"
+    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+    directory, copy = large(one), two.directory("system", "a" * 32)
+
+    def some_uploaded() -> bool:
+        sent = s3.client.list_multipart_uploads(Bucket="fewstep").get("Uploads", [])
+        return any(item["Key"].startswith("large/") for item in sent)
+
+    killed_when(some_uploaded, "push", one, url)
+    assert not Mirror(url, one).holds(directory)
+    assert not Mirror(url, two).pull(copy)
+    s3.check()
+    assert Mirror(url, one).push(directory)
+    s3.check()
+
+    killed_when(lambda: any(p.stat().st_size for p in copy.parent.glob("*.fetching/*")), "pull", two, url)
+    assert two.manifest(copy) is None
+    (left,) = copy.parent.glob("*.fetching")
+    assert Mirror(url, two).pull(copy)
+    assert two.manifest(copy) == one.manifest(directory)
+    two.verify(copy)
+    os.utime(left, (0, 0))
+    for path in left.iterdir():
+        os.utime(path, (0, 0))
+    (two.runs / "r").mkdir(parents=True)
+    plan = [{"step": "system:a", "stage": "system", "fingerprint": "a" * 32}]
+    (two.runs / "r" / "run.json").write_text(json.dumps({"schema": 1, "plan": plan, "config": {}}))
+    assert [item.path for item in garbage.remove(two)] == [left]
+    assert two.manifest(copy) is not None
+
+
+def test_text_from_object_storage(s3: S3, tmp_path: Path) -> None:
+    from pipeline.downloads import RemoteFile, fetched
+    from stages.errors import DataError
+
+    s3.client.put_object(Bucket="fewstep", Key="text/a.en", Body=b"A man reads.\n" * 1000)
+    file = fetched(RemoteFile(url="s3://fewstep/text/a.en"), Store(tmp_path))
+    assert (file.path.name, file.path.stat().st_size) == ("a.en", 13000)
+    with pytest.raises(DataError, match="expected a file, got none"):
+        fetched(RemoteFile(url="s3://fewstep/text/b.en"), Store(tmp_path))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A file system of a given size; called again, it grows."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def sized(size: str) -> Path:
+        options = f"remount,size={size}" if os.path.ismount(disk) else f"size={size}"
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(disk)], capture_output=True, text=True)
+        if mounted.returncode != 0:
+            pytest.skip(f"this user may not mount a small disk: {mounted.stderr.strip()}")
+        return disk
+
+    yield sized
+    if os.path.ismount(disk):
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("size", ["16k", "32k", "48k", "64k", "128k", "256k", "400k", "480k"])
+def test_wherever_the_disk_is_full_it_is_said_and_nothing_is_lost(
+    size: str, undisturbed: Watched, small_disk: Callable[[str], Path]
+) -> None:
+    """From the first file that a run writes to the last of its data steps."""
+    store = small_disk(size) / "store"
+    command = [*Watched(store, *FAST).command(), "--until", "encode"]
+    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert failed.returncode == 1, failed.stderr
+    assert "could not be written" in failed.stderr
+    assert "free some space" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert [problem for _, problem in Store(store).verify_all() if problem] == []
+    small_disk("50m")
+    run = Watched(store, *FAST, "--until", "encode")
+    assert subprocess.run(run.command(), cwd=ROOT, timeout=120).returncode == 0
+    files = here(run)
+    assert files == {step: undisturbed.files()[step] for step in files}
+    assert "encode:raw" in files
+
+
+def test_a_file_that_may_grow_no_further_is_a_full_disk(undisturbed: Watched, tmp_path: Path) -> None:
+    """Where nobody may mount: the largest file allowed is smaller than a shard of the text."""
+    run = Watched(tmp_path / "store", *FAST, "--until", "encode")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+
+    failed = subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+    assert failed.returncode == 1, failed.stderr
+    assert "could not be written" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert subprocess.run(run.command(), cwd=ROOT, timeout=120).returncode == 0
+    files = here(run)
+    assert files == {step: undisturbed.files()[step] for step in files}
+
+
+def test_a_full_disk_while_fetching_leaves_nothing_half(
+    undisturbed: Watched, tmp_path: Path, small_disk: Callable[[str], Path]
+) -> None:
+    mirror = Mirror(f"file://{tmp_path}/mirror", Store(undisturbed.store))
+    (model,) = (
+        path.parent for path in (undisturbed.store / "system").glob("*/manifest.json") if b'"distilled"' in path.read_bytes()
+    )
+    assert mirror.push(model)
+    store = Store(small_disk("300k") / "store")
+    from stages.errors import StageError
+
+    with pytest.raises(StageError, match="could not be written: No space left"):
+        Mirror(mirror.url, store).pull(store.directory("system", model.name))
+    assert not list(store.root.rglob("*.safetensors"))
+    small_disk("50m")
+    assert Mirror(mirror.url, store).pull(store.directory("system", model.name))
+    store.verify(store.directory("system", model.name))
+    shutil.rmtree(store.root)

@@ -1,0 +1,123 @@
+"""A Dockerfile without an engine: its instructions, and a stage of it carried out in a scratch directory."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOTS = ("opt", "source", "home", "store", "var/lib/apt")
+"""Folders of the image that are kept in the scratch directory instead."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One line, continuations joined."""
+
+    name: str
+    rest: str
+
+
+def instructions(text: str) -> list[Instruction]:
+    """All instructions in order; comments are left out."""
+    kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    lines = [line.strip() for line in re.sub(r"\\\n", " ", kept).splitlines() if line.strip()]
+    return [Instruction(*line.split(maxsplit=1)) for line in lines]
+
+
+@dataclass
+class Stage:
+    """What stands between two FROM lines."""
+
+    name: str
+    base: str
+    body: list[Instruction] = field(default_factory=list)
+
+
+def stages(text: str) -> list[Stage]:
+    """The stages in order."""
+    found: list[Stage] = []
+    for instruction in instructions(text):
+        if instruction.name == "FROM":
+            base, _, name = instruction.rest.partition(" AS ")
+            found.append(Stage(name.strip(), base.strip()))
+        elif found:
+            found[-1].body.append(instruction)
+    return found
+
+
+@dataclass
+class Scratch:
+    """A directory that stands in for an image: absolute paths of the image are paths below it."""
+
+    root: Path
+    context: Path
+    """Where COPY takes files from; those that git knows."""
+    tools: Path
+    """Programs that stand in for those that would change this machine; first on the PATH."""
+    values: dict[str, str]
+    """Of ARG and ENV."""
+    workdir: Path = Path("/")
+    ran: list[str] = field(default_factory=list)
+
+    def carry_out(self, stage: Stage, seconds: Mapping[str, float], environment: Mapping[str, str]) -> None:
+        """Every instruction in turn. `seconds`: how long a RUN step may take, by a word in it."""
+        for instruction in stage.body:
+            if instruction.name == "RUN":
+                self._run(instruction.rest, seconds, environment)
+            elif instruction.name == "COPY":
+                self._copy(instruction.rest)
+            elif instruction.name == "WORKDIR":
+                self.workdir = self.inside(instruction.rest)
+                self.workdir.mkdir(parents=True, exist_ok=True)
+            elif instruction.name == "ARG":
+                name, _, default = instruction.rest.partition("=")
+                self.values.setdefault(name, default.strip('"'))
+            elif instruction.name == "ENV":
+                for name, value in re.findall(r"(\w+)=(\S+)", instruction.rest):
+                    self.values[name] = self.rewritten(value).replace("$PATH", self.values.get("PATH", os.environ["PATH"]))
+
+    def inside(self, path: str) -> Path:
+        """Where a path of the image lies."""
+        return self.root / path.lstrip("/") if path.startswith("/") else self.workdir / path
+
+    def rewritten(self, text: str) -> str:
+        """`text` with its paths of the image turned into those below the scratch directory."""
+        return re.sub(rf"(?<![\w/.-])/({'|'.join(ROOTS)})(?=[/\s'\":]|$)", rf"{self.root}/\1", text)
+
+    def _run(self, command: str, seconds: Mapping[str, float], environment: Mapping[str, str]) -> None:
+        limit = next((allowed for word, allowed in seconds.items() if word in command), 60.0)
+        path = f"{self.tools}:{self.values.get('PATH', os.environ['PATH'])}"
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", self.rewritten(command)],
+            cwd=self.workdir,
+            env={**os.environ, **self.values, **environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=limit,
+        )
+        assert done.returncode == 0, f"RUN {command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        self.ran.append(command)
+
+    def _copy(self, rest: str) -> None:
+        *options, target = rest.split()
+        if options[0].startswith("--from="):
+            source = self.inside(options[1])
+            assert source.exists(), f"COPY {rest}: the earlier stage left no {options[1]}"
+            return  # the stages share one scratch directory
+        for name in options:
+            place = self.inside(target) / (Path(name).name if target == "./" else "")
+            for file in known(self.context, name):
+                to = place if (self.context / name).is_file() else place / Path(file).relative_to(name)
+                to.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(self.context / file, to)
+
+
+def known(context: Path, name: str) -> list[str]:
+    """The files that git knows at `name`. There must be some."""
+    command = ["git", "ls-files", "--", name]
+    listed = subprocess.run(command, cwd=context, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert listed, f"COPY {name}: no such file in the repository"
+    return listed

@@ -1,0 +1,186 @@
+"""The image, the compose file and the RayJob: linted, and carried out where there is no engine."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+from dockerfile import Scratch, instructions, stages
+
+from pipeline.config import load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCKERFILE = ROOT / "docker/Dockerfile"
+TEXT = DOCKERFILE.read_text(encoding="utf-8")
+COMPOSE = yaml.safe_load((ROOT / "docker/compose.yaml").read_text(encoding="utf-8"))
+MANIFESTS = {m["kind"]: m for m in yaml.safe_load_all((ROOT / "docker/kuberay/rayjob.yaml").read_text(encoding="utf-8"))}
+
+
+def tool(name: str) -> str:
+    found = shutil.which(name) or shutil.which(name, path=sysconfig.get_path("scripts")) or beside(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed (pip install '.[dev]')")
+    return found
+
+
+def beside(package: str) -> str | None:
+    """A program of a package that was installed for another interpreter of the same packages."""
+    scripts = [Path(entry).parents[2] / "bin" / package for entry in sys.path if entry.endswith("site-packages")]
+    return next((str(path) for path in scripts if path.exists()), None)
+
+
+def test_hadolint_has_nothing_to_say() -> None:
+    done = subprocess.run([tool("hadolint"), "--no-color", str(DOCKERFILE)], capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("", 0)
+
+
+def test_the_stages_are_those_of_the_design() -> None:
+    found = {stage.name: stage for stage in stages(TEXT)}
+    assert list(found) == ["build", "test", "run"]
+    assert found["test"].base == "build"
+    for name in ("test", "run"):
+        users = [i.rest for i in found[name].body if i.name == "USER"]
+        assert users == ["1000"]
+    run = found["run"].body
+    assert not [i for i in run if i.name == "RUN" and "apt-get" in i.rest], "the image that runs holds no compiler"
+    assert run[-1].name == "CMD"
+    assert not re.search(r"https?://", TEXT), "where packages come from is the builder's choice"
+
+
+def test_every_file_that_is_copied_is_there() -> None:
+    for instruction in instructions(TEXT):
+        if instruction.name == "COPY" and not instruction.rest.startswith("--from"):
+            for name in instruction.rest.split()[:-1]:
+                assert (ROOT / name).exists(), name
+                ignored = (ROOT / ".dockerignore").read_text().split()
+                assert name.split("/")[0] not in ignored
+
+
+def test_compose_suits_its_schema() -> None:
+    command = [tool("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(ROOT / "docker/compose.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_compose_has_no_default_for_a_secret_and_no_open_port() -> None:
+    text = (ROOT / "docker/compose.yaml").read_text(encoding="utf-8")
+    for name in ("RAY_AUTH_TOKEN", "POSTGRES_PASSWORD"):
+        uses = re.findall(rf"\$\{{{name}[^}}]*\}}", text)
+        assert uses
+        assert all(use.startswith(f"${{{name}:?") for use in uses)
+        assert re.search(rf"^{name}=$", (ROOT / "docker/example.env").read_text(), re.MULTILINE)
+    ports = [port for service in COMPOSE["services"].values() for port in service.get("ports", ())]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert "env" in (ROOT / ".gitignore").read_text(), "docker/.env is never committed"
+
+
+def test_compose_has_a_head_two_workers_and_a_tracker_with_its_database() -> None:
+    services = COMPOSE["services"]
+    assert set(services) == {"head", "worker", "mlflow", "database"}
+    assert services["worker"]["deploy"]["replicas"] == 2
+    assert "--head" in services["head"]["entrypoint"]
+    for name in ("head", "worker"):
+        environment = services[name]["environment"]
+        assert environment["RAY_AUTH_MODE"] == "token"
+        assert environment["MLFLOW_TRACKING_URI"] == "http://mlflow:5000"
+        assert "store:/store" in services[name]["volumes"]
+    assert services["mlflow"]["environment"]["MLFLOW_BACKEND_STORE_URI"].startswith("postgresql://")
+
+
+def pods() -> dict[str, Any]:
+    cluster = MANIFESTS["RayJob"]["spec"]["rayClusterSpec"]
+    return {"head": cluster["headGroupSpec"]["template"], **{g["groupName"]: g["template"] for g in cluster["workerGroupSpecs"]}}
+
+
+def test_the_ray_job_suits_the_schema_of_its_operator() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((Path(__file__).parent / "rayjob.schema.json").read_text())
+    jsonschema.validate(MANIFESTS["RayJob"], schema)
+    wrong = json.loads(json.dumps(MANIFESTS["RayJob"]))
+    wrong["spec"]["rayClusterSpec"]["authOptions"]["mode"] = "none"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(wrong, schema)
+
+
+def test_pods_and_the_rest_suit_the_schemas_of_kubernetes() -> None:
+    validate = pytest.importorskip("kubernetes_validate").validate
+    for kind in ("PersistentVolumeClaim", "ConfigMap"):
+        validate(MANIFESTS[kind], "1.34", strict=True)
+    for name, template in pods().items():
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": template["spec"]}
+        validate(pod, "1.34", strict=True)
+
+
+def test_the_ray_job_is_closed_repeated_and_on_shared_storage(tmp_path: Path) -> None:
+    spec = MANIFESTS["RayJob"]["spec"]
+    assert spec["rayClusterSpec"]["authOptions"] == {"mode": "token"}
+    assert spec["backoffLimit"] > 0
+    assert MANIFESTS["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    version = re.search(r"^ray==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert version is not None
+    assert spec["rayClusterSpec"]["rayVersion"] == version[1]
+    for template in pods().values():
+        pod = template["spec"]
+        assert pod["securityContext"]["runAsNonRoot"]
+        (container,) = pod["containers"]
+        assert {"name": "store", "mountPath": "/store"} in container["volumeMounts"]
+        assert not [e for e in container["env"] if re.search("TOKEN|SECRET|KEY|PASSWORD", e["name"])]
+    (tmp_path / "run.yaml").write_text(MANIFESTS["ConfigMap"]["data"]["run.yaml"])
+    assert load_config(tmp_path / "run.yaml").store.path == Path("/store")
+    assert spec["entrypoint"].startswith("python -m pipeline run /config/run.yaml")
+
+
+STAND_INS = {
+    "apt-get": '[ "$1" = update ] && exit 0\nexec /usr/bin/apt-get --simulate "$@"',
+    "useradd": '[ "$1" = --uid ] && [ "$2" = 1000 ] && [ "$3" = --create-home ] && mkdir -p "$SCRATCH/home/$4"',
+    "chown": "exit 0",
+    "install": 'args=(); while [ $# -gt 0 ]; do case "$1" in --owner) shift 2;; *) args+=("$1"); shift;; esac; done\n'
+    'exec /usr/bin/install "${args[@]}"',
+}
+"""By name: what would change this machine only says what it would do."""
+
+
+@pytest.mark.slow
+def test_every_step_of_the_image_works_in_a_clean_directory(tmp_path: Path) -> None:
+    """Build, test and run stages one after the other. Packages that the tests run with are taken as they are, not fetched."""
+    if shutil.which("apt-get") is None or shutil.which("cmake") is None:
+        pytest.skip("needs a machine like the image's base: apt-get, cmake")
+    root, tools = tmp_path / "image", tmp_path / "tools"
+    for folder in (root, tools):
+        folder.mkdir()
+    for name, body in STAND_INS.items():
+        path = tools / name
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+    python = tools / "python"  # `python -m venv` makes one that sees the packages of this one
+    packages = [entry for entry in sys.path if entry.endswith("site-packages")]
+    python.write_text(
+        f'#!/bin/bash\n{sys.executable} "$@" || exit\nif [ "${{2:-}}" = venv ]; then '
+        f'for d in "$3"/lib/python*/site-packages; do printf "%s\\n" {" ".join(packages)} > "$d/packages.pth"; done; fi\n'
+    )
+    python.chmod(0o755)
+    scratch = Scratch(root, ROOT, tools, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py", "PYTHONNOUSERSITE": "1"})
+    environment = {"SCRATCH": str(root), "CMAKE_BUILD_PARALLEL_LEVEL": str(len(os.sched_getaffinity(0)))}
+    seconds = {"cmake": 900.0, "pip install": 900.0, "pytest": 300.0}
+    for stage in stages(TEXT):
+        scratch.values.pop("PATH", None)
+        if stage.name == "run":
+            (tools / "python").unlink()  # the image's own comes first there
+        scratch.carry_out(stage, seconds, environment)
+    assert scratch.ran == [i.rest for i in instructions(TEXT) if i.name == "RUN"]
+    for name in ("fewstep", "lmplz"):
+        assert (root / "opt/fewstep/bin" / name).exists()
+    command = [root / "opt/fewstep/bin/fewstep", "doctor", "--in-process"]
+    doctor = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert "ok    kernels: importable here" in doctor.stdout
+    assert str(root / "opt/fewstep") in doctor.stdout

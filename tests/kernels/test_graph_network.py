@@ -1,0 +1,116 @@
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import GraphNetwork, GraphRules, TransformerShape
+from kernels.reference.graph_network import GraphReference
+from kernels.transformer import expected_arrays
+
+NEAR = 1e-4
+"""A margin below which float32 may choose otherwise than float64."""
+RULES = GraphRules()
+SHAPE = TransformerShape(encoder_layers=1, decoder_layers=2, width=32, feed_forward=9, heads=2, norm="pre", activation="gelu")
+
+
+def arrays_for(shape, seed, *, vocabulary=13, sources=None, positions=9, slots=40, classes=None):
+    """Random, with sharp outputs, so that close calls are rare."""
+    draw = np.random.default_rng(seed)
+    rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
+    wanted = dict(expected_arrays(shape, sources is not None))
+    wanted |= {"links": (2 * shape.width + shape.heads, shape.width), "link_codes": (slots, 2 * shape.width + shape.heads)}
+    if classes is not None:
+        wanted["lengths"] = (classes, shape.width)
+    found = {}
+    for name, size in wanted.items():
+        size = (rows[name], size[1]) if name in rows else size
+        large = len(size) == 1 or name in rows or name == "link_codes"
+        values = draw.standard_normal(size, dtype=np.float32) * (1.0 if large else size[-1] ** -0.5)
+        found[name] = values + 1.0 if name.endswith("norm.weight") else values
+    return found
+
+
+@st.composite
+def problems(draw):
+    heads = draw(st.sampled_from([1, 2, 3]))
+    shape = TransformerShape(
+        encoder_layers=draw(st.integers(0, 2)),
+        decoder_layers=draw(st.integers(1, 2)),
+        width=heads * draw(st.sampled_from([2, 5, 19, 32])),
+        feed_forward=draw(st.sampled_from([1, 5, 33])),
+        heads=heads,
+        norm=draw(st.sampled_from(["pre", "post"])),
+        activation=draw(st.sampled_from(["relu", "gelu"])),
+    )
+    classes = draw(st.sampled_from([None, 7]))
+    arrays = arrays_for(shape, draw(st.integers(0, 2**32)), sources=draw(st.sampled_from([None, 17])), classes=classes)
+    lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=5))
+    sizes = draw(st.lists(st.integers(2, 40), min_size=classes or len(lengths), max_size=classes or len(lengths)))
+    sources = np.random.default_rng(draw(st.integers(0, 99))).integers(0, 13, (len(lengths), 9))
+    return shape, arrays, sources, np.array(lengths), np.array(sizes)
+
+
+@settings(deadline=None, max_examples=30)
+@given(problem=problems(), word_weight=st.sampled_from([0.0, 0.5, 1.0]), threads=st.sampled_from([1, 2]))
+def test_is_the_reference(problem, word_weight, threads):
+    shape, arrays, sources, lengths, sizes = problem
+    network, slow = GraphNetwork(arrays, shape=shape), GraphReference(arrays, shape=shape)
+    found = network.scores(sources, lengths, sizes, words=3, rules=RULES, threads=threads)
+    paths = network.follow(sources, lengths, sizes, word_weight=word_weight, rules=RULES, threads=threads)
+    for row, (source, length) in enumerate(zip(sources, lengths, strict=True)):
+        size = found.lengths[row]
+        assert size == sizes[slow.length(source[:length]) if "lengths" in arrays else row]
+        states = slow.states(source[:length], size, RULES)
+        words = slow.words(states, RULES)
+        np.testing.assert_allclose(found.transitions[row, :size, :size], slow.transitions(states), rtol=1e-3, atol=2e-3)
+        assert (found.transitions[row, size:] == -np.inf).all()
+        assert (found.transitions[row, :, size:] == -np.inf).all()
+        best = np.sort(words, axis=1)[:, :-4:-1]
+        np.testing.assert_allclose(found.words[row, :size], best, rtol=1e-3, atol=2e-3)
+        possible = np.isfinite(best)
+        chosen = np.take_along_axis(words, found.ids[row, :size], 1)
+        np.testing.assert_allclose(chosen[possible], best[possible], rtol=1e-3, atol=2e-3)
+        expected = slow.follow(source[:length], size, word_weight=word_weight, rules=RULES)
+        if min(expected.margin, paths[row].margin) > 20 * NEAR:
+            assert paths[row].ids == expected.ids
+            assert paths[row].score == pytest.approx(expected.score, rel=1e-3, abs=1e-2)
+
+
+def test_a_sentence_has_the_same_bits_alone_and_in_company():
+    arrays = arrays_for(SHAPE, 1)
+    network = GraphNetwork(arrays, shape=SHAPE)
+    draw = np.random.default_rng(1)
+    sources, lengths, sizes = draw.integers(0, 13, (21, 9)), draw.integers(1, 10, 21), draw.integers(2, 41, 21)
+    together = network.scores(sources, lengths, sizes, words=4, rules=RULES, threads=2)
+    for row in range(21):
+        one = slice(row, row + 1)
+        alone = network.scores(sources[one], lengths[one], sizes[one], words=4, rules=RULES)
+        size = sizes[row]
+        assert alone.lengths[0] == size
+        assert np.array_equal(alone.transitions[0], together.transitions[row, :size, :size])
+        assert np.array_equal(alone.words[0], together.words[row, :size])
+        assert np.array_equal(alone.ids[0], together.ids[row, :size])
+
+
+def test_bad_input_is_named():
+    arrays = arrays_for(SHAPE, 1)
+    with pytest.raises(ValueError, match="missing link_codes, links"):
+        GraphNetwork({name: array for name, array in arrays.items() if not name.startswith("link")}, shape=SHAPE)
+    with pytest.raises(ValueError, match="link_codes: expected 40 rows as in slot_codes, got 3"):
+        GraphNetwork({**arrays, "link_codes": arrays["link_codes"][:3]}, shape=SHAPE)
+    network = GraphNetwork(arrays, shape=SHAPE)
+    good = {"sources": np.full((2, 4), 7), "lengths": np.array([4, 1]), "graph_lengths": np.array([9, 40])}
+    bad = {
+        r"graph_lengths: expected 2 to 40 vertices with codes, got 41": {"graph_lengths": np.array([9, 41])},
+        r"graph_lengths: expected 2 to 40 vertices with codes, got 1": {"graph_lengths": np.array([1, 40])},
+        r"graph_lengths: expected one for each row": {"graph_lengths": np.array([9])},
+        r"lengths\[1\]: expected 1 to 4, got 5": {"lengths": np.array([4, 5])},
+        r"sources\[0\]: expected ids below 13, got 13": {"sources": np.full((2, 4), 13)},
+    }
+    for message, changes in bad.items():
+        with pytest.raises(ValueError, match=message):
+            network.follow(**{**good, **changes}, word_weight=1.0, rules=RULES)
+    with pytest.raises(ValueError, match="banned: expected ids below 13, got 99"):
+        network.follow(**good, word_weight=1.0, rules=dataclasses.replace(RULES, banned=(99,)))

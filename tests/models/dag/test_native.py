@@ -1,0 +1,160 @@
+"""Native decoding of graphs against torch's."""
+
+import dataclasses
+import random
+
+import pytest
+import torch
+
+from models.batch import pad_rows
+from models.dag.config import DagConfig, DagSearch
+from models.dag.decode import DagDecoder, NativeDecoder, load
+from models.dag.model import DagModel
+from models.dag.native import NativeGraphs
+from models.family import Sizes
+from models.weights import WEIGHTS, describe, save_weights, write_json
+
+SMALL = DagConfig(
+    encoder_layers=2,
+    decoder_layers=2,
+    width=32,
+    feed_forward=24,
+    heads=2,
+    dropout=0.0,
+    max_positions=40,
+    max_vertices=60,
+    graph_factor=3.0,
+)
+NEAR = 1e-4
+SEARCHES = [
+    DagSearch(strategy="greedy"),
+    DagSearch(strategy="lookahead"),
+    DagSearch(strategy="lookahead", token_weight=0.4, allow_unknown=True, deduplicate=False),
+    DagSearch(strategy="lookahead", no_repeat_ngram=2),
+    DagSearch(strategy="viterbi"),
+    DagSearch(strategy="joint-viterbi", length_penalty=0.5),
+    DagSearch(strategy="beam", beam_size=20, n_best=3),
+    DagSearch(strategy="sample", n_best=2),
+]
+NETWORKS = [
+    {"norm": "pre"},
+    {"norm": "post", "positions": "learned", "graph_size": "predicted", "heads": 4},
+    {"norm": "pre", "graph_size": "fixed", "graph_factor": 21.0, "conventions": "v2", "width": 30},
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small products are slowest where torch's threads wait for a core that others have."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def network(joint=True, **changes):
+    """Untrained, but with an opinion."""
+    torch.manual_seed(1)
+    model = DagModel(dataclasses.replace(SMALL, **changes), Sizes(23, 23 if joint else 29, joint)).eval()
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if name.endswith((".bias", "norm.weight")):
+                values.add_(torch.randn_like(values) * 0.1)
+            if name.startswith("links."):
+                values.mul_(3.0)
+        model.target_embedding.weight.mul_(2.0)
+        if model.length is not None:
+            model.length.weight[18:] = 0.0  # long targets are never likeliest
+    return model
+
+
+def sources(count, longest=11, seed=0):
+    draw = random.Random(seed)
+    return [[draw.randrange(7, 23) for _ in range(draw.randrange(longest + 1))] for _ in range(count)]
+
+
+def outputs(decoder, rows, search):
+    return decoder.decode(decoder.prepare(rows), search)
+
+
+@pytest.mark.parametrize("changes", NETWORKS)
+@pytest.mark.parametrize("joint", [True, False])
+def test_graphs_are_those_of_torch(changes, joint):
+    model, rows = network(joint, **changes), sources(9)
+    plain, search = DagDecoder(model), DagSearch(strategy="beam", candidates=4)
+    ids, lengths = pad_rows(rows)
+    with torch.inference_mode():
+        expected = plain._graph(ids, lengths, search)
+    found = NativeGraphs(model).graph(ids, lengths, search)
+    assert torch.equal(found.lengths, expected.lengths)
+    assert found.transitions.shape == expected.transitions.shape
+    torch.testing.assert_close(found.transitions, expected.transitions, rtol=1e-4, atol=1e-4)
+    for row, size in enumerate(expected.lengths.tolist()):
+        torch.testing.assert_close(found.words.scores[row, :size], expected.words.scores[row, :size], rtol=1e-4, atol=1e-4)
+        clear = expected.words.scores[row, :size].diff(dim=1).abs() > NEAR
+        certain = torch.ones_like(found.words.ids[row, :size], dtype=torch.bool)
+        certain[:, :-1] &= clear
+        certain[:, 1:] &= clear
+        certain &= expected.words.scores[row, :size].isfinite()
+        certain[:, -1] = False  # the best that is left out may be as good
+        assert torch.equal(found.words.ids[row, :size][certain], expected.words.ids[row, :size][certain])
+    if model.config.graph_size == "predicted":
+        assert len(set(expected.lengths.tolist())) > 1
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("changes", NETWORKS)
+def test_finds_what_torch_finds(changes, search):
+    model, rows = network(**changes), sources(12)
+    near = 0
+    for expected, found in zip(outputs(DagDecoder(model), rows, search), outputs(NativeDecoder(model), rows, search), strict=True):
+        assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)
+        if "margin" in expected[0].statistics:
+            gaps = [one[0].statistics["margin"] for one in (expected, found)]
+            assert gaps[1] == pytest.approx(gaps[0], abs=1e-3)
+            if min(gaps) < NEAR:
+                near += 1
+                continue
+        assert [one.ids for one in found] == [one.ids for one in expected]
+    assert near <= 1
+
+
+@pytest.mark.parametrize("search", [search for search in SEARCHES if search.strategy != "sample"], ids=lambda search: search.name)
+@pytest.mark.parametrize("changes", NETWORKS)
+def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(changes, search):
+    decoder, rows = NativeDecoder(network(**changes)), sources(19)
+    together = outputs(decoder, rows, search)
+    assert len({ranked[0].score for ranked in together}) > 5
+    torch.set_num_threads(2)
+    assert outputs(decoder, rows, search) == together
+    for source, ranked in zip(rows, together, strict=True):
+        assert outputs(decoder, [source], search) == [ranked]
+
+
+def test_graphs_are_cut_to_the_table_of_positions_and_empty_batches_are_empty():
+    decoder = NativeDecoder(network(graph_factor=30.0))
+    for search in (DagSearch(), DagSearch(strategy="viterbi")):
+        assert outputs(decoder, [], search) == []
+        (ranked,) = outputs(decoder, [[7] * 30], search)
+        assert len(ranked[0].ids) <= 58
+    with pytest.raises(ValueError, match=r"sources\[0\].*at most 39 tokens"):
+        decoder.prepare([[7] * 40])
+
+
+def test_the_smallest_graph_writes_nothing():
+    model = network(graph_size="fixed", graph_factor=0.5)
+    for search in (DagSearch(strategy="greedy"), DagSearch()):
+        (found,), (expected,) = (outputs(kind(model), [[9, 8]], search) for kind in (NativeDecoder, DagDecoder))
+        assert found[0].ids == expected[0].ids == []
+        assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
+        assert found[0].statistics["margin"] == float("inf")
+
+
+def test_a_loaded_system_is_native_on_a_cpu(tmp_path):
+    model = network()
+    save_weights(tmp_path / WEIGHTS, model.state_dict())
+    write_json(tmp_path / "system.json", describe("dag", model.config, model.sizes))
+    decoder = load(tmp_path, "cpu")
+    assert isinstance(decoder, NativeDecoder)
+    rows = sources(4)
+    assert outputs(decoder, rows, DagSearch()) == outputs(NativeDecoder(model), rows, DagSearch())
