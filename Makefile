@@ -15,7 +15,7 @@ $(PACKAGES): constraints.txt pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(PIP) scikit-build-core nanobind cmake ninja
 	$(PIP) torch
-	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[dev]'
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[ctranslate2,dev]'
 	touch $@
 
 $(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its sources changed

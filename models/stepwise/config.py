@@ -75,6 +75,14 @@ class StepwiseSearch:
     """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
     allow_unknown: bool = False
     """May the output hold the unknown token?"""
+    engine: Literal["auto", "torch", "ctranslate2"] = "auto"
+    """What decodes: native code where the system is on a CPU, else torch; torch anywhere; or CTranslate2 (the extra `ctranslate2`),
+    which knows autoregressive networks, greedy and beam search, and the power form of the length penalty."""
+    precision: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
+    """Of the products of CTranslate2 (a CPU may lack the halves); the other engines compute in float32."""
+    rescore: bool = True
+    """Compute CTranslate2's scores anew, which takes one more pass: its own are those among the tokens that may be written, which
+    another engine's are not."""
     deduplicate: bool = False
     """Delete the second copy of equal n-grams side by side, of up to four tokens, from outputs; scores stay as they were."""
 
@@ -89,4 +97,6 @@ class StepwiseSearch:
         name = f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy
         if self.strategy == "sample" and self.temperature != 1:
             name = f"sample-t{self.temperature:g}"
+        if self.engine != "auto":
+            name = f"{name}-ct2-{self.precision}" if self.engine == "ctranslate2" else f"{name}-{self.engine}"
         return f"{name}-dedup" if self.deduplicate else name

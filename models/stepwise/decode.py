@@ -16,6 +16,7 @@ from models.common.linear import pack
 from models.family import Hypothesis
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ctranslate2_search import CTranslate2Search
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.greedy import greedy
 from models.stepwise.loss import log_probability
@@ -47,7 +48,8 @@ class StepwiseDecoder:
         return Sources(*pad_rows(sources))
 
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
-        """For each source its hypotheses, best first. Raises ValueError for a search that does not go with itself or the order."""
+        """For each source its hypotheses, best first. Raises ValueError for a search that does not go with itself or the order, and
+        EngineError where CTranslate2 is asked for and not installed."""
         if search.strategy == "beam" and not 1 <= search.n_best <= search.beam_size:
             raise ValueError(f"n_best: expected 1 to beam_size ({search.beam_size}), got {search.n_best}")
         if search.selection == "double-top-k" and self.model.order.step_size > 2:
@@ -72,22 +74,40 @@ class StepwiseDecoder:
         return self.model.config.max_positions - 1
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        if search.engine == "ctranslate2":
+            raise ValueError("engine: expected auto or torch with a network that is not finished yet, got ctranslate2")
         strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
         with at_work(self.model) as device:
             return strategy(self.model, prepared.ids.to(device), prepared.lengths.to(device), search, limits.to(device))
 
 
-class NativeDecoder(StepwiseDecoder):
-    """A finished network on the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch."""
+class FinishedDecoder(StepwiseDecoder):
+    """Networks whose weights do not change any more, so that other engines may work with copies of them."""
 
     def __init__(self, model: StepwiseModel | Ensemble) -> None:
-        """Networks whose weights do not change any more."""
+        super().__init__(model)
+        self._converted: dict[str, CTranslate2Search] = {}
+
+    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        if search.engine != "ctranslate2":
+            return super()._search(prepared, search, limits)
+        if search.precision not in self._converted:
+            device = next(self.model.parameters()).device.type
+            self._converted[search.precision] = CTranslate2Search(self.model, precision=search.precision, device=device)
+        rows = zip(prepared.ids.tolist(), prepared.lengths.tolist(), strict=True)
+        return self._converted[search.precision]([row[: length - 1] for row, length in rows], search, limits.tolist())
+
+
+class NativeDecoder(FinishedDecoder):
+    """On the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch, or where the search says."""
+
+    def __init__(self, model: StepwiseModel | Ensemble) -> None:
         super().__init__(model)
         pack(model)
         self._native = NativeSearch(model)
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
-        if search.strategy == "sample":
+        if search.strategy == "sample" or search.engine != "auto":
             return super()._search(prepared, search, limits)
         return self._native(prepared.ids, prepared.lengths, search, limits)
 
@@ -115,4 +135,4 @@ def load(directory: Path, device: str) -> StepwiseDecoder:
     members = [make_model(directory, description, device, weights) for weights in weights_of(description)]
     networks = [member for member in members if isinstance(member, StepwiseModel)]
     model = networks[0] if len(networks) == 1 else Ensemble(networks)
-    return NativeDecoder(model) if device == "cpu" else StepwiseDecoder(model)
+    return NativeDecoder(model) if device == "cpu" else FinishedDecoder(model)

@@ -1,0 +1,144 @@
+"""A finished autoregressive network as a CTranslate2 model, through CTranslate2's own classes of specifications."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from models.common.attention import CrossAttention, SelfAttention
+from models.common.layers import DecoderLayer, EncoderLayer, FeedForward
+from models.family import BOS, EOS, RESERVED, UNK
+from models.stepwise.model import StepwiseModel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+INSTALL = "pip install 'fewstep[ctranslate2]'"
+
+
+class EngineError(ImportError):
+    """CTranslate2 is not installed."""
+
+
+def ctranslate2() -> Any:
+    """The package. Raises EngineError that names the extra which installs it."""
+    try:
+        import ctranslate2
+        import ctranslate2.specs
+    except ImportError as error:
+        raise EngineError(f"engine ctranslate2: expected the package ctranslate2, got: {error}; install it: {INSTALL}") from error
+    return ctranslate2
+
+
+def check_convertible(model: nn.Module) -> None:
+    """Raises ValueError unless CTranslate2 can express the network: a Transformer that writes one token a step, left to right."""
+    if not isinstance(model, StepwiseModel):
+        raise ValueError(f"CTranslate2: expected an autoregressive network, got a {type(model).__name__}")
+    order = model.order
+    if (order.arrangement, order.step_size) != ("l2r", 1):
+        raise ValueError(
+            f"CTranslate2: expected a network that writes one token a step from left to right (order: autoregressive), "
+            f"got {order.arrangement} with {order.step_size} a step"
+        )
+
+
+def write_model(
+    model: StepwiseModel,
+    directory: Path,
+    *,
+    source_pieces: Sequence[str],
+    target_pieces: Sequence[str],
+    precision: str = "float32",
+) -> None:
+    """Write the network into `directory`: `model.bin`, `config.json` and vocabularies of `pieces`, in the order of their ids.
+
+    `precision` is that of the weights in the file. Sources are given without EOS, which CTranslate2 appends. Raises EngineError,
+    ValueError for a network that CTranslate2 cannot express.
+    """
+    spec = specification(model)
+    for token, name in ((BOS, "bos_token"), (EOS, "eos_token"), (UNK, "unk_token")):
+        setattr(spec.config, name, RESERVED[token])
+    spec.config.decoder_start_token = RESERVED[BOS]
+    spec.config.add_source_eos = True
+    spec.config.layer_norm_epsilon = model.decoder.layers[0].attention_residual.norm.eps  # type: ignore[union-attr]
+    spec.register_source_vocabulary(list(source_pieces))
+    spec.register_target_vocabulary(list(target_pieces))
+    spec.validate()
+    spec.optimize(quantization=None if precision == "float32" else precision)
+    directory.mkdir(parents=True, exist_ok=True)
+    spec.save(str(directory))
+
+
+@torch.no_grad()
+def specification(model: StepwiseModel) -> Any:
+    """The network's `TransformerSpec`. Position codes, whatever they are made of, become tables, and what the first slot carries
+    becomes the embedding of BOS, which no text holds."""
+    check_convertible(model)
+    config, specs = model.config, ctranslate2().specs
+    spec = specs.TransformerSpec.from_config(
+        (config.encoder_layers, config.decoder_layers),
+        config.heads,
+        pre_norm=config.norm == "pre",
+        activation=specs.Activation.RELU,
+    )
+    words = model.target_embedding.weight
+    spec.encoder.embeddings[0].weight = _array(words if model.source_embedding is None else model.source_embedding.weight)
+    spec.encoder.position_encodings.encodings = _array(
+        model.source_positions(torch.arange(config.max_positions, device=words.device))
+    )
+    codes = model.target_positions(torch.arange(model.max_slots, device=words.device))
+    # One more, whatever it is, for the EOS that scores of the longest outputs are computed with, and not counted.
+    spec.decoder.position_encodings.encodings = _array(torch.nn.functional.pad(codes, (0, 0, 0, 1)))
+    written = _array(words).copy()
+    written[BOS] = 0.0 if model.start is None else _array(model.start.table.weight)[0]
+    spec.decoder.embeddings.weight = written
+    spec.decoder.projection.weight = _array(words)
+    for target, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
+        assert isinstance(layer, EncoderLayer)
+        _self_attention(target.self_attention, layer.attention, layer.attention_residual.norm)
+        _feed_forward(target.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+    for target, layer in zip(spec.decoder.layer, model.decoder.layers, strict=True):
+        assert isinstance(layer, DecoderLayer)
+        _self_attention(target.self_attention, layer.attention, layer.attention_residual.norm)
+        _cross_attention(target.attention, layer.cross_attention, layer.cross_attention_residual.norm)
+        _feed_forward(target.ffn, layer.feed_forward, layer.feed_forward_residual.norm)
+    for target, stack in ((spec.encoder, model.encoder), (spec.decoder, model.decoder)):
+        if isinstance(stack.norm, nn.LayerNorm):
+            _norm(target.layer_norm, stack.norm)
+    return spec
+
+
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().float().cpu().contiguous().numpy()
+    return array
+
+
+def _linear(spec: Any, layer: nn.Linear) -> None:
+    spec.weight, spec.bias = _array(layer.weight), _array(layer.bias)
+
+
+def _norm(spec: Any, layer: nn.LayerNorm) -> None:
+    spec.gamma, spec.beta = _array(layer.weight), _array(layer.bias)
+
+
+def _self_attention(spec: Any, layer: SelfAttention, norm: nn.LayerNorm) -> None:
+    _norm(spec.layer_norm, norm)
+    for target, linear in zip(spec.linear, (layer.projection, layer.output), strict=True):
+        _linear(target, linear)
+
+
+def _cross_attention(spec: Any, layer: CrossAttention, norm: nn.LayerNorm) -> None:
+    _norm(spec.layer_norm, norm)
+    for target, linear in zip(spec.linear, (layer.queries, layer.projection, layer.output), strict=True):
+        _linear(target, linear)
+
+
+def _feed_forward(spec: Any, layer: FeedForward, norm: nn.LayerNorm) -> None:
+    _norm(spec.layer_norm, norm)
+    _linear(spec.linear_0, layer.widen)
+    _linear(spec.linear_1, layer.narrow)

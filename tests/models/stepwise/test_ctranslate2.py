@@ -1,0 +1,229 @@
+"""CTranslate2 against torch: untrained networks of all shapes, and one that learnt the embedded corpus a little."""
+
+import dataclasses
+import random
+import sys
+from functools import cache
+
+import pytest
+import sacrebleu
+import torch
+
+from models.batch import collate
+from models.family import RESERVED, Sizes
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.ctranslate2_model import EngineError, check_convertible, specification
+from models.stepwise.ctranslate2_search import CTranslate2Search
+from models.stepwise.decode import FinishedDecoder, StepwiseDecoder
+from models.stepwise.loss import loss
+from models.stepwise.model import StepwiseModel
+from models.stepwise.orders import ORDERS
+from stages.embedded import pairs
+
+SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=1, width=32, feed_forward=24, heads=2, dropout=0.0, max_positions=60)
+NEAR = 1e-4
+KINDS = [
+    {"norm": "pre", "joint": True, "positions": "sinusoidal"},
+    {"norm": "post", "joint": False, "positions": "learned"},
+    {"norm": "post", "joint": True, "positions": "sinusoidal", "start": "per-slot"},
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def network(order="autoregressive", joint=True, **changes):
+    torch.manual_seed(1)
+    config = dataclasses.replace(SMALL, order=order, **changes)
+    model = StepwiseModel(config, Sizes(23, 23 if joint else 19, joint), config.generation()).eval()
+    with torch.no_grad():
+        for name, values in model.named_parameters():
+            if name.endswith((".bias", "norm.weight")):
+                values.add_(torch.randn_like(values) * 0.1)
+        model.target_embedding.weight.mul_(2.0)
+    return model
+
+
+def sources(count, seed=0):
+    draw = random.Random(seed)
+    return [[draw.randrange(7, 23) for _ in range(draw.randrange(1, 12))] for _ in range(count)]
+
+
+@cache
+def trained():
+    """A network that read 1,500 pairs of the embedded corpus thrice, as ids of words; 60 other sources with references."""
+    torch.manual_seed(1)
+    known = list(pairs("train", 0, 1500))
+    words = sorted({word for pair in known[:300] for side in pair for word in side.split()})
+    ids = {word: id_ for id_, word in enumerate(words, len(RESERVED))}
+
+    def encoded(text):
+        return [ids[word] for word in text.split() if word in ids]
+
+    model = StepwiseModel(SMALL, Sizes(len(ids) + 7, len(ids) + 7, True), ORDERS["autoregressive"])
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    for start in 3 * list(range(0, len(known), 15)):
+        some = [(encoded(source), encoded(target)) for source, target in known[start : start + 15]]
+        batch = collate(range(len(some)), [one[0] for one in some], [one[1] for one in some])
+        found = loss(model, batch, 0, 0.1)
+        optimizer.zero_grad()
+        (found.total / found.count).backward()
+        optimizer.step()
+    held_out = [(encoded(source), target) for source, target in pairs("test", 0, 60)]
+    return (
+        model.eval(),
+        [source for source, _ in held_out],
+        [target for _, target in held_out],
+        dict(enumerate(words, len(RESERVED))),
+    )
+
+
+def decoded(model, inputs, search):
+    """By torch, and by CTranslate2."""
+    decoders = StepwiseDecoder(model), FinishedDecoder(model)
+    engines = dataclasses.replace(search, engine="torch"), dataclasses.replace(search, engine="ctranslate2")
+    return [d.decode(d.prepare(inputs), s) for d, s in zip(decoders, engines, strict=True)]
+
+
+GREEDY = StepwiseSearch(max_extra_tokens=6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, min_tokens=3, allow_unknown=True, max_tokens=9)])
+def test_greedy_finds_what_torch_finds(kind, search):
+    near = 0
+    for (expected,), (found,) in zip(*decoded(network(**kind), sources(24), search), strict=True):
+        if expected.statistics["margin"] < NEAR:
+            near += 1
+            continue
+        assert found.ids == expected.ids
+        assert found.steps == expected.steps
+        assert found.score == pytest.approx(expected.score, abs=1e-4)
+    assert near <= 1
+
+
+def test_greedy_of_a_trained_network():
+    model, inputs, _, _ = trained()
+    compared = 0
+    for (expected,), (found,) in zip(*decoded(model, inputs, StepwiseSearch()), strict=True):
+        if expected.statistics["margin"] >= NEAR:
+            compared += 1
+            assert found.ids == expected.ids
+            assert found.score == pytest.approx(expected.score, abs=1e-4)
+    assert compared >= 55
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_beams_of_untrained_networks(kind):
+    compared = 0
+    search = StepwiseSearch(strategy="beam", beam_size=4, n_best=3, max_extra_tokens=6)
+    for expected, found in zip(*decoded(network(**kind), sources(30), search), strict=True):
+        scores = {tuple(one.ids): one.score for one in expected}
+        compared += expected[0].ids == found[0].ids
+        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+        for one in found:
+            if tuple(one.ids) in scores:
+                assert one.score == pytest.approx(scores[tuple(one.ids)], abs=1e-4)
+    assert compared >= 0.97 * 30
+
+
+def test_beams_of_a_trained_network():
+    model, inputs, references, words = trained()
+    expected, found = decoded(model, inputs, StepwiseSearch(strategy="beam", beam_size=5))
+    same = [one[0].ids == other[0].ids for one, other in zip(expected, found, strict=True)]
+    assert sum(same) >= 0.97 * len(same)
+    for (one,), (other,), equal in zip(expected, found, same, strict=True):
+        assert not equal or one.score == pytest.approx(other.score, abs=1e-4)
+    bleu = [
+        sacrebleu.corpus_bleu([" ".join(words[id_] for id_ in one[0].ids) for one in hypotheses], [references]).score
+        for hypotheses in (expected, found)
+    ]
+    assert bleu[0] > 1
+    assert bleu[1] == pytest.approx(bleu[0], abs=0.1)
+
+
+def test_company_and_its_longer_limits_change_nothing():
+    """Untrained networks run into the limits, which a batch does not share."""
+    model = network()
+    decoder = FinishedDecoder(model)
+    inputs = sources(12)
+    for search in (GREEDY, StepwiseSearch(strategy="beam", beam_size=3, max_extra_tokens=2)):
+        ours = dataclasses.replace(search, engine="ctranslate2")
+        together = decoder.decode(decoder.prepare(inputs), ours)
+        alone = [decoder.decode(decoder.prepare([source]), ours)[0] for source in inputs]
+        assert [one[0].ids for one in together] == [one[0].ids for one in alone]
+        assert all(len(one[0].ids) <= len(source) + 1 + search.max_extra_tokens for one, source in zip(alone, inputs, strict=True))
+
+
+def test_its_own_scores_are_among_the_tokens_that_may_be_written():
+    """Six reserved tokens are out of the question, so that what is left is a little likelier."""
+    model = network()
+    decoder = FinishedDecoder(model)
+    search = dataclasses.replace(GREEDY, engine="ctranslate2")
+    exact, own = (
+        decoder.decode(decoder.prepare(sources(8)), dataclasses.replace(search, rescore=rescore)) for rescore in (True, False)
+    )
+    assert [one[0].ids for one in exact] == [one[0].ids for one in own]
+    assert all(b[0].score > a[0].score + 1e-3 for a, b in zip(exact, own, strict=True))
+
+
+def test_an_empty_source_has_an_empty_output():
+    decoder = FinishedDecoder(network())
+    found = decoder.decode(decoder.prepare([[], [9, 8], []]), StepwiseSearch(engine="ctranslate2"))
+    assert [len(one[0].ids) > 0 for one in found] == [False, True, False]
+
+
+def test_int8_is_near_float32():
+    model, inputs, _, _ = trained()
+    decoder = FinishedDecoder(model)
+    prepared = decoder.prepare(inputs)
+    exact, coarse = (
+        decoder.decode(prepared, StepwiseSearch(engine="ctranslate2", precision=precision)) for precision in ("float32", "int8")
+    )
+    gaps = [abs(one[0].score - other[0].score) for one, other in zip(exact, coarse, strict=True) if one[0].ids == other[0].ids]
+    assert len(gaps) > len(inputs) / 2
+    assert 0 < sum(gaps) / len(gaps) < 0.1
+
+
+def test_the_first_slot_carries_what_it_carries_here():
+    specification_ = specification(network())
+    assert not specification_.decoder.embeddings.weight[1].any()
+    assert specification_.decoder.projection.weight[1].any()
+    assert specification(network(start="per-slot")).decoder.embeddings.weight[1].any()
+
+
+@pytest.mark.parametrize("order", ["interleaved", "right-to-left", "semi-autoregressive"])
+def test_other_orders_are_refused(order):
+    with pytest.raises(ValueError, match="order: autoregressive"):
+        check_convertible(network(order))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "sample"}, "expected auto or torch for sampling"),
+        ({"strategy": "beam", "length_penalty_form": "gnmt"}, "expected auto or torch with length_penalty_form gnmt"),
+        ({"precision": "float16"}, "precision: expected one of .*float32.* on this cpu, got float16"),
+    ],
+)
+def test_searches_that_it_has_not_are_refused(options, message):
+    decoder = FinishedDecoder(network())
+    with pytest.raises(ValueError, match=message):
+        decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2", **options))
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(EngineError, match=r"pip install 'fewstep\[ctranslate2\]'"):
+        CTranslate2Search(network(), precision="float32")
+
+
+def test_a_living_network_is_refused():
+    decoder = StepwiseDecoder(network())
+    with pytest.raises(ValueError, match="finished"):
+        decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2"))
