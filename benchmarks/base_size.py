@@ -2,11 +2,11 @@
 
     python benchmarks/base_size.py [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 5] [--only greedy] [--json FILE]
 
-Networks have random weights (base: 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one layer of decoder; `--size tiny`:
-4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones and CTranslate2 write 27 tokens; what a
-graph of random weights writes is as long as it comes out, and costs the same whatever it is. A decode is everything from lists of ids
-to lists of ids, without scores computed anew. Entries take turns A B C A B C; a cell is the median of the rounds, in milliseconds a
-sentence, by the better number of threads.
+Networks have random weights (base: 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one layer of decoder;
+`--size tiny`: 4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones and CTranslate2 write 27
+tokens; what a graph of random weights writes is as long as it comes out, and costs the same whatever it is. A decode is everything
+from lists of ids to lists of ids, without scores computed anew. Entries take turns A B C A B C; a cell is the median of the rounds,
+in milliseconds a sentence, by the better number of threads.
 """
 
 from __future__ import annotations

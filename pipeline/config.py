@@ -208,8 +208,10 @@ class Benchmark:
     """Sentences timed, evenly spaced over the test set."""
     rounds: Annotated[int, Ge(2)] = 3
     """Rounds in which all systems take their turn."""
-    batch_size: Annotated[int, Ge(1)] = 32
-    """Sentences in a batch of the throughput measurement."""
+    batch_sizes: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (8, 32)
+    """Sentences in a batch of the throughput measurements; short tables show the last."""
+    memory: bool = True
+    """Also the peak memory of each entry, in a process of its own, which takes some seconds for each?"""
 
 
 @dataclass(frozen=True, kw_only=True)

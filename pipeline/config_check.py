@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from models.dag.config import DagConfig, DagSearch
 from models.lattice.config import LatticeSearch
-from models.stepwise.config import StepwiseConfig
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from pipeline.config_problems import Complaint
 from pipeline.config_shorthand import FILES
 from pipeline.config_tree import Path, shown
@@ -16,6 +16,7 @@ from pipeline.downloads import FORM, RemoteFile
 from pipeline.publication import masked
 from pipeline.remote import MIRRORS, TEXTS, wrong_url
 from stages.embedded import LANGUAGES
+from stages.engines import foreign, missing_engine
 from stages.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
     if not isinstance(config.distillation, Pinned):
         yield from _search(("distillation",), config.distillation)
         yield from _distillation(config.distillation)
+        yield from _engine(("distillation",), config.distillation, None if config.teacher is None else _network_of(config.teacher))
     if config.teacher is not None and not isinstance(config.teacher, Pinned):
         yield from _network(("teacher",), config.teacher, config)
         yield from _training(("teacher", "training"), config.teacher.training, config)
@@ -172,6 +174,9 @@ def _systems(config: RunConfig) -> Iterator[_Rule]:
         for i, search in enumerate(searches):
             yield from _search((*path, "search", i), search)
             yield from _language_model((*path, "search", i), search, config)
+            yield from _engine(
+                (*path, "search", i), search, _network_of(config.teacher if isinstance(system, UsedSystem) else system)
+            )
             if search.name in names[:i]:
                 yield _broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
 
@@ -226,6 +231,25 @@ def _search(path: Path, search: Search) -> Iterator[_Rule]:
     if search.n_best > most and search.strategy != "sample":
         rests_on = ((*path, "beam_size"), (*path, "strategy"))
         yield _broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
+
+
+def _network_of(settings: object) -> StepwiseConfig | None:
+    """The network where it is known: not that of what is pinned."""
+    return settings if isinstance(settings, StepwiseConfig) else None
+
+
+def _engine(path: Path, search: Search, network: StepwiseConfig | None) -> Iterator[_Rule]:
+    """What CTranslate2 must have, and what it has not."""
+    if not isinstance(search, StepwiseSearch) or not foreign(search):
+        return
+    if missing := missing_engine(search):
+        yield _broken((*path, "engine"), missing, "none installed")
+    if search.strategy == "sample":
+        yield _broken((*path, "engine"), "auto or torch for sampling", repr(search.engine), (*path, "strategy"))
+    if search.strategy == "beam" and search.length_penalty_form == "gnmt":
+        yield _broken((*path, "length_penalty_form"), "power with engine ctranslate2", repr("gnmt"), (*path, "engine"))
+    if network is not None and network.order != "autoregressive":
+        yield _broken((*path, "engine"), f"auto or torch for order {network.order}", repr(search.engine))
 
 
 def _language_model(path: Path, search: Search, config: RunConfig) -> Iterator[_Rule]:

@@ -122,7 +122,8 @@ class Evaluation:
             baseline=f"{baseline}/{all_settings[baseline].search[0].name}",
             sentences=config.sentences,
             rounds=config.rounds,
-            batch_size=config.batch_size,
+            batch_sizes=config.batch_sizes,
+            memory=config.memory,
             task=self.config.task,
         )
         inputs = benchmark.BenchmarkInputs(self.systems, self.tests[config.test])

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.artifacts import System, Text
+from stages.engines import check_engine
 from stages.errors import ArtifactError, StageError, TransientError, unwritable
 from stages.shards import read_shard, shard_paths, write_shard
 from stages.stage import Work
@@ -116,12 +117,13 @@ def content_key(rows: pa.Table, task: Task) -> str:
 
 
 def make_decoder(argument: tuple[Task, Work]) -> Callable[[Piece], Pace]:
-    """One worker: loads the system once, then decodes pieces into the shard cache."""
+    """One worker: loads the system once, then decodes pieces into the shard cache. Raises StageError without its engine."""
     import torch
 
     from stages.calibration import Calibration
 
     task, work = argument
+    check_engine(task.search)
     torch.set_num_threads(work.resources.threads)
     device, in_flight = ("cuda", 2) if work.resources.gpus else ("cpu", 1)
     system = load(task.system, device)

@@ -12,8 +12,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from stages.tasks import TRANSLATION, Task
-
 
 @dataclass(frozen=True)
 class Output:
@@ -23,6 +21,12 @@ class Output:
     """Target tokens of the best hypotheses, without EOS."""
     steps: int
     """Decoder calls, summed over sentences."""
+    source_tokens: int = 0
+    """Source tokens, without EOS."""
+    tokenisation_seconds: float = 0.0
+    """Of its time, what it took to turn lines into ids."""
+    detokenisation_seconds: float = 0.0
+    """Of its time, what it took to turn ids into lines."""
 
 
 STRETCH = 10
@@ -41,8 +45,14 @@ class Turn:
     entry: str
     latencies_ms: list[float] = field(default_factory=list)
     """Milliseconds of each sentence, translated alone."""
-    batch_seconds: float = 0.0
-    """Seconds for all sentences, in batches."""
+    tokenisation_ms: list[float] = field(default_factory=list)
+    """Of these, what turning lines into ids took."""
+    detokenisation_ms: list[float] = field(default_factory=list)
+    """Of these, what turning ids into lines took."""
+    source_tokens: list[int] = field(default_factory=list)
+    """Of each sentence."""
+    batch_seconds: dict[int, float] = field(default_factory=dict)
+    """Seconds for all sentences, by the size of the batches they came in."""
     tokens: int = 0
     steps: int = 0
 
@@ -51,27 +61,28 @@ def measure(
     entries: Mapping[str, Translate],
     lines: Sequence[str],
     rounds: int,
-    batch_size: int,
+    batch_sizes: Sequence[int],
     clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[list[Turn]]:
     """Each round's turns: all entries on all lines, after one untimed batch and sentence of each.
 
-    Entries take turns at every `STRETCH` of sentences, A B C A B C ..., and then at every batch.
+    Entries take turns at every `STRETCH` of sentences, A B C A B C ..., and then at every batch of each size.
     """
-    grouped = batches(lines, batch_size)
+    grouped = {size: batches(lines, size) for size in batch_sizes}
     for translate in entries.values():
-        translate(grouped[0])
+        translate(grouped[batch_sizes[-1]][0])
         translate(lines[:1])
     for number in range(rounds):
-        turns = [Turn(number, name) for name in entries]
+        turns = [Turn(number, name, batch_seconds=dict.fromkeys(batch_sizes, 0.0)) for name in entries]
         for start in range(0, len(lines), STRETCH):
             for turn in turns:
                 _time_sentences(turn, entries[turn.entry], lines[start : start + STRETCH], clock)
-        for batch in grouped:
-            for turn in turns:
-                began = clock()
-                entries[turn.entry](batch)
-                turn.batch_seconds += clock() - began
+        for size, some in grouped.items():
+            for batch in some:
+                for turn in turns:
+                    began = clock()
+                    entries[turn.entry](batch)
+                    turn.batch_seconds[size] += clock() - began
         yield turns
 
 
@@ -80,6 +91,9 @@ def _time_sentences(turn: Turn, translate: Translate, lines: Sequence[str], cloc
         began = clock()
         output = translate([line])
         turn.latencies_ms.append(1000 * (clock() - began))
+        turn.tokenisation_ms.append(1000 * output.tokenisation_seconds)
+        turn.detokenisation_ms.append(1000 * output.detokenisation_seconds)
+        turn.source_tokens.append(output.source_tokens)
         turn.tokens += output.tokens
         turn.steps += output.steps
 
@@ -102,37 +116,109 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
-def summarise(turns: Sequence[Turn], baseline: str) -> dict[str, dict[str, Any]]:
+def summarise(turns: Sequence[Turn], baseline: str, yardsticks: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Figures of each entry, in the order of the first round.
 
-    Latency: median and 95th percentile over all sentences of all rounds. Throughput: median over rounds. Ratios to the
-    baseline (above 1 is faster): of each round's own medians, then the median over rounds.
+    Latency: median and 95th percentile over all sentences of all rounds. Throughput: median over rounds, for the last batch size
+    and (`batches`) for all. Ratios to the baseline and to each of the `yardsticks` (above 1 is faster): of each round's figures,
+    then the median over rounds.
     """
     names = list(dict.fromkeys(turn.entry for turn in turns))
     by_entry = {name: [turn for turn in turns if turn.entry == name] for name in names}
-    return {name: _figures(by_entry[name], by_entry[baseline]) for name in names}
+    return {
+        name: {
+            **_figures(by_entry[name], by_entry[baseline]),
+            "beside": {other: _beside(by_entry[name], by_entry[other]) for other in yardsticks},
+        }
+        for name in names
+    }
 
 
 def _figures(turns: Sequence[Turn], baseline: Sequence[Turn]) -> dict[str, Any]:
     latencies = [value for turn in turns for value in turn.latencies_ms]
-    medians = [median(turn.latencies_ms) for turn in turns]
     sentences = len(turns[0].latencies_ms)
-    speeds = [sentences / turn.batch_seconds for turn in turns]
-    latency_ratios = [median(base.latencies_ms) / value for base, value in zip(baseline, medians, strict=True)]
-    speed_ratios = [base.batch_seconds / turn.batch_seconds for base, turn in zip(baseline, turns, strict=True)]
+    sizes = list(turns[0].batch_seconds)
+    found = {size: _throughput(turns, baseline, size) for size in sizes}
     return {
-        "latency_ms": {"median": median(latencies), "p95": percentile(latencies, 95), "rounds": medians},
-        "sentences_per_second": {"median": median(speeds), "rounds": speeds},
-        "target_tokens_per_second": {"median": median(turn.tokens / turn.batch_seconds for turn in turns)},
+        "latency_ms": {
+            "median": median(latencies),
+            "p95": percentile(latencies, 95),
+            "rounds": [median(turn.latencies_ms) for turn in turns],
+            "tokenisation": median(value for turn in turns for value in turn.tokenisation_ms),
+            "detokenisation": median(value for turn in turns for value in turn.detokenisation_ms),
+        },
+        **found[sizes[-1]],
+        "batches": {str(size): figures for size, figures in found.items()},
         "decoder_calls_per_sentence": turns[0].steps / sentences,
         "target_tokens_per_sentence": turns[0].tokens / sentences,
-        "latency_ratio": {"median": median(latency_ratios), "rounds": latency_ratios},
-        "throughput_ratio": {"median": median(speed_ratios), "rounds": speed_ratios},
+        "latency_ratio": _over_rounds(_latency_ratios(turns, baseline)),
     }
 
 
-def environment(device: str, threads: int) -> dict[str, Any]:
-    """Where the figures were measured."""
+def _throughput(turns: Sequence[Turn], baseline: Sequence[Turn], size: int) -> dict[str, Any]:
+    """In batches of one size."""
+    sentences = len(turns[0].latencies_ms)
+    return {
+        "sentences_per_second": _over_rounds([sentences / turn.batch_seconds[size] for turn in turns]),
+        "target_tokens_per_second": {"median": median(turn.tokens / turn.batch_seconds[size] for turn in turns)},
+        "throughput_ratio": _over_rounds(_throughput_ratios(turns, baseline, size)),
+    }
+
+
+def _beside(turns: Sequence[Turn], other: Sequence[Turn]) -> dict[str, Any]:
+    return {
+        "latency_ratio": median(_latency_ratios(turns, other)),
+        "throughput_ratios": {str(size): median(_throughput_ratios(turns, other, size)) for size in turns[0].batch_seconds},
+    }
+
+
+def _latency_ratios(turns: Sequence[Turn], other: Sequence[Turn]) -> list[float]:
+    return [median(base.latencies_ms) / median(turn.latencies_ms) for base, turn in zip(other, turns, strict=True)]
+
+
+def _throughput_ratios(turns: Sequence[Turn], other: Sequence[Turn], size: int) -> list[float]:
+    return [base.batch_seconds[size] / turn.batch_seconds[size] for base, turn in zip(other, turns, strict=True)]
+
+
+def _over_rounds(values: list[float]) -> dict[str, Any]:
+    return {"median": median(values), "rounds": values}
+
+
+BINS = 4
+"""Into which sentences are parted by length, as many in each."""
+
+
+def by_length(turns: Sequence[Turn], baseline: str) -> list[dict[str, Any]]:
+    """For each quarter of the sentences by source tokens (as the baseline counts them): how long they are (`shortest`, `longest`),
+    how many, and the latency ratio of each entry (`ratios`): of each round's medians, then the median over rounds."""
+    base = [turn for turn in turns if turn.entry == baseline]
+    lengths = base[0].source_tokens
+    ordered = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    parts = [ordered[len(ordered) * part // BINS : len(ordered) * (part + 1) // BINS] for part in range(BINS)]
+    by_entry = {name: [turn for turn in turns if turn.entry == name] for name in dict.fromkeys(turn.entry for turn in turns)}
+    return [
+        {
+            "shortest": lengths[part[0]],
+            "longest": lengths[part[-1]],
+            "sentences": len(part),
+            "ratios": {
+                name: median(_median_of(one, part) / _median_of(turn, part) for one, turn in zip(base, found, strict=True))
+                for name, found in by_entry.items()
+            },
+        }
+        for part in parts
+        if part
+    ]
+
+
+def _median_of(turn: Turn, sentences: Sequence[int]) -> float:
+    return median(turn.latencies_ms[index] for index in sentences)
+
+
+def environment(device: str, threads: int, *, ctranslate2: bool = False) -> dict[str, Any]:
+    """Where the figures were measured, and with which versions; `ctranslate2`: with it, too."""
+    from importlib.metadata import version
+
     import torch
 
     return {
@@ -142,6 +228,7 @@ def environment(device: str, threads: int) -> dict[str, Any]:
         "threads": threads,
         "precision": "fp32",
         "torch": torch.__version__,
+        **({"ctranslate2": version("ctranslate2")} if ctranslate2 else {}),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "load_average": [round(value, 2) for value in os.getloadavg()],
@@ -156,31 +243,3 @@ def cpu_model() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
-
-
-def table(
-    test_sentences: int, protocol: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]], task: Task = TRANSLATION
-) -> dict[str, Any]:
-    """The figures as a table for the report."""
-    speeds = ["ms (p50)", "ms (p95)", "Speed-up", f"{task.units.capitalize()}/s", "Ratio", "Tokens/s"]
-    columns = ["Entry", *speeds, f"Calls/{task.unit}", f"Tokens/{task.unit}"]
-    rows = [
-        [
-            name,
-            f"{value['latency_ms']['median']:,.2f}",
-            f"{value['latency_ms']['p95']:,.2f}",
-            f"{value['latency_ratio']['median']:.2f}x",
-            f"{value['sentences_per_second']['median']:,.1f}",
-            f"{value['throughput_ratio']['median']:.2f}x",
-            f"{value['target_tokens_per_second']['median']:,.0f}",
-            f"{value['decoder_calls_per_sentence']:.2f}",
-            f"{value['target_tokens_per_sentence']:.2f}",
-        ]
-        for name, value in figures.items()
-    ]
-    caption = (
-        f"{protocol['sentences']} of {test_sentences} {task.units}, {protocol['rounds']} interleaved rounds in one process. "
-        f"Latency: one {task.unit} at a time. Throughput: batches of {protocol['batch_size']}. "
-        "Tokenisation and detokenisation are included; ratios are to the baseline, above 1 is faster."
-    )
-    return {"title": "Speed in detail", "caption": caption, "columns": columns, "rows": rows}

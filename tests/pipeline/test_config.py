@@ -59,6 +59,13 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
 # ---- what is wrong
 
 
+def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr("stages.engines.find_spec", lambda name: None)
+    (problem,) = wrong(tmp_path, TEACHER + "distillation: {engine: ctranslate2}")
+    assert problem.startswith("c.yaml:2: distillation.engine: expected the package ctranslate2")
+    assert "pip install 'fewstep[ctranslate2]'" in problem
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
@@ -88,6 +95,19 @@ def trained(config: RunConfig, name: str) -> StepwiseSystem:
         ("defaults: {dropout: 1}", "c.yaml:1: defaults.dropout: expected less than 1, got 1"),
         ("defaults: {width: 7, heads: 1}", "c.yaml:1: defaults.width: expected a multiple of 2, got 7"),
         ("benchmark: {rounds: 1}", "c.yaml:1: benchmark.rounds: expected at least 2, got 1"),
+        (
+            "systems: {a: {order: interleaved, search: {greedy: {engine: ctranslate2}}}}",
+            "c.yaml:1: systems.a.search.greedy.engine: expected auto or torch for order interleaved, got 'ctranslate2'",
+        ),
+        (
+            "systems: {a: {search: {sample: {engine: ctranslate2}}}}",
+            "c.yaml:1: systems.a.search.sample.engine: expected auto or torch for sampling, got 'ctranslate2'",
+        ),
+        (
+            TEACHER + "distillation: {engine: ctranslate2, length_penalty_form: gnmt}",
+            "c.yaml:2: distillation.length_penalty_form: expected power with engine ctranslate2, got 'gnmt'",
+        ),
+        ("benchmark: {batch_sizes: []}", "c.yaml:1: benchmark.batch_sizes: expected at least 1 entry, got a list"),
         ("distillation: {beam_size: 0}", "c.yaml:1: distillation.beam_size: expected at least 1, got 0"),
         ("defaults: {training: {average_count: 0}}", "c.yaml:1: defaults.training.average_count: expected at least 1, got 0"),
         ("systems: {a: {width: 100, heads: 3}}", "c.yaml:1: systems.a.heads: expected a divisor of width 100, got 3"),

@@ -13,7 +13,7 @@ from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
 from stages.benchmark import STAGE, BenchmarkConfig, BenchmarkInputs
-from stages.errors import DataError
+from stages.errors import DataError, StageError
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
 from stages.workers import LocalWorkers
@@ -62,7 +62,7 @@ def searches(*entries: str) -> dict[str, StepwiseSearch]:
 
 def test_entries_are_timed_in_turn_on_the_same_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = searches("base/beam1", "base/beam2", "new/beam3")
-    config = BenchmarkConfig(searches=entries, baseline="base/beam2", sentences=4, rounds=2, batch_size=3)
+    config = BenchmarkConfig(searches=entries, baseline="base/beam2", sentences=4, rounds=2, batch_sizes=(2, 3), memory=False)
     work, loaded = run(tmp_path, monkeypatch, config)
     assert loaded == [tmp_path / "base", tmp_path / "new"]
     record: dict[str, Any] = json.loads(work.records("benchmark.json").read_text())
@@ -72,13 +72,17 @@ def test_entries_are_timed_in_turn_on_the_same_sentences(tmp_path: Path, monkeyp
     assert record["entries"]["new/beam3"]["decoder_calls_per_sentence"] == 3 * (2 + 4 + 4 + 4) / 4
     for key in ("device", "cpu", "threads", "precision", "torch", "load_average"):
         assert key in record["environment"]
-    table = json.loads(work.records("tables", "benchmark.json").read_text())
-    assert [row[0] for row in table["rows"]] == list(entries)
-    assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    for name in ("benchmark", "benchmark-yardsticks", "benchmark-lengths"):
+        table = json.loads(work.records("tables", f"{name}.json").read_text())
+        assert [row[0] for row in table["rows"]] == list(entries)
+        assert all(len(row) == len(table["columns"]) for row in table["rows"])
+    assert record["protocol"]["yardsticks"] == ["base/beam1", "base/beam2"]
+    assert set(record["entries"]["base/beam2"]["batches"]) == {"2", "3"}
+    assert [(part["shortest"], part["longest"]) for part in record["by_length"]] == [(2, 2), (4, 4), (4, 4), (4, 4)]
 
 
 def test_the_result_tells_what_was_timed_and_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = BenchmarkConfig(searches=searches("base/beam1"), baseline="base/beam1", sentences=4, rounds=2)
+    config = BenchmarkConfig(searches=searches("base/beam1"), baseline="base/beam1", sentences=4, rounds=2, memory=False)
     work, _ = run(tmp_path, monkeypatch, config)
     first = (work.directory / "systems.json").read_bytes()
     result = json.loads(first)
@@ -87,6 +91,23 @@ def test_the_result_tells_what_was_timed_and_no_time(tmp_path: Path, monkeypatch
     assert [path.name for path in work.directory.iterdir() if path.name != "records"] == ["systems.json"]
     run(tmp_path, monkeypatch, config)
     assert (work.directory / "systems.json").read_bytes() == first
+
+
+def test_ctranslate2_is_a_yardstick_and_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {
+        "base/beam1": StepwiseSearch(strategy="beam", beam_size=1),
+        "new/greedy-ct2-int8": StepwiseSearch(engine="ctranslate2", precision="int8"),
+        "new/greedy": StepwiseSearch(),
+    }
+    config = BenchmarkConfig(searches=entries, baseline="base/beam1", sentences=4, rounds=2, memory=False)
+    work, _ = run(tmp_path, monkeypatch, config)
+    record = json.loads(work.records("benchmark.json").read_text())
+    assert record["protocol"]["yardsticks"] == ["base/beam1", "new/greedy-ct2-int8"]
+    assert record["entries"]["new/greedy-ct2-int8"]["beside"]["new/greedy-ct2-int8"]["latency_ratio"] == 1.0
+    assert "ctranslate2" in record["environment"]
+    monkeypatch.setattr("stages.engines.find_spec", lambda name: None)
+    with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
+        run(tmp_path, monkeypatch, config)
 
 
 def test_unknown_names_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.timing import STRETCH, Output, Translate, batches, evenly_spaced, measure, percentile, summarise
+from stages.timing import STRETCH, Output, Translate, Turn, batches, by_length, evenly_spaced, measure, percentile, summarise
 
 
 class Clock:
@@ -37,7 +37,7 @@ def test_entries_take_turns_and_ratios_are_consistent() -> None:
         "slow": clock.system(lambda lines: 0.004 * max(map(len, lines)), calls, "s"),
         "fast": clock.system(lambda lines: 0.001 * max(map(len, lines)), calls, "f"),
     }
-    turns = list(chain.from_iterable(measure(entries, LINES, rounds=3, batch_size=2, clock=clock)))
+    turns = list(chain.from_iterable(measure(entries, LINES, rounds=3, batch_sizes=[2], clock=clock)))
     assert [(turn.round, turn.entry) for turn in turns] == [(n, name) for n in range(3) for name in ("slow", "fast")]
     assert calls[:4] == ["s2", "s1", "f2", "f1"], "the untimed warm-up"
     assert calls[4:] == (["s1"] * 5 + ["f1"] * 5 + ["s2", "f2", "s2", "f2", "s1", "f1"]) * 3
@@ -57,6 +57,42 @@ def test_entries_take_turns_and_ratios_are_consistent() -> None:
     assert fast["target_tokens_per_sentence"] == pytest.approx(14 / 5)
 
 
+def test_every_batch_size_has_its_throughput_and_every_yardstick_its_ratio() -> None:
+    clock, calls = Clock(), list[str]()
+    entries = {
+        "slow": clock.system(lambda lines: 0.004 * len(lines), calls, "s"),
+        "flat": clock.system(lambda lines: 0.002, calls, "f"),
+    }
+    turns = list(chain.from_iterable(measure(entries, ["a"] * 6, rounds=2, batch_sizes=[2, 3], clock=clock)))
+    assert calls[:4] == ["s3", "s1", "f3", "f1"], "the untimed warm-up"
+    flat = summarise(turns, "slow", ["slow", "flat"])["flat"]
+    assert flat["batches"]["2"]["sentences_per_second"]["median"] == pytest.approx(1000)
+    assert flat["batches"]["3"]["sentences_per_second"]["median"] == pytest.approx(1500)
+    assert flat["sentences_per_second"]["median"] == pytest.approx(1500), "that of the last size"
+    assert flat["beside"]["slow"]["latency_ratio"] == pytest.approx(2)
+    assert flat["beside"]["slow"]["throughput_ratios"] == pytest.approx({"2": 4, "3": 6})
+    assert flat["beside"]["flat"]["latency_ratio"] == pytest.approx(1)
+
+
+def test_speed_up_by_source_length() -> None:
+    """One entry takes the same whatever the length, the other a millisecond a token."""
+    lengths = [9, 1, 5, 3, 2, 7, 8, 4]
+    turns = [
+        Turn(number, name, [float(length) if name == "growing" else 2.0 for length in lengths], source_tokens=lengths)
+        for number in range(2)
+        for name in ("growing", "flat")
+    ]
+    parts = by_length(turns, "growing")
+    assert [(part["shortest"], part["longest"], part["sentences"]) for part in parts] == [
+        (1, 2, 2),
+        (3, 4, 2),
+        (5, 7, 2),
+        (8, 9, 2),
+    ]
+    assert [part["ratios"]["flat"] for part in parts] == pytest.approx([0.75, 1.75, 3, 4.25])
+    assert all(part["ratios"]["growing"] == 1 for part in parts)
+
+
 def test_ratios_compare_the_halves_of_one_round() -> None:
     """A machine that slows down for a round slows both, so each round's ratio stays 2."""
     clock, calls, load = Clock(), list[str](), iter([1.0] * 4 + [1.0] * 4 + [1.0] * 4 + [9.0] * 8 + [2.0] * 8)
@@ -64,7 +100,7 @@ def test_ratios_compare_the_halves_of_one_round() -> None:
         "slow": clock.system(lambda lines: 0.002 * next(load), calls, "s"),
         "fast": clock.system(lambda lines: 0.001 * next(load), calls, "f"),
     }
-    turns = list(chain.from_iterable(measure(entries, ["a", "b", "c"], rounds=3, batch_size=3, clock=clock)))
+    turns = list(chain.from_iterable(measure(entries, ["a", "b", "c"], rounds=3, batch_sizes=[3], clock=clock)))
     figures = summarise(turns, "slow")
     assert figures["fast"]["latency_ratio"]["rounds"] == pytest.approx([2, 2, 2])
     assert figures["fast"]["throughput_ratio"]["rounds"] == pytest.approx([2, 2, 2])
@@ -78,7 +114,7 @@ def test_a_slow_spell_within_a_round_meets_all_entries() -> None:
     entries = {
         name: clock.system(lambda lines: 0.003 if 0.3 < clock.now < 0.6 else 0.001, calls, name[0]) for name in ("one", "two")
     }
-    turns = next(measure(entries, ["a"] * 200, rounds=1, batch_size=200, clock=clock))
+    turns = next(measure(entries, ["a"] * 200, rounds=1, batch_sizes=[200], clock=clock))
     assert calls[4:] == (["o1"] * STRETCH + ["t1"] * STRETCH) * (200 // STRETCH) + ["o200", "t200"]
     one, two = (sum(turn.latencies_ms) for turn in turns)
     assert one == pytest.approx(two, rel=0.05)
