@@ -7,6 +7,7 @@ PACKAGES := .venv/.packages
 READY := .venv/.ready
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/* kernels/bindings/*)
 ASAN := build/asan
+CONFIG ?= configs/bench-demo.yaml
 
 .PHONY: demo test test-slow test-asan lint bench docs clean
 .DELETE_ON_ERROR:
@@ -45,8 +46,9 @@ test-asan: $(READY)     ## the kernels' tests with the address and undefined-beh
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
 		$(BIN)/python -S -m pytest tests/kernels -m "not slow" -p no:cacheprovider
 
-bench: $(READY)         ## compare with peers in one run
-	$(BIN)/python benchmarks/training_speed.py --json build/training_speed.json
+bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), and all families at base size
+	$(BIN)/python benchmarks/systems.py $(CONFIG) --json build/systems.json
+	$(BIN)/python benchmarks/base_size.py --json build/base_size.json
 
 docs: $(READY)          ## write the generated pages anew
 	$(BIN)/python -m pipeline.config_docs

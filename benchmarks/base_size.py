@@ -19,11 +19,13 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from models.batch import pad_rows
 from models.common.network import SIZES
 from models.dag.config import DagConfig, DagSearch
 from models.dag.family import FAMILY as DAG
@@ -50,10 +52,8 @@ def network(size: str, layers: tuple[int, int], order: Any = "autoregressive") -
     return build(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval()
 
 
-def natively(model: StepwiseModel, search: StepwiseSearch) -> Decode:
-    from models.batch import pad_rows
-
-    found = NativeSearch(model)
+def natively(size: str, layers: tuple[int, int], order: str, search: StepwiseSearch) -> Decode:
+    found = NativeSearch(network(size, layers, order))
 
     def decode(sources: list[list[int]]) -> object:
         ids, lengths = pad_rows(sources)
@@ -62,8 +62,8 @@ def natively(model: StepwiseModel, search: StepwiseSearch) -> Decode:
     return decode
 
 
-def by_ctranslate2(model: StepwiseModel, search: StepwiseSearch, precision: str) -> Decode:
-    found = CTranslate2Search(model, precision=precision)
+def by_ctranslate2(size: str, layers: tuple[int, int], search: StepwiseSearch, precision: str) -> Decode:
+    found = CTranslate2Search(network(size, layers), precision=precision)
     return lambda sources: found(sources, search, [search.max_tokens or 1] * len(sources))
 
 
@@ -84,14 +84,12 @@ def entries(size: str, tokens: int, only: Sequence[str]) -> dict[str, Decode]:
         for layers in ((depth, depth), (depth, 1)):
             shape = f"{layers[0]}-{layers[1]}"
             for precision in ("float32", "int8"):
-                found[f"ctranslate2 {precision} {shape} {name}"] = lambda s=search, n=layers, p=precision: by_ctranslate2(
-                    network(size, n), s, p
-                )
-            found[f"autoregressive {shape} {name}"] = lambda s=search, n=layers: natively(network(size, n), s)
+                found[f"ctranslate2 {precision} {shape} {name}"] = partial(by_ctranslate2, size, layers, search, precision)
+            found[f"autoregressive {shape} {name}"] = partial(natively, size, layers, ORDERS[0], search)
         for order in ORDERS[1:]:
-            found[f"{order} {name}"] = lambda s=search, o=order: natively(network(size, (depth, depth), o), s)
-    found["graph lookahead"] = lambda: by_graph(size, DagSearch())
-    found["graph beam200"] = lambda: by_graph(size, DagSearch(strategy="beam"))
+            found[f"{order} {name}"] = partial(natively, size, (depth, depth), order, search)
+    found["graph lookahead"] = partial(by_graph, size, DagSearch())
+    found["graph beam200"] = partial(by_graph, size, DagSearch(strategy="beam"))
     return {name: make() for name, make in found.items() if any(part in name for part in only)}
 
 

@@ -150,6 +150,29 @@ def translate(
 
 
 @app.command()
+def export(
+    where: Annotated[str, typer.Argument(metavar="RUN|DIRECTORY", help="Run id or directory, or the directory of a system.")],
+    output: Annotated[Path, typer.Option("--output", metavar="DIRECTORY", help="A new directory.", show_default=False)],
+    system: Annotated[str | None, typer.Argument(metavar="[SYSTEM]", help="Name of a system of that run.")] = None,
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="ctranslate2.")] = "ctranslate2",
+    precision: Annotated[
+        str, typer.Option(metavar="PRECISION", help="Of the weights: float32, int8, float16 or bfloat16.")
+    ] = "float32",
+    store: StorePath = STORE,
+) -> None:
+    """Give a finished autoregressive system to another program: as a CTranslate2 model with its vocabularies."""
+    from pipeline.errors import DataError
+    from pipeline.export import PRECISIONS
+    from pipeline.export import export as export_system
+    from pipeline.translate import system_directory
+
+    if to != "ctranslate2" or precision not in PRECISIONS:
+        raise DataError(f"export: expected --to ctranslate2 and --precision {', '.join(PRECISIONS)}, got {to} and {precision}")
+    export_system(system_directory(store, where, system), output, precision)
+    print(f"written: {output}; encode lines with source.spm, decode pieces with target.spm (docs/benchmark.md)")
+
+
+@app.command()
 def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
     """Bring MLflow up to date with a run, finished or not."""
     from pipeline.config import Tracking

@@ -58,6 +58,7 @@ def test_commands_and_options() -> None:
         "status": ["name", "--store", "--follow"],
         "report": ["name", "--store"],
         "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--store"],
+        "export": ["where", "--output", "system", "--to", "--precision", "--store"],
         "publish": ["name", "--store"],
         "gc": ["--store", "--delete", "--shards"],
         "doctor": ["config", "--store", "--verify", "--in-process"],
