@@ -4,7 +4,8 @@
 
 Networks have random weights (base: 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one layer of decoder;
 `--size tiny`: 4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones and CTranslate2 write 27
-tokens; what a graph of random weights writes is as long as it comes out, and costs the same whatever it is. A decode is everything
+tokens; what a graph of random weights writes is as long as it comes out, and costs the same whatever it is; a lattice is as long as
+its tables, counted from random pairs, say. A decode is everything
 from lists of ids to lists of ids, without scores computed anew. Entries take turns A B C A B C; a cell is the median of the rounds,
 in milliseconds a sentence, by the better number of threads.
 """
@@ -21,15 +22,23 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
+from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.batch import pad_rows
+from models.common.linear import pack
 from models.common.network import SIZES
 from models.dag.config import DagConfig, DagSearch
-from models.dag.family import FAMILY as DAG
+from models.dag.decode import NativeDecoder
+from models.dag.model import build as build_graph
 from models.family import Sizes
+from models.lattice.config import LatticeModelConfig, LatticeSearch
+from models.lattice.decode import LatticeDecoder
+from models.lattice.model import build as build_lattice
+from models.lattice.tables import bigram_tables
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.ctranslate2_search import CTranslate2Search
 from models.stepwise.model import StepwiseModel, build
@@ -70,11 +79,34 @@ def by_ctranslate2(size: str, layers: tuple[int, int], search: StepwiseSearch, p
 def by_graph(size: str, search: DagSearch) -> Decode:
     torch.manual_seed(1)
     config = DagConfig(size=size, **SIZES[size])  # type: ignore[arg-type]
-    decoder = DAG.decoder(DAG.build(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval())
+    decoder = NativeDecoder(build_graph(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval())
     return lambda sources: decoder.decode(decoder.prepare(sources), search)
 
 
-def entries(size: str, tokens: int, only: Sequence[str]) -> dict[str, Decode]:
+def by_lattice(size: str, search: LatticeSearch, sources: list[list[int]]) -> Decode:
+    torch.manual_seed(1)
+    config = LatticeModelConfig(size=size, **SIZES[size])  # type: ignore[arg-type]
+    model = build_lattice(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval()
+    pack(model)
+    decoder = LatticeDecoder(model, candidates_for(sources, VOCABULARY[size]), bigram_tables(model))
+    return lambda sources: decoder.decode(decoder.prepare(sources, search), search)
+
+
+def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables:
+    """Tables counted from translations of the sources: neighbours swapped at times, each word one of 24."""
+    draw, pairs = random.Random(2), []
+    for source in sources * 64:
+        order = sorted(range(len(source)), key=lambda place: place + 1.6 * draw.random())
+        pairs.append((source, [7 + (24 * source[place] + draw.randrange(24)) % (vocabulary - 7) for place in order], order))
+    read, written, links = (Sentences.of([pair[side] for pair in pairs]) for side in range(3))
+    with TemporaryDirectory() as directory:
+        run, path = Path(directory) / "counts.run", Path(directory) / "tables"
+        count_candidates(read, written, links.values, run, options=CountOptions(source_size=vocabulary, target_size=vocabulary))
+        merge_candidates([run], path, options=TableOptions())
+        return CandidateTables.load(path)
+
+
+def entries(size: str, tokens: int, batches: Sequence[int], only: Sequence[str]) -> dict[str, Decode]:
     """By name. What a family offers is added here."""
     fixed: dict[str, Any] = {"min_tokens": tokens, "max_tokens": tokens, "rescore": False}
     searches = {"greedy": StepwiseSearch(**fixed), "beam5": StepwiseSearch(strategy="beam", **fixed)}
@@ -90,6 +122,13 @@ def entries(size: str, tokens: int, only: Sequence[str]) -> dict[str, Decode]:
             found[f"{order} {name}"] = partial(natively, size, (depth, depth), order, search)
     found["graph lookahead"] = partial(by_graph, size, DagSearch())
     found["graph beam200"] = partial(by_graph, size, DagSearch(strategy="beam"))
+    given = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
+    for lattice in (
+        LatticeSearch(candidates=16),
+        LatticeSearch(candidates=64),
+        LatticeSearch(candidates=64, normalizer="selfnorm"),
+    ):
+        found[f"lattice {lattice.name}"] = partial(by_lattice, size, lattice, given)
     return {name: make() for name, make in found.items() if any(part in name for part in only)}
 
 
@@ -140,7 +179,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="entries whose names hold one of these")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    decoders = entries(arguments.size, arguments.tokens, arguments.only)
+    decoders = entries(arguments.size, arguments.tokens, arguments.batches, arguments.only)
     results = measure(
         decoders, arguments.batches, arguments.threads, arguments.tokens, VOCABULARY[arguments.size], arguments.rounds
     )
