@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kernels.transformer import TransformerShape, _expected, _misfits
+from kernels.transformer import TransformerShape, _misfits, expected_arrays
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -104,7 +104,7 @@ class LatticeTransformer:
         self.shape = shape
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")
-        wanted = _expected(shape, "source_embedding" in arrays)
+        wanted = expected_arrays(shape, "source_embedding" in arrays)
         if problems := _misfits(wanted, arrays, shape):
             raise ValueError(f"arrays: {'; '.join(problems)}")
         rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
