@@ -1,8 +1,8 @@
 """Sequence-to-lattice translation (Deng and Rush 2021), all of it native, on a CPU: encoder, candidates, scores, exact search.
 
-The scorer is a Transformer decoder of which each row sees one word: the row (p, y) has the word y at position p, attends to itself and
-to the source, and predicts slot p. With K candidates in each of N slots all N K rows go through the network in one pass, and only the
-K x K pairs of neighbours get scores.
+The scorer is a Transformer decoder of which each row sees one word: the row (p, y) has the word y at position p, attends to itself
+and to the source, and predicts slot p. With K candidates in each of N slots all N K rows go through the network in one pass, and
+only the K x K pairs of neighbours get scores.
 
     start[k] = log P(X_0[k] | BOS)      edges[p,i,j] = log P(X_{p+1}[j] | X_p[i])      exits[p,i] = log P(EOS | X_p[i])
 
@@ -36,8 +36,8 @@ class LatticeOptions:
     least_prior: float = 0.0
     """Source positions less probable than this are not looked up for a slot; 0 is exact."""
     normaliser: Literal["full", "union", "local", "selfnorm"] = "full"
-    """What a row's probabilities add up to 1 over: the vocabulary; EOS and the candidates of all slots; EOS and the candidates of the
-    slot (behind the last slot EOS alone, so that it costs nothing there); or nothing: logits as they are."""
+    """What a row's probabilities add up to 1 over: the vocabulary; EOS and the candidates of all slots; EOS and the candidates of
+    the slot (behind the last slot EOS alone, so that it costs nothing there); or nothing: logits as they are."""
     count_weight: float = 0.0
     """Of log P(candidate) by the tables, added to each score that enters the candidate."""
     word_bonus: float = 0.0
@@ -88,20 +88,24 @@ class LatticeTransformer:
     A sentence's outcome is the same to the last bit alone, in any batch, and with any number of threads.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape) -> None:
+    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Literal["fp32", "bf16"] = "fp32") -> None:
         """`arrays` are those of `kernels.Transformer`, with at least one decoder layer, and with
 
-            slot_codes [T,D]    codes of the positions 0 to T - 1 of outputs, alone: a row is sqrt(D) target_embedding[y] + slot_codes[p]
+            slot_codes [T,D]    codes of the positions 0 to T - 1 of outputs: a row is sqrt(D) target_embedding[y] + slot_codes[p]
 
-        so that lattices of up to T - 1 slots can be scored. BOS is a word of `target_embedding`, which also ranks the outputs, without a
-        bias. Self-attention reads no queries and keys: a row that sees itself alone has one. Raises ValueError that names all arrays
-        that are missing or misshapen.
+        so that lattices of up to T - 1 slots can be scored. BOS is a word of `target_embedding`, which also ranks the outputs,
+        without a bias. Self-attention reads no queries and keys: a row that sees itself alone has one.
+
+        `precision` bf16 rounds what the decoder multiplies, the ranking of words apart, and sums in fp32; the encoder stays in
+        fp32. Raises ValueError that names all arrays that are missing or misshapen, and where this build cannot multiply in bf16.
         """
         import numpy as np
 
         from kernels.native import fewstep_native
 
         self.shape = shape
+        if precision not in ("fp32", "bf16"):
+            raise ValueError(f"precision: expected fp32 or bf16, got {precision!r}")
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")
         wanted = expected_arrays(shape, "source_embedding" in arrays)
@@ -120,6 +124,7 @@ class LatticeTransformer:
             target_words=rows["target_embedding"],
             source_positions=rows["source_positions"],
             slots=rows["slot_codes"],
+            halves=precision == "bf16",
         )
 
     def decode(
@@ -127,9 +132,9 @@ class LatticeTransformer:
     ) -> list[LatticeOutcome]:
         """The best path of each of `sources` [B,S] int64, of which the first `lengths` [B] ids count, EOS the last of them.
 
-        Candidates are those of the words without EOS, in the window of lengths that `tables` predict. One sentence is parted among the
-        threads too. Raises ValueError for shapes that do not fit, unknown ids, sources without EOS, tables of vocabularies of other
-        sizes, and for sources and lattices longer than there are codes for.
+        Candidates are those of the words without EOS, in the window of lengths that `tables` predict. One sentence is parted among
+        the threads too. Raises ValueError for shapes that do not fit, unknown ids, sources without EOS, tables of vocabularies of
+        other sizes, and for sources and lattices longer than there are codes for.
         """
         return self.timed_decode(sources, lengths, tables, options=options, threads=threads)[0]
 
@@ -160,8 +165,8 @@ class LatticeTransformer:
         options: LatticeOptions = LatticeOptions(),
         threads: int = 1,
     ) -> list[LatticeOutcome]:
-        """`decode` with candidates from elsewhere (best first in each slot, -1 behind them, none twice) and windows [B] of words, at
-        most the slots there are, or both 0. Of `options`, what concerns the look-up is not read."""
+        """`decode` with candidates from elsewhere (best first in each slot, -1 behind them, none twice) and windows [B] of words,
+        at most the slots there are, or both 0. Of `options`, what concerns the look-up is not read."""
         given = (sources, lengths, candidates.token_ids, candidates.log_probs, min_lengths, max_lengths)
         found, _ = self._native.decode_candidates(*given, **_rules(options), threads=threads)
         return [LatticeOutcome(*outcome) for outcome in found]

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from models.bundle import BundleError, read_description
+from models.bundle import read_description
 from models.family import Sizes
-from models.stepwise.ctranslate2_model import check_convertible, write_model
-from models.stepwise.model import StepwiseModel
+from models.stepwise.ctranslate2_model import convertible, write_model
 from models.system import load_pieces
-from models.weights import SOURCE_PIECES, TARGET_PIECES, make_model
+from models.weights import SOURCE_PIECES, TARGET_PIECES, make_model, weights_of
 
 
 def export_ctranslate2(system: Path, directory: Path, precision: str) -> None:
@@ -21,10 +20,9 @@ def export_ctranslate2(system: Path, directory: Path, precision: str) -> None:
     for a network that it cannot express.
     """
     description = read_description(system)
-    model = make_model(system, description, "cpu")
-    check_convertible(model)
-    if not isinstance(model, StepwiseModel):
-        raise BundleError(f"{system}: expected a network of family stepwise, got {description['family']}")
+    if len(weights_of(description)) > 1:
+        raise ValueError("CTranslate2: expected a single network, got an ensemble")
+    model = convertible(make_model(system, description, "cpu"))
     sizes = Sizes(**description["sizes"])
     source, target = (
         load_pieces(system / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))

@@ -148,8 +148,8 @@ def _teacher(config: RunConfig) -> Iterator[_Rule]:
     if not isinstance(config.distillation, Pinned):
         yield from _search(("distillation",), config.distillation)
         yield from _distillation(config.distillation)
-        yield from _engine(("distillation",), config.distillation, None if config.teacher is None else _network_of(config.teacher))
-        yield from _alone(("distillation",), config.distillation, config)
+        members = 1 if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.ensemble
+        yield from _engine(("distillation",), config.distillation, _network_of(config.teacher), together=members > 1)
     if config.teacher is not None and not isinstance(config.teacher, Pinned):
         yield from _network(("teacher",), config.teacher, config)
         yield from _training(("teacher", "training"), config.teacher.training, config)
@@ -175,11 +175,9 @@ def _systems(config: RunConfig) -> Iterator[_Rule]:
         for i, search in enumerate(searches):
             yield from _search((*path, "search", i), search)
             yield from _language_model((*path, "search", i), search, config)
-            yield from _engine(
-                (*path, "search", i), search, _network_of(config.teacher if isinstance(system, UsedSystem) else system)
-            )
-            if isinstance(system, UsedSystem) and system.use == "ensemble":
-                yield from _alone((*path, "search", i), search, config)
+            network = _network_of(config.teacher if isinstance(system, UsedSystem) else system)
+            together = isinstance(system, UsedSystem) and system.use == "ensemble"
+            yield from _engine((*path, "search", i), search, network, together=together)
             if search.name in names[:i]:
                 yield _broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
 
@@ -241,27 +239,20 @@ def _network_of(settings: object) -> StepwiseConfig | None:
     return settings if isinstance(settings, StepwiseConfig) else None
 
 
-def _engine(path: Path, search: Search, network: StepwiseConfig | None) -> Iterator[_Rule]:
+def _engine(path: Path, search: Search, network: StepwiseConfig | None, *, together: bool) -> Iterator[_Rule]:
     """What CTranslate2 must have, and what it has not."""
     if not isinstance(search, StepwiseSearch) or not foreign(search):
         return
     if missing := missing_engine(search):
         yield _broken((*path, "engine"), missing, "none installed")
+    if together:
+        yield _broken((*path, "engine"), "auto or torch for an ensemble", repr(search.engine), ("teacher",))
     if search.strategy == "sample":
         yield _broken((*path, "engine"), "auto or torch for sampling", repr(search.engine), (*path, "strategy"))
     if search.strategy == "beam" and search.length_penalty_form == "gnmt":
         yield _broken((*path, "length_penalty_form"), "power with engine ctranslate2", repr("gnmt"), (*path, "engine"))
     if network is not None and network.order != "autoregressive":
         yield _broken((*path, "engine"), f"auto or torch for order {network.order}", repr(search.engine))
-
-
-def _alone(path: Path, search: Search, config: RunConfig) -> Iterator[_Rule]:
-    """CTranslate2 decodes with one network."""
-    from pipeline.config_systems import StepwiseTeacher
-
-    members = config.teacher.ensemble if isinstance(config.teacher, StepwiseTeacher) else 1
-    if foreign(search) and members > 1:
-        yield _broken((*path, "engine"), f"auto or torch for {members} networks", "'ctranslate2'", ("teacher", "ensemble"))
 
 
 def _language_model(path: Path, search: Search, config: RunConfig) -> Iterator[_Rule]:

@@ -493,4 +493,6 @@ def make_lattice_network(
     target_words: int,
     source_positions: int,
     slots: int,
+    halves: bool,
 ) -> LatticeNetwork: ...
+def has_half_products() -> bool: ...

@@ -57,7 +57,7 @@ LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Head
     const float* output = arrays.at(layer + "cross_attention.output.weight");
     const float* output_bias = arrays.at(layer + "cross_attention.output.bias");
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
-    LatticeLayer found{Passing(arrays, layer, width).packed(), {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
+    LatticeLayer found{Passing(arrays, layer, width).packed(), {}, {}, std::vector<float>(width), {output_bias, output_bias + width}, {}, {}};
     for (std::size_t unit = 0; unit < width; ++unit) found.query_bias[unit] = query_bias[unit] * scale;
     std::vector<float> turned(width * size), part(width * size);
     for (std::size_t head = 0; head < heads.count; ++head) {
@@ -129,12 +129,24 @@ void soften(const float* scores, std::size_t rows, std::size_t heads, std::size_
         }
 }
 
+// x [rows,inputs] to y [rows,outputs], in bfloat16 where there is such a matrix.
+void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,
+             std::vector<Half>& halves) {
+    if (half.empty()) return whole.multiply(x, whole.inputs(), rows, y, whole.outputs(), then);
+    half.multiply(x, whole.inputs(), rows, y, whole.outputs(), then, halves);
+}
+
 }  // namespace
 
-LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arrays) : network(shape, arrays), word_stride_(shape.width) {
+LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves)
+    : network(shape, arrays), halves_(halves), word_stride_(shape.width) {
     const std::size_t width = shape.width;
     for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
         layers.push_back(layer_of(arrays, "decoder.layers." + std::to_string(layer) + ".", network.heads));
+    for (std::size_t layer = 0; halves && layer < layers.size(); ++layer) {
+        layers[layer].widen = HalfMatrix(network.decoder[layer].feed_forward.widen);
+        layers[layer].narrow = HalfMatrix(network.decoder[layer].feed_forward.narrow);
+    }
     const std::string first = "decoder.layers.0.";
     const Passing passing(arrays, first, width);
     const float* scale = shape.pre_norm ? arrays.at(first + "attention_residual.norm.weight") : nullptr;
@@ -172,6 +184,9 @@ std::vector<LatticeMemory> LatticeNetwork::remember(const float* states, std::si
         for (std::size_t row = 0; row < padded; ++row) rows[row] = folded.data() + row * width;
         memory[index].scores.pack(rows, bias.data(), width);
         memory[index].mix.pack_turned(outputs.data(), layer.output_bias.data(), width, places);
+        if (!halves_) continue;
+        memory[index].half_scores = HalfMatrix(memory[index].scores);
+        memory[index].half_mix = HalfMatrix(memory[index].mix);
     }
     return memory;
 }
@@ -203,10 +218,18 @@ void LatticeNetwork::begin(std::span<const Row> rows, float* x) const {
 
 // x += attention of the rows `input` over the source
 void LatticeNetwork::cross(const LatticeMemory& memory, std::size_t length, const float* input, std::size_t rows, Space& space) const {
-    const std::size_t width = network.shape.width, heads = network.heads.count;
-    memory.scores.multiply(input, width, rows, space.scores.data(), memory.scores.outputs());
+    const std::size_t heads = network.heads.count;
+    product(memory.scores, memory.half_scores, input, rows, space.scores.data(), Then::STORE, space.halves);
     soften(space.scores.data(), rows, heads, length, space.weights.data());
-    memory.mix.multiply(space.weights.data(), heads * length, rows, space.x.data(), width, Then::ADD);
+    product(memory.mix, memory.half_mix, space.weights.data(), rows, space.x.data(), Then::ADD, space.halves);
+}
+
+void LatticeNetwork::feed_forward(std::size_t layer, std::size_t rows, Space& space) const {
+    const FeedForward& block = network.decoder[layer].feed_forward;
+    residual(block.norm, network.shape.pre_norm, space.x.data(), rows, space.normed.data(), [&](const float* input) {
+        product(block.widen, layers[layer].widen, input, rows, space.inner.data(), Then::RELU, space.halves);
+        product(block.narrow, layers[layer].narrow, space.inner.data(), rows, space.x.data(), Then::ADD, space.halves);
+    });
 }
 
 const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector<LatticeMemory>& memory, std::size_t length,
@@ -229,7 +252,7 @@ const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector
             layer.norm.apply(x, count, x);
         }
         residual(layer.cross_norm, pre_norm, x, count, normed, [&](const float* input) { cross(memory[index], length, input, count, space); });
-        feed_forward(layer.feed_forward, pre_norm, x, count, normed, space.inner.data());
+        feed_forward(index, count, space);
     }
     if (pre_norm) network.decoder_norm.apply(x, count, x);
     return x;

@@ -20,6 +20,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/half_matrix.h"
 #include "csrc/transformer.h"
 
 namespace fewstep {
@@ -31,16 +32,19 @@ struct LatticeLayer {
     std::vector<PackedMatrix> outputs;  // [H] of [D,d]: W_o's part of a head
     std::vector<float> query_bias;      // [D] / sqrt(d)
     std::vector<float> output_bias;     // [D]
+    HalfMatrix widen, narrow;           // of the feed-forward block, where its products are in bfloat16
 };
 
 // What rows read of one sentence in one layer.
 struct LatticeMemory {
     PackedMatrix scores;  // [H S rounded up,D]
     PackedMatrix mix;     // [D,H S]
+    HalfMatrix half_scores, half_mix;
 };
 
 struct LatticeNetwork {
-    LatticeNetwork(const TransformerShape& shape, const Arrays& arrays);
+    // `halves`: the decoder's products in bfloat16, which HalfMatrix::available() must allow. Words are ranked in float all the same.
+    LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves);
 
     // States [S,D] of a source to what the rows of each layer read.
     std::vector<LatticeMemory> remember(const float* states, std::size_t length) const;
@@ -48,6 +52,7 @@ struct LatticeNetwork {
     // Scratch of a thread.
     struct Space {
         Buffer x, normed, scores, weights, inner;
+        std::vector<Half> halves;
     };
     struct Row {
         std::int64_t word;
@@ -63,6 +68,9 @@ struct LatticeNetwork {
     void begin(std::span<const Row> rows, float* x) const;
     void cross(const LatticeMemory& memory, std::size_t length, const float* input, std::size_t rows, Space& space) const;
 
+    void feed_forward(std::size_t layer, std::size_t rows, Space& space) const;
+
+    bool halves_;
     std::size_t word_stride_;           // D, or 2 D with the norm before
     Buffer words_, slots_;              // [V,stride] A, or sqrt(D) E beside A; [T,stride] B, or P beside B
     std::vector<float> passed_bias_;    // [D] c', with the norm before

@@ -40,6 +40,8 @@ class PackedMatrix {
     std::size_t inputs() const { return inputs_; }
     std::size_t panels() const;
     static std::size_t panel();  // outputs of a panel
+    const float* weights() const { return panels_.data(); }
+    const float* bias() const { return bias_.data(); }  // as wide as all panels
 
  private:
     void reserve(std::size_t outputs, std::size_t inputs, const float* bias);

@@ -35,20 +35,21 @@ def ctranslate2() -> Any:
     return ctranslate2
 
 
-def check_convertible(model: nn.Module) -> None:
-    """Raises ValueError unless CTranslate2 can express the network: a Transformer that writes one token a step, left to right."""
+def convertible(model: nn.Module) -> StepwiseModel:
+    """The network; ValueError unless CTranslate2 can express it: one Transformer that writes a token a step from the left."""
     if not isinstance(model, StepwiseModel):
-        raise ValueError(f"CTranslate2: expected an autoregressive network, got a {type(model).__name__}")
+        raise ValueError(f"CTranslate2: expected a single autoregressive network, got a {type(model).__name__}")
     order = model.order
     if (order.arrangement, order.step_size) != ("l2r", 1):
         raise ValueError(
             f"CTranslate2: expected a network that writes one token a step from left to right (order: autoregressive), "
             f"got {order.arrangement} with {order.step_size} a step"
         )
+    return model
 
 
 def write_model(
-    model: StepwiseModel,
+    network: nn.Module,
     directory: Path,
     *,
     source_pieces: Sequence[str],
@@ -60,12 +61,12 @@ def write_model(
     `precision` is that of the weights in the file. Sources are given without EOS, which CTranslate2 appends. Raises EngineError,
     ValueError for a network that CTranslate2 cannot express.
     """
-    spec = specification(model)
+    spec = specification(network)
     for token, name in ((BOS, "bos_token"), (EOS, "eos_token"), (UNK, "unk_token")):
         setattr(spec.config, name, RESERVED[token])
     spec.config.decoder_start_token = RESERVED[BOS]
     spec.config.add_source_eos = True
-    spec.config.layer_norm_epsilon = model.decoder.layers[0].attention_residual.norm.eps  # type: ignore[union-attr]
+    spec.config.layer_norm_epsilon = nn.LayerNorm(1).eps
     spec.register_source_vocabulary(list(source_pieces))
     spec.register_target_vocabulary(list(target_pieces))
     spec.validate()
@@ -75,10 +76,10 @@ def write_model(
 
 
 @torch.no_grad()
-def specification(model: StepwiseModel) -> Any:
+def specification(network: nn.Module) -> Any:
     """The network's `TransformerSpec`. Position codes, whatever they are made of, become tables, and what the first slot carries
     becomes the embedding of BOS, which no text holds."""
-    check_convertible(model)
+    model = convertible(network)
     config, specs = model.config, ctranslate2().specs
     spec = specs.TransformerSpec.from_config(
         (config.encoder_layers, config.decoder_layers),

@@ -8,11 +8,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from torch import nn
 
 from models.family import EOS, RESERVED, Hypothesis
 from models.stepwise.config import StepwiseSearch
-from models.stepwise.ctranslate2_model import ctranslate2, write_model
-from models.stepwise.model import StepwiseModel
+from models.stepwise.ctranslate2_model import convertible, ctranslate2, write_model
 from models.stepwise.scores import banned, penalty
 
 
@@ -26,13 +26,14 @@ class CTranslate2Search:
     hypothesis has the same score, unless the search says otherwise.
     """
 
-    def __init__(self, model: StepwiseModel, *, precision: str, device: str = "cpu") -> None:
+    def __init__(self, network: nn.Module, *, precision: str, device: str = "cpu") -> None:
         """Raises EngineError where CTranslate2 is not installed, ValueError for a network, precision or device that it does not
         take."""
         package = ctranslate2()
         supported = package.get_supported_compute_types(device)
         if precision not in supported:
             raise ValueError(f"precision: expected one of {', '.join(sorted(supported))} on this {device}, got {precision}")
+        model = convertible(network)
         sizes = (model.sizes.source, model.sizes.target)
         self._pieces = [_pieces(size) for size in sizes]
         self._ids = {piece: id_ for id_, piece in enumerate(self._pieces[1])}

@@ -82,7 +82,7 @@ class StepwiseDecoder:
 
 
 class FinishedDecoder(StepwiseDecoder):
-    """A network whose weights do not change any more, so that other engines may work with copies of it."""
+    """Networks whose weights do not change any more, so that other engines may work with copies of them."""
 
     def __init__(self, model: StepwiseModel | Ensemble) -> None:
         super().__init__(model)
@@ -91,10 +91,8 @@ class FinishedDecoder(StepwiseDecoder):
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
         if search.engine != "ctranslate2":
             return super()._search(prepared, search, limits)
-        if isinstance(self.model, Ensemble):
-            raise ValueError(f"engine: expected torch for {len(self.model.members)} networks that write together, got ctranslate2")
         if search.precision not in self._converted:
-            device = self.model.target_embedding.weight.device.type
+            device = next(self.model.parameters()).device.type
             self._converted[search.precision] = CTranslate2Search(self.model, precision=search.precision, device=device)
         rows = zip(prepared.ids.tolist(), prepared.lengths.tolist(), strict=True)
         return self._converted[search.precision]([row[: length - 1] for row, length in rows], search, limits.tolist())

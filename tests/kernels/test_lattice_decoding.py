@@ -18,6 +18,7 @@ from kernels import (
     lattice_viterbi,
 )
 from kernels.candidates import CandidateOptions, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from kernels.native import fewstep_native
 from kernels.reference import lattice as search
 from kernels.reference.lattice_decoding import Reference
 from kernels.reference.transformer import Reference as Autoregressive
@@ -162,6 +163,30 @@ def test_normalisers(norm):
     np.testing.assert_allclose(
         raw.edges[0, 0, :, 1:] - raw.edges[0, 0, :, :1], full.edges[0, 0, :, 1:] - full.edges[0, 0, :, :1], atol=1e-3
     )
+
+
+@pytest.mark.skipif(not fewstep_native.has_half_products(), reason="this build has no products in bf16")
+@settings(deadline=None, max_examples=25)
+@given(shapes, options, st.integers(0, 2**32))
+def test_bf16(shape, chosen, seed):
+    """Close to fp32 (weights and inputs keep 8 bits), and as independent of company and threads."""
+    sources, lengths, given_, least, most = lattices_for(seed, 5, 4, 6, 40)
+    arrays = {
+        name: values / 4 if name.startswith("target_embedding") else values
+        for name, values in arrays_for(shape, seed, vocabulary=40, slots=5).items()
+    }
+    network, half = (LatticeTransformer(arrays, shape=shape, precision=name) for name in ("fp32", "bf16"))
+    wide, found = (x.score(sources, lengths, given_, options=chosen) for x in (network, half))
+    for one, other in zip(found, wide, strict=True):
+        assert ((one == -np.inf) == (other == -np.inf)).all()
+        there = other > -np.inf
+        error = np.abs(one[there] - other[there])
+        assert error.size == 0 or np.median(error) < 0.1
+    outcomes = half.decode_candidates(sources, lengths, given_, least, most, options=chosen, threads=3)
+    for b in range(5):
+        one = slice(b, b + 1)
+        alone = Candidates(*(x[one] for x in given_))
+        assert half.decode_candidates(sources[one], lengths[one], alone, least[one], most[one], options=chosen) == [outcomes[b]]
 
 
 @settings(deadline=None, max_examples=20)

@@ -107,6 +107,10 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
             TEACHER + "distillation: {engine: ctranslate2, length_penalty_form: gnmt}",
             "c.yaml:2: distillation.length_penalty_form: expected power with engine ctranslate2, got 'gnmt'",
         ),
+        (
+            "teacher: {ensemble: 2}\ndistillation: {engine: ctranslate2}",
+            "c.yaml:2: distillation.engine: expected auto or torch for an ensemble, got 'ctranslate2'",
+        ),
         ("benchmark: {batch_sizes: []}", "c.yaml:1: benchmark.batch_sizes: expected at least 1 entry, got a list"),
         ("distillation: {beam_size: 0}", "c.yaml:1: distillation.beam_size: expected at least 1, got 0"),
         ("defaults: {training: {average_count: 0}}", "c.yaml:1: defaults.training.average_count: expected at least 1, got 0"),

@@ -49,7 +49,7 @@ def test_what_cannot_be_exported(system: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "there").mkdir()
     with pytest.raises(DataError, match="not there yet"):
         export(system, tmp_path / "there", "float32")
-    with pytest.raises(DataError, match="expected an autoregressive network"):
+    with pytest.raises(DataError, match="expected a single autoregressive network"):
         export(make_system(tmp_path, "dag").path, tmp_path / "out", "float32")
     damaged = tmp_path / "damaged"
     damaged.mkdir()

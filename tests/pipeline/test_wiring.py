@@ -66,8 +66,8 @@ def fingerprint(plan: Plan, name: str) -> str:
 
 
 def test_steps_are_named_once_and_stand_after_what_they_need(tmp_path: Path) -> None:
-    systems = {**CONFIG["systems"], "scorer": {"family": "lattice"}}  # type: ignore[dict-item]
-    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], "lattices": 1})  # type: ignore[dict-item]
+    systems = {**CONFIG["systems"], "lattice": {"family": "lattice"}}  # type: ignore[dict-item]
+    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], "lattices": 2})  # type: ignore[dict-item]
     names = [step.name for step in plan.steps]
     assert len(set(names)) == len(names)
     for index, step in enumerate(plan.steps):

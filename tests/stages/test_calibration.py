@@ -27,7 +27,7 @@ class Slow:
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         return [[7] * len(line) for line in lines]
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> Sequence[Sequence[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Sequence[Sequence[int]]:
         return sources
 
     def decode(self, prepared: Sequence[Sequence[int]], search: Any) -> list[list[Hypothesis]]:

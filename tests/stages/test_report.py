@@ -22,7 +22,8 @@ from stages.score import run as score
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
 from stages.tasks import SUMMARIZATION, TRANSLATION, Task
-from stages.timing import Turn, summarise, table
+from stages.timing import Turn, summarise
+from stages.timing_tables import table
 from stages.workers import LocalWorkers
 
 ENGLISH = re.split(
@@ -76,12 +77,21 @@ class Maker:
     def timings(self, slow: dict[str, float]) -> Timings:
         path, draw = self.root / "benchmark", random.Random(1)
         turns = [
-            Turn(n, entry, [ms * draw.lognormvariate(0, 0.25) for _ in range(100)], ms / 60, 1300, 1400)
+            Turn(
+                n,
+                entry,
+                [ms * draw.lognormvariate(0, 0.25) for _ in range(100)],
+                tokenisation_ms=[0.1] * 100,
+                detokenisation_ms=[0.1] * 100,
+                batch_seconds={32: ms / 60},
+                tokens=1300,
+                steps=1400,
+            )
             for n in range(3)
             for entry, ms in slow.items()
         ]
         baseline = next(iter(slow))
-        protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "baseline": baseline}
+        protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "batch_sizes": [32], "baseline": baseline}
         where = {
             "device": "cpu",
             "cpu": "Example CPU <1>",

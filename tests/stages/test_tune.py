@@ -34,7 +34,7 @@ class Shortening:
     def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return [" ".join(chr(id_) for id_ in row) for row in ids]
 
-    def prepare(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any) -> list[list[int]]:
         return [list(ids) for ids in sources]
 
     def decode(self, prepared: list[list[int]], search: Any) -> list[list[Hypothesis]]:

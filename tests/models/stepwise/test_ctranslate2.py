@@ -12,9 +12,10 @@ import torch
 from models.batch import collate
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.stepwise.ctranslate2_model import EngineError, check_convertible, specification
+from models.stepwise.ctranslate2_model import EngineError, convertible, specification
 from models.stepwise.ctranslate2_search import CTranslate2Search
 from models.stepwise.decode import FinishedDecoder, StepwiseDecoder
+from models.stepwise.ensemble import Ensemble
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS
@@ -200,7 +201,12 @@ def test_the_first_slot_carries_what_it_carries_here():
 @pytest.mark.parametrize("order", ["interleaved", "right-to-left", "semi-autoregressive"])
 def test_other_orders_are_refused(order):
     with pytest.raises(ValueError, match="order: autoregressive"):
-        check_convertible(network(order))
+        convertible(network(order))
+
+
+def test_ensembles_are_refused():
+    with pytest.raises(ValueError, match="a single autoregressive network, got a Ensemble"):
+        convertible(Ensemble([network(), network()]))
 
 
 @pytest.mark.parametrize(
