@@ -41,6 +41,9 @@ class LatticeSearch:
     """Weight of the counts' log-probability of a word beside the network's."""
     token_bonus: float = 0.0
     """Added to the score for every word: what makes up for sums of log-probabilities being in favour of the short."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the scorer's products on a CPU with instructions for bf16; sums, encoder and ranking of words stay fp32. A
+    search through torch, as on a GPU, knows fp32 alone."""
     n_best: Annotated[int, Ge(1)] = 1
     """Hypotheses returned per sentence (viterbi only)."""
     confidences: bool = False
@@ -56,4 +59,5 @@ class LatticeSearch:
         parts += [f"window{self.length_window}"] if self.length_window != 3 else []
         parts += [f"counts{self.count_weight:g}"] if self.count_weight else []
         parts += [f"bonus{self.token_bonus:g}"] if self.token_bonus else []
+        parts += [self.precision] if self.precision != "fp32" else []
         return "-".join(parts)

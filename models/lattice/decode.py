@@ -88,7 +88,8 @@ class LatticeDecoder:
 
         A sentence whose window no path reaches, for a slot has no candidate (its words were never linked), is searched once more
         with paths that may be shorter; where there is none either, the hypothesis is empty and scores minus infinity. Raises
-        ValueError for more hypotheses than the search gives, and where the network was not given tables.
+        ValueError for more hypotheses than the search gives, for a precision that the machine lacks, and where the network was not
+        given tables.
         """
         if search.n_best > 1 and search.strategy == "lookup":
             raise ValueError(f"n_best: expected 1 with lookup, got {search.n_best}")
@@ -146,7 +147,12 @@ class LatticeDecoder:
         return hypotheses(lattice, mine, paths, search)
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """The lattices of sources [B,S] with EOS, on the network's device; call with the network at work."""
+        """The lattices of sources [B,S] with EOS, on the network's device; call with the network at work. Raises ValueError for
+        another precision than fp32."""
+        if search.precision != "fp32":
+            raise ValueError(
+                f"precision: expected fp32 for a network that is not decoded natively on a CPU, got {search.precision}"
+            )
         return score_slots(self.model, source, lengths, slots, search, self.bigrams)
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> Taken:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -25,12 +26,12 @@ class NativeDecoder(LatticeDecoder):
     def __init__(self, model: LatticeModel, tables: CandidateTables, bigrams: BigramTables | None = None) -> None:
         """A network whose weights do not change any more."""
         super().__init__(model, tables, bigrams)
-        self._transformer = transformer(model)
+        self._transformers = {"fp32": transformer(model)}
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
         """As `LatticeDecoder.lattice`. With `local` the slot behind the last is scored like the others, and left out then."""
         behind = int(search.normalizer == "local")
-        found = self._transformer.score(
+        found = self._transformer(search).score(
             source.numpy(),
             lengths.numpy(),
             _candidates(slots, slots.most + behind),
@@ -44,11 +45,17 @@ class NativeDecoder(LatticeDecoder):
         """Decode one source, not empty; what its parts took, as the kernel tells it."""
         ids, lengths = pad_rows([source])
         threads = torch.get_num_threads()
-        (found,), seconds = self._transformer.timed_decode(
+        (found,), seconds = self._transformer(search).timed_decode(
             ids.numpy(), lengths.numpy(), self._tables, options=_options(search), threads=threads
         )
         parts = (seconds.lookup, seconds.encoding, seconds.scoring, seconds.search)
         return Taken(len(found.words), *(1000 * part for part in parts))
+
+    def _transformer(self, search: LatticeSearch) -> LatticeTransformer:
+        """That of the search's precision; raises ValueError where there can be none."""
+        if search.precision not in self._transformers:
+            self._transformers[search.precision] = transformer(self.model, search.precision)
+        return self._transformers[search.precision]
 
     def _decoded(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
         if search.n_best > 1 or search.confidences or search.normalizer == "local":
@@ -65,7 +72,7 @@ class NativeDecoder(LatticeDecoder):
         return found
 
     def _outcomes(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
-        outcomes = self._transformer.decode_candidates(
+        outcomes = self._transformer(search).decode_candidates(
             prepared.ids.numpy(),
             prepared.lengths.numpy(),
             _candidates(slots, slots.most),
@@ -95,8 +102,9 @@ def _options(search: LatticeSearch) -> LatticeOptions:
 
 
 @torch.no_grad()
-def transformer(model: LatticeModel) -> LatticeTransformer:
-    """The kernel's copy of a network. Position codes, whatever they are made of, become tables."""
+def transformer(model: LatticeModel, precision: Literal["fp32", "bf16"] = "fp32") -> LatticeTransformer:
+    """The kernel's copy of a network. Position codes, whatever they are made of, become tables. Raises ValueError for a precision
+    that this build lacks."""
     config = model.config
     arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
     arrays["target_embedding"] = model.target_embedding.weight.numpy()
@@ -112,4 +120,4 @@ def transformer(model: LatticeModel) -> LatticeTransformer:
         heads=config.heads,
         norm=config.norm,
     )
-    return LatticeTransformer(arrays, shape=shape)
+    return LatticeTransformer(arrays, shape=shape, precision=precision)
