@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kernels.beam import BeamOptions
-from kernels.transformer import TransformerShape, WritingRules, _expected, _misfits
+from kernels.transformer import TransformerShape, WritingRules, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -121,7 +121,7 @@ class AggressiveTransformer:
         from kernels.native import fewstep_native
 
         self.shape = shape
-        wanted, numbers = _checked("arrays", arrays, shape)
+        wanted, numbers = _checked("verifier", arrays, shape)
         drafted: dict[str, F32] = {}
         sizes: dict[str, int] = {}
         queries: F32 = np.zeros(0, dtype=np.float32)
@@ -193,22 +193,8 @@ class AggressiveTransformer:
 
 def _checked(what: str, arrays: Mapping[str, F32], shape: TransformerShape) -> tuple[dict[str, F32], dict[str, int]]:
     """The arrays that are needed, contiguous, and the numbers of the shape. Raises ValueError."""
-    import numpy as np
-
-    wanted = _expected(shape, "source_embedding" in arrays)
-    if problems := _misfits(wanted, arrays, shape):
-        raise ValueError(f"{what}: {'; '.join(problems)}")
-    numbers: dict[str, Any] = {
-        "encoder_layers": shape.encoder_layers,
-        "decoder_layers": shape.decoder_layers,
-        "width": shape.width,
-        "feed_forward": shape.feed_forward,
-        "heads": shape.heads,
-        "pre_norm": int(shape.norm == "pre"),
-        "gelu": int(shape.activation == "gelu"),
-        "source_words": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
-        "target_words": int(arrays["target_embedding"].shape[0]),
-        "source_positions": int(arrays["source_positions"].shape[0]),
-        "slots": int(arrays["slot_codes"].shape[0]),
-    }
-    return {name: np.ascontiguousarray(arrays[name]) for name in wanted}, numbers
+    try:
+        given = native_arguments(arrays, expected_arrays(shape, "source_embedding" in arrays), shape)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from error
+    return given.pop("arrays"), {name: int(number) for name, number in given.items()}

@@ -205,11 +205,11 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::span<c
 void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
                      const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits) {
     const std::size_t width = vocabulary.inputs(), whole = vocabulary.outputs();
-    const std::size_t panels = std::min(vocabulary.panels(), (words * vocabulary.panels() + whole - 1) / whole);  // that hold these words
+    const std::size_t panels = (words + PackedMatrix::panel() - 1) / PackedMatrix::panel();  // that hold these words
     logits.reserve(std::min(slots.size(), TOGETHER) * whole);
     for (std::size_t start = 0; start < slots.size(); start += TOGETHER) {
         const std::size_t end = std::min(slots.size(), start + TOGETHER);
-        vocabulary.multiply(states + start * width, width, end - start, logits.data(), whole, Then::STORE, 0, panels);
+        vocabulary.multiply_panels(states + start * width, width, end - start, logits.data(), whole, 0, panels);
         for (std::size_t row = start; row < end; ++row) {
             float* x = logits.data() + (row - start) * whole;
             for (const std::int64_t word : rules.banned) x[word] = NONE;

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Transformer, TransformerShape, WritingRules
-from kernels.transformer import _expected
+from kernels.transformer import expected_arrays
 
 EOS = 2
 VOCABULARY = 23
@@ -18,7 +18,7 @@ def arrays_for(shape, seed, *, sources=None, positions=12, slots=32):
     """Random, with sharp outputs."""
     draw = np.random.default_rng(seed)
     found = {}
-    for name, size in _expected(shape, sources is not None).items():
+    for name, size in expected_arrays(shape, sources is not None).items():
         rows = {"target_embedding": VOCABULARY, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
         size = (rows[name], size[1]) if name in rows else size
         values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
@@ -226,6 +226,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="expected the verifier's 23 words, got 20"):
         small(arrays=arrays)
     del arrays["decoder.norm.bias"]
-    with pytest.raises(ValueError, match=r"drafter: missing decoder\.norm\.bias"):
+    with pytest.raises(ValueError, match=r"drafter: arrays: missing decoder\.norm\.bias"):
         small(arrays=arrays)
     assert run(small(), [], np.array([], dtype=np.int64), WritingRules(), DraftOptions()) == []
