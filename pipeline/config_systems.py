@@ -56,17 +56,23 @@ class Mixture:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Trained:
-    """What all systems that are trained for themselves have in common."""
+class _Learner:
+    """What all systems that are trained have in common."""
+
+    mixture: Mixture = Mixture()
+    """With `data: mixed`, how much of either."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The recipe of its training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Trained(_Learner):
+    """And all that are trained for themselves."""
 
     data: Literal["raw", "distilled", "mixed"] = "raw"
     """What it learns from: the targets of the training text, those that the teacher writes, or both."""
-    mixture: Mixture = Mixture()
-    """With `data: mixed`, how much of either."""
     initial_weights: Literal["random", "teacher"] = "random"
     """What its training starts from: chance, or the teacher's weights wherever name and shape are the same."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    """The recipe of its training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +129,7 @@ class LatticeSystem(_Trained, LatticeModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggressiveSystem(AggressiveConfig):
+class AggressiveSystem(_Learner, AggressiveConfig):
     """A drafter that is trained, with the system that verifies what it drafts. Of `defaults` it takes what it has too, but for
     `search`."""
 
@@ -138,8 +144,6 @@ class AggressiveSystem(AggressiveConfig):
     does."""
     initial_weights: Literal["random", "teacher", "verifier"] = "verifier"
     """What its training starts from: chance, or another's weights wherever name and shape are the same."""
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    """The recipe of its training."""
     search: Annotated[tuple[AggressiveSearch, ...], MinLen(1)] = (AggressiveSearch(), AggressiveSearch(strategy="gad++"))
     """Searches it is evaluated with, the first its default: `gad`, `{gad++: {ranks: 5, gap: 3}}`, or a list of these."""
 
