@@ -28,10 +28,10 @@ from stages.reporting.text import table
 METRICS = ("bleu", "rougeL")
 
 
-def run(config: Path, overrides: Sequence[str]) -> dict[str, Path]:
+def run(config: Path, overrides: Sequence[str], *options: str) -> dict[str, Path]:
     """Make what the config asks for; directories of the steps by name. Ends the program where the run fails."""
     settings = [part for override in overrides for part in ("--set", override)]
-    command = [sys.executable, "-m", "pipeline", "run", str(config), *settings]
+    command = [sys.executable, "-m", "pipeline", "run", str(config), *settings, *options]
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
         raise SystemExit(f"failed: {' '.join(command)}")
     found = find_run(load_config(config, overrides).store.path, "latest")
@@ -88,12 +88,14 @@ def main() -> None:
     parser.add_argument("config", type=Path)
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--sweep", dest="sweeps", action="append", default=[], metavar="KEY=VALUE,VALUE,...")
+    parser.add_argument("--in-process", action="store_true", help="run without Ray")
     parser.add_argument("--only", nargs="+", default=[""], help="entries whose names hold one of these")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     results = []
     for combination in swept(arguments.sweeps):
-        found = figures(run(arguments.config, [*arguments.overrides, *combination]))
+        options = ["--in-process"] if arguments.in_process else []
+        found = figures(run(arguments.config, [*arguments.overrides, *combination], *options))
         results.append({"values": list(combination), **found})
     first = results[0]
     for one in first["tables"] if not arguments.sweeps else []:

@@ -12,6 +12,7 @@ from kernels.fast_align import Alignment, AlignmentModel, AlignOptions, fast_ali
 from kernels.symmetrize import symmetrize
 
 if TYPE_CHECKING:
+    from kernels.aggressive import AggressiveTransformer, Drafter, DraftOptions
     from kernels.beam import Beam, BeamOptions
     from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
     from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
+    "AggressiveTransformer",
     "AlignOptions",
     "Alignment",
     "AlignmentModel",
@@ -51,6 +53,8 @@ __all__ = [
     "DagViterbiOptions",
     "DagWalkOptions",
     "DagWalks",
+    "DraftOptions",
+    "Drafter",
     "GraphNetwork",
     "GraphPath",
     "GraphRules",
@@ -84,6 +88,9 @@ __all__ = [
 ]
 
 _HOMES = {
+    "AggressiveTransformer": "kernels.aggressive",
+    "DraftOptions": "kernels.aggressive",
+    "Drafter": "kernels.aggressive",
     "Beam": "kernels.beam",
     "BeamOptions": "kernels.beam",
     "CandidateOptions": "kernels.candidates",

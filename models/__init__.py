@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from models.family import Family
 
-FAMILIES = ("stepwise", "dag", "lattice")
+FAMILIES = ("stepwise", "dag", "lattice", "aggressive")
 """Each is a folder here whose `family.py` defines `FAMILY`."""
 
 

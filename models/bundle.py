@@ -2,7 +2,8 @@
 
 A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
 sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
-candidates are looked up `tables/`, where several networks write together `members/`, and needs nothing else to work.
+candidates are looked up `tables/`, where several networks write together `members/`,
+where others work with it `verifier/` and `drafter/`, systems themselves, and needs nothing else to work.
 """
 
 from __future__ import annotations
@@ -73,10 +74,12 @@ def write_system(
     max_source_tokens: int | None = None,
     ngram: Path | None = None,
     tables: Path | None = None,
+    companions: Mapping[str, Path] | None = None,
 ) -> None:
     """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied.
 
     `members` are weights of further networks of the same sizes: all write together, by the mean of their probabilities.
+    `companions` are systems that travel along, each in a directory of its own (`verifier`, `drafter`).
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
     Raises BundleError for candidate `tables` that are none.
     """
@@ -87,8 +90,11 @@ def write_system(
         parts[NGRAM] = ngram
     if tables is not None:
         parts[TABLES] = tables
+    for companion, origin in (companions or {}).items():
+        files = ["system.json", *read_description(origin)["parts"]]
+        parts |= {f"{companion}/{file}": origin / file for file in files}
     for file, origin in parts.items():
-        (directory / file).parent.mkdir(exist_ok=True)
+        (directory / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin, directory / file)
     description = {
         "format": FORMAT,

@@ -20,7 +20,16 @@ from pipeline.config_check import check
 from pipeline.config_file import read_config, read_value
 from pipeline.config_problems import Complaint, complaints, report
 from pipeline.config_shorthand import expand
-from pipeline.config_systems import DagSystem, Distillation, LatticeSystem, StepwiseSystem, StepwiseTeacher, UsedSystem, part
+from pipeline.config_systems import (
+    AggressiveSystem,
+    DagSystem,
+    Distillation,
+    LatticeSystem,
+    StepwiseSystem,
+    StepwiseTeacher,
+    UsedSystem,
+    part,
+)
 from pipeline.config_tree import Node
 from pipeline.downloads import RemoteFile
 from pipeline.errors import ConfigError
@@ -274,6 +283,7 @@ _SYSTEM = (
     | Annotated[StepwiseSystem, Tag("<stepwise>")]
     | Annotated[DagSystem, Tag("<dag>")]
     | Annotated[LatticeSystem, Tag("<lattice>")]
+    | Annotated[AggressiveSystem, Tag("<aggressive>")]
 )
 
 
@@ -356,8 +366,11 @@ def parse_search(text: str, where: str, family: str = "stepwise") -> Any:
     `where`."""
     problems: list[str] = []
     search = read_value(text, where, problems)
-    entry = Node({"search": search, "family": Node(family, where, ())}, where, ())
-    config = _build(expand(Node({"systems": Node({"any": entry}, where, ())}, where, ())), problems)
+    needed = {"verifier": "other", "drafter_system": "other", "data": "raw"} if family == "aggressive" else {}
+    others = {key: Node(value, where, ()) for key, value in needed.items()}
+    entry = Node({"search": search, "family": Node(family, where, ()), **others}, where, ())
+    systems = Node({"any": entry, "other": Node({}, where, ())}, where, ())
+    config = _build(expand(Node({"systems": systems}, where, ())), problems)
     return config.systems["any"].search[0]
 
 

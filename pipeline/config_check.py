@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.dag.config import DagConfig, DagSearch
 from models.lattice.config import LatticeSearch
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -22,9 +23,11 @@ from stages.tasks import TASKS
 if TYPE_CHECKING:
     from models.training.config import TrainingConfig
     from pipeline.config import MutualInformation, RunConfig, TextConfig
-    from pipeline.config_systems import Distillation, TrainedSystem
+    from pipeline.config_systems import AggressiveSystem, Distillation, TrainedSystem
     from stages.families import Network, Search
 
+SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
+"""What a drafter that reads its verifier's encoder has in common with it."""
 CUT: Path = ("corpus", "max_source_tokens")
 RESERVED_TESTS = ("train", "validation")
 """Names of other corpus steps."""
@@ -45,7 +48,7 @@ class _Rule:
 def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
     """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
     counted, trained = [*_corpus(config), *_counts(config)], [*_teacher(config), *_systems(config)]
-    rules = [*counted, *trained, *_names(config), *_minima(config), *_analyses(config), *_mirror(config)]
+    rules = [*counted, *trained, *_verifiers(config), *_names(config), *_minima(config), *_analyses(config), *_mirror(config)]
     return [
         rule.complaint for rule in rules if not any(_touch(p, q) for p in (rule.complaint.path, *rule.rests_on) for q in pruned)
     ]
@@ -208,6 +211,8 @@ def _network(path: Path, network: Network, config: RunConfig) -> Iterator[_Rule]
         yield from _graph(path, network)
     elif isinstance(network, StepwiseConfig):
         yield from _order(path, network)
+    elif isinstance(network, AggressiveConfig):
+        yield from _block(path, network)
 
 
 def _order(path: Path, network: StepwiseConfig) -> Iterator[_Rule]:
@@ -223,12 +228,19 @@ def _graph(path: Path, network: DagConfig) -> Iterator[_Rule]:
         yield _broken((*path, "graph_factor_range"), "two factors above 0, the lower one first", f"[{low}, {high}]")
 
 
+def _block(path: Path, network: AggressiveConfig) -> Iterator[_Rule]:
+    low, high = network.widths
+    if not 1 <= low <= high < network.max_positions:
+        expected = f"two widths from 1 to less than max_positions ({network.max_positions}), the lower one first"
+        yield _broken((*path, "draft_width_range"), expected, f"[{low}, {high}]", (*path, "max_positions"), (*path, "draft_width"))
+
+
 def _search(path: Path, search: Search) -> Iterator[_Rule]:
     if isinstance(search, LatticeSearch):
         if search.strategy == "lookup" and search.n_best > 1:
             yield _broken((*path, "n_best"), "1 with lookup", search.n_best, (*path, "strategy"))
         return
-    most = search.beam_size if search.strategy == "beam" else 1
+    most = search.beam_size if not isinstance(search, AggressiveSearch) and search.strategy == "beam" else 1
     if search.n_best > most and search.strategy != "sample":
         rests_on = ((*path, "beam_size"), (*path, "strategy"))
         yield _broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
@@ -267,6 +279,61 @@ def _language_model(path: Path, search: Search, config: RunConfig) -> Iterator[_
     elif not isinstance(config.ngram, Pinned) and (config.ngram.unit, config.ngram.side) != ("pieces", "target"):
         got = f"{config.ngram.unit} of the {config.ngram.side}"
         yield _broken(("ngram",), "an n-gram model of pieces of the target for searches", got, (*path, "ngram_weight"))
+
+
+def _verifiers(config: RunConfig) -> Iterator[_Rule]:
+    """Drafters, and those who verify what they draft."""
+    from pipeline.config_systems import AggressiveSystem
+
+    for name, system in config.systems.items():
+        if not isinstance(system, AggressiveSystem):
+            continue
+        path: Path = ("systems", name)
+        others = [other for other, kind in config.systems.items() if not isinstance(kind, AggressiveSystem)]
+        for key, other in (("verifier", system.verifier), ("drafter_system", system.drafter_system or system.verifier)):
+            if other not in others:
+                expected = f"one of {', '.join(others)}" if others else "a system of another family"
+                yield _broken((*path, key), expected, repr(other), ("systems",), valid=others)
+        if system.verifier in others:
+            yield from _pair(config, path, system)
+        for i, search in enumerate(system.search):
+            if search.drafter == "system" and not system.drafter_system:
+                yield _broken(
+                    (*path, "search", i), "drafter: network or lookup without drafter_system", "system", (*path, "drafter_system")
+                )
+
+
+def _pair(config: RunConfig, path: Path, system: AggressiveSystem) -> Iterator[_Rule]:
+    from pipeline.config import stepwise_network
+
+    if config.systems[system.verifier].family != "stepwise":
+        got = f"{system.verifier!r} of family {config.systems[system.verifier].family}"
+        yield _broken((*path, "verifier"), "a system of family stepwise", got, ("systems", system.verifier))
+        return
+    rests_on: tuple[Path, ...] = (("systems", system.verifier), ("teacher",))
+    if getattr(config.systems[system.verifier], "use", "") == "ensemble":
+        yield _broken(
+            (*path, "verifier"), "a system of one network", f"{system.verifier!r}, an ensemble", ("systems", system.verifier)
+        )
+    network = stepwise_network(config, system.verifier)
+    if network is None:  # pinned: its directory says
+        return
+    try:
+        order = network.generation()
+    except ValueError:  # which the system is told itself
+        return
+    if (order.step_size, order.arrangement) != (1, "l2r"):
+        got = f"{system.verifier!r}, which writes {order.step_size} in the arrangement {order.arrangement}"
+        yield _broken((*path, "verifier"), "a system that writes one token a step from left to right", got, *rests_on)
+    keys = SHARED if system.encoder == "shared" else ("norm", "positions") if system.initial_weights == "verifier" else ()
+    for key in keys:
+        if getattr(system, key) != getattr(network, key):
+            why = "to share its encoder" if system.encoder == "shared" else "to start from its weights"
+            yield _broken(
+                (*path, key), f"{getattr(network, key)} as {system.verifier!r} has, {why}", getattr(system, key), *rests_on
+            )
+    if system.encoder == "shared" and system.initial_weights != "verifier":
+        yield _broken((*path, "initial_weights"), "verifier with encoder: shared", system.initial_weights, (*path, "encoder"))
 
 
 def _training(path: Path, training: TrainingConfig, config: RunConfig) -> Iterator[_Rule]:

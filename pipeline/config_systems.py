@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from annotated_types import Ge, Gt, MinLen
 
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.dag.config import DagConfig, DagSearch
 from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -122,6 +123,32 @@ class LatticeSystem(_Trained, LatticeModelConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AggressiveSystem(AggressiveConfig):
+    """A drafter that is trained, with the system that verifies what it drafts. Of `defaults` it takes what it has too, but for
+    `search`."""
+
+    family: Literal["aggressive"]
+    """Family of models."""
+    verifier: Annotated[str, MinLen(1)]
+    """Name of another system, which writes one token a step from left to right: its network verifies, and travels with this one."""
+    drafter_system: str = ""
+    """Name of one more system, of any family, which drafts where a search says `drafter: system`; it travels along too."""
+    data: Literal["raw", "distilled", "mixed"] = "distilled"
+    """What it learns from: the targets of the training text, those that the teacher writes, or both; best what the verifier
+    does."""
+    initial_weights: Literal["random", "teacher", "verifier"] = "verifier"
+    """What its training starts from: chance, or another's weights wherever name and shape are the same."""
+    training: TrainingConfig = field(default_factory=TrainingConfig)
+    """The recipe of its training."""
+    search: Annotated[tuple[AggressiveSearch, ...], MinLen(1)] = (AggressiveSearch(), AggressiveSearch(strategy="gad++"))
+    """Searches it is evaluated with, the first its default: `gad`, `{gad++: {ranks: 5, gap: 3}}`, or a list of these."""
+
+    @property
+    def network(self) -> AggressiveConfig:
+        return part(self, AggressiveConfig)
+
+
+@dataclass(frozen=True, kw_only=True)
 class UsedSystem:
     """A system that is not trained for itself."""
 
@@ -135,10 +162,20 @@ class UsedSystem:
         return "stepwise"
 
 
-TrainedSystem = StepwiseSystem | DagSystem | LatticeSystem
-SYSTEMS: dict[str, type[TrainedSystem]] = {"stepwise": StepwiseSystem, "dag": DagSystem, "lattice": LatticeSystem}
+TrainedSystem = StepwiseSystem | DagSystem | LatticeSystem | AggressiveSystem
+SYSTEMS: dict[str, type[TrainedSystem]] = {
+    "stepwise": StepwiseSystem,
+    "dag": DagSystem,
+    "lattice": LatticeSystem,
+    "aggressive": AggressiveSystem,
+}
 """By family."""
-SEARCHES: dict[str, type[Any]] = {"stepwise": StepwiseSearch, "dag": DagSearch, "lattice": LatticeSearch}
+SEARCHES: dict[str, type[Any]] = {
+    "stepwise": StepwiseSearch,
+    "dag": DagSearch,
+    "lattice": LatticeSearch,
+    "aggressive": AggressiveSearch,
+}
 
 
 def strategies(search: type[Any]) -> tuple[str, ...]:

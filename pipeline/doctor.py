@@ -82,6 +82,20 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
         missing = [str(file) for file in files if isinstance(file, Path) and not os.access(file, os.R_OK)]
         if missing:
             yield Check(f"text {name}", "FAIL", f"expected readable files, got none at {', '.join(missing)}")
+    if settings.store.mirror:
+        yield _mirror(settings.store.mirror)
+
+
+def _mirror(url: str) -> Check:
+    """Can it be read from here? What it holds does not matter."""
+    from pipeline.remote import Folder
+
+    try:
+        folder = Folder(url)
+        folder.read("fewstep")
+        return Check("mirror", "ok", f"{folder.url} answers")
+    except FewstepError as error:
+        return Check("mirror", "FAIL", str(error))
 
 
 def _disk(store: Path) -> Check:

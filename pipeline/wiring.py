@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipeline.config import Pinned, RunConfig, TextConfig
-from pipeline.config_systems import Distillation, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config_systems import AggressiveSystem, Distillation, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.downloads import RemoteFile, fetched
 from pipeline.plan import Builder, Plan
 from pipeline.store import Store
@@ -189,7 +189,10 @@ class _Wiring:
             data["distilled"] = tuple(self._encode(name, distilled, words) for name, distilled in texts.items())
         self._count(data, text, trainer)
         self._ngram(raw, text, validation, trainer)
-        return {name: self._system(name, settings, trainer, data, teachers) for name, settings in self.config.systems.items()}
+        systems: dict[str, System] = {}
+        for name, settings in sorted(self.config.systems.items(), key=lambda item: isinstance(item[1], AggressiveSystem)):
+            systems[name] = self._system(name, settings, trainer, data, teachers, systems)
+        return {name: systems[name] for name in self.config.systems}
 
     def _distils(self) -> bool:
         """Does anything learn from the teacher's translations?"""
@@ -308,10 +311,17 @@ class _Wiring:
         trainer: _Trainer,
         data: dict[str, tuple[Tokens, ...]],
         teachers: tuple[Trained | System, ...],
+        others: dict[str, System],
     ) -> System:
+        """`others`: the systems of other families than `aggressive`, which come first."""
+        companions: tuple[System | None, System | None] = (None, None)
+        if isinstance(settings, AggressiveSystem):
+            companions = (others[settings.verifier], others[settings.drafter_system] if settings.drafter_system else None)
         networks: tuple[Trained | System, ...]
         if isinstance(settings, TrainedSystem):
             initial = teachers[0] if settings.initial_weights == "teacher" else None
+            if settings.initial_weights == "verifier":
+                initial = companions[0]
             tables = self.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
             networks = (trainer.train(name, settings, _mixed(settings, data), initial, tables),)
         else:
@@ -323,6 +333,7 @@ class _Wiring:
         weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
         model = self.language_model if weighed else None
         inputs = system.SystemInputs(first, trainer.vocabulary, model, tables, members=_others(networks))
+        inputs = replace(inputs, verifier=companions[0], drafter=companions[1])
         search = settings.search[0]
         tunes_default = search in self._tuned_searches(settings)
         bundle = self._bundle(f"{name}/untuned" if tunes_default else name, inputs, search, settings.family)

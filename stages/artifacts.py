@@ -67,8 +67,9 @@ class Tuned(Artifact):
 @dataclass(frozen=True)
 class Hypotheses(Artifact):
     """`shards/00000.arrow ...` (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32; margin float64,
-    null where the search told none; source_tokens int32), `hypotheses.txt` (the best of each sentence, one a line),
-    `decode.json` (rows, search, near_ties)."""
+    null where the search told none; source_tokens int32; where drafts were verified also drafting map<string, float64>),
+    `hypotheses.txt` (the best of each sentence, one a line), `decode.json` (rows, search, near_ties; drafting, see
+    `stages.decoded_drafts`)."""
 
 
 @dataclass(frozen=True)

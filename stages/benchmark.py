@@ -54,7 +54,7 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
     """
     from stages.sentences import read_sentences
     from stages.timing import by_length, evenly_spaced, summarise
-    from stages.timing_tables import length_table, table, yardstick_table
+    from stages.timing_tables import length_table, table, table_of_parts, yardstick_table
 
     sentences = [sentence for sentence in read_sentences(inputs.text.path) if sentence.source.strip()]
     if not sentences:
@@ -81,6 +81,8 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
     work.write_json(work.records("tables", "benchmark.json"), table(len(sentences), protocol, figures, task))
     work.write_json(work.records("tables", "benchmark-yardsticks.json"), yardstick_table(protocol, figures))
     work.write_json(work.records("tables", "benchmark-lengths.json"), length_table(lengths, config.baseline, task))
+    if (parts := table_of_parts(turns)) is not None:
+        work.write_json(work.records("tables", "parts.json"), parts)
     searches = {entry: asdict(search) for entry, search in config.searches.items()}
     ids = [sentence.id for sentence in chosen]
     work.write_json(work.directory / "systems.json", {"baseline": config.baseline, "searches": searches, "sentences": ids})
@@ -155,6 +157,7 @@ def entrant(system: models.system.System, search: Search) -> Translate:
 
     def translate(lines: Sequence[str]) -> Output:
         began, decoder = clock(), system.decoder
+        before = seconds(decoder)
         sources = system.encode(lines)
         encoded = clock()
         best = [ranked[0] for ranked in decoder.decode(decoder.prepare(sources, search), search)]
@@ -166,9 +169,21 @@ def entrant(system: models.system.System, search: Search) -> Translate:
             sum(len(source) for source in sources),
             encoded - began,
             clock() - decoded,
+            spent(decoder, before),
         )
 
     return translate
+
+
+def seconds(decoder: Any) -> dict[str, float]:
+    """What a decoder's parts have taken so far, where it tells of them."""
+    record = getattr(decoder, "record", None)
+    return {} if record is None else dict(record.seconds)
+
+
+def spent(decoder: Any, before: dict[str, float]) -> dict[str, float]:
+    """And since then."""
+    return {part: value - before.get(part, 0.0) for part, value in seconds(decoder).items()}
 
 
 STAGE = Stage(name="benchmark", version=4, run=run, output=Timings, exclusive=True)

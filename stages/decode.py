@@ -36,6 +36,7 @@ def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
 
     Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences.
     """
+    from stages.decoded_drafts import summarise
     from stages.decoding import NEAR_TIE, Task, copy, decode_text
     from stages.shards import drop_shards_from, read_shard, shard_path
     from stages.tune import with_tuned_penalty
@@ -51,9 +52,12 @@ def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
         best = [row for row in rows if row["rank"] == 0]
         lines += [row["text"] for row in best]
         near_ties += [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]
+    drafting = summarise([read_shard(piece.decoded) for piece in decoded])
     drop_shards_from(work.directory, len(decoded))
     work.write_text(work.directory / "hypotheses.txt", "".join(f"{line}\n" for line in lines))
     summary = {"rows": len(lines), "search": asdict(search), "near_ties": {"count": len(near_ties), "first": near_ties[:10]}}
+    if drafting is not None:
+        summary["drafting"] = drafting
     work.write_json(work.directory / "decode.json", summary)
 
 

@@ -235,6 +235,9 @@ def decoded_table(
         "margin": pa.array([row[2].statistics.get("margin") for row in rows], pa.float64()),
         "source_tokens": pa.array([row[3] for row in rows], pa.int32()),
     }
+    if any("drafted" in row[2].statistics for row in rows):
+        told = [[(name, value) for name, value in row[2].statistics.items() if name != "margin"] for row in rows]
+        columns["drafting"] = pa.array(told, pa.map_(pa.string(), pa.float64()))
     return pa.table(columns)
 
 

@@ -24,6 +24,10 @@ class SystemInputs:
     """The default search's length penalty; none: its own."""
     members: tuple[Trained, ...] = ()
     """Further trainings of the same network: all write together, by the mean of their probabilities."""
+    verifier: System | None = None
+    """The system whose network verifies what this one drafts."""
+    drafter: System | None = None
+    """Another system, whose outputs this one may draft from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +83,11 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             max_source_tokens=config.max_source_tokens,
             ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
             tables=None if inputs.tables is None else inputs.tables.file,
+            companions={
+                name: companion.path
+                for name, companion in (("verifier", inputs.verifier), ("drafter", inputs.drafter))
+                if companion is not None
+            },
         )
         load_system(work.directory)
     except BundleError as error:

@@ -27,6 +27,8 @@ class Output:
     """Of its time, what it took to turn lines into ids."""
     detokenisation_seconds: float = 0.0
     """Of its time, what it took to turn ids into lines."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """Seconds in parts of the decoding, where the decoder tells of them."""
 
 
 STRETCH = 10
@@ -55,6 +57,8 @@ class Turn:
     """Seconds for all sentences, by the size of the batches they came in."""
     tokens: int = 0
     steps: int = 0
+    parts: dict[str, float] = field(default_factory=dict)
+    """Seconds of the sentences that were translated alone, by part of the decoding."""
 
 
 def measure(
@@ -96,6 +100,8 @@ def _time_sentences(turn: Turn, translate: Translate, lines: Sequence[str], cloc
         turn.source_tokens.append(output.source_tokens)
         turn.tokens += output.tokens
         turn.steps += output.steps
+        for part, seconds in output.parts.items():
+            turn.parts[part] = turn.parts.get(part, 0.0) + seconds
 
 
 def batches(lines: Sequence[str], batch_size: int) -> list[list[str]]:

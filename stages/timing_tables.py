@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stages.tasks import TRANSLATION, Task
+from stages.timing import Turn
 
 
 def table(
@@ -65,3 +66,21 @@ def length_table(parts: Sequence[Mapping[str, Any]], baseline: str, task: Task =
     rows = [[name, *(f"{part['ratios'][name]:.2f}x" for part in parts)] for name in parts[0]["ratios"]]
     caption = f"Latency of {baseline} over that of each entry, by source length: a quarter of the {task.units} in each column."
     return {"title": "Speed-up by source length", "caption": caption, "columns": ["Entry", *columns], "rows": rows}
+
+
+def table_of_parts(turns: Sequence[Turn]) -> dict[str, Any] | None:
+    """Where the time of a sentence goes, in milliseconds, for entries that tell; None: none does. (Xia et al. 2022, table 7)"""
+    rows, names = [], list(dict.fromkeys(part for turn in turns for part in turn.parts))
+    for entry in dict.fromkeys(turn.entry for turn in turns if turn.parts):
+        mine = [turn for turn in turns if turn.entry == entry]
+        sentences, whole = sum(len(turn.latencies_ms) for turn in mine), sum(sum(turn.latencies_ms) for turn in mine)
+        spent = [1000 * sum(turn.parts.get(part, 0.0) for turn in mine) for part in names]
+        cells = [*spent, whole - sum(spent), whole]
+        rows.append([entry, *(f"{value / sentences:.3f} ({100 * value / whole:.0f} %)" for value in cells)])
+    if not rows:
+        return None
+    caption = (
+        "Mean milliseconds of a sentence translated alone, by part; outside: text to ids and back, and what surrounds the decoding."
+    )
+    columns = ["Entry", *(name.replace("_", " ") for name in names), "outside", "all"]
+    return {"title": "Where the time of drafting goes", "caption": caption, "columns": columns, "rows": rows}

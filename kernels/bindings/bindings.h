@@ -5,6 +5,7 @@
 
 namespace fewstep {
 
+void bind_aggressive(nanobind::module_& module);
 void bind_beam(nanobind::module_& module);
 void bind_bitext(nanobind::module_& module);
 void bind_fast_align(nanobind::module_& module);

@@ -21,6 +21,48 @@ Links: TypeAlias = list[tuple[int, int]]
 
 ABI: int
 
+class AggressiveTransformer:
+    def run(
+        self,
+        sources: I64,
+        lengths: I64,
+        limits: I64,
+        hints: Sequence[Sequence[int]],
+        *,
+        proposals: str,
+        verify: bool,
+        width: int,
+        adaptive: bool,
+        words: int,
+        ngram: int,
+        ranks: int,
+        gap: float,
+        strict_end: bool,
+        worthwhile: float,
+        alpha: float,
+        gnmt: bool,
+        banned: Sequence[int],
+        bos: int,
+        eos: int,
+        min_tokens: int,
+        threads: int,
+    ) -> tuple[
+        list[tuple[float, list[int], int, float, int, int, bool, list[int], list[int]]], tuple[float, float, float, float, float]
+    ]: ...
+
+def make_aggressive(
+    verifier: dict[str, F32],
+    verifier_shape: dict[str, int],
+    drafter: dict[str, F32],
+    drafter_shape: dict[str, int],
+    *,
+    shares_encoder: bool,
+    sight: str,
+    codes_in_layers: bool,
+    mask: int,
+    copy_queries: F32,
+) -> AggressiveTransformer: ...
+
 class Beam:
     def advance(self, scores: F32, ids: I64, eos: F32) -> tuple[I64, I64, I64]: ...
     def outcomes(self) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...

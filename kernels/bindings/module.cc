@@ -25,6 +25,7 @@ void translate_file_errors(const std::exception_ptr& raised, void*) {
 NB_MODULE(fewstep_native, module) {
     module.attr("ABI") = ABI;
     nb::register_exception_translator(translate_file_errors);
+    fewstep::bind_aggressive(module);
     fewstep::bind_beam(module);
     fewstep::bind_bitext(module);
     fewstep::bind_fast_align(module);

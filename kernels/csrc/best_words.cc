@@ -143,8 +143,12 @@ void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::
     }
 }
 
-void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
-                std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found) {
+namespace {
+
+// `slot_of(row)`: the slot that a row predicts; `asked_of(row)`: a word that it is asked for besides, or -1.
+template <typename Slot, typename Asked>
+void rank_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t wanted, bool eos_apart,
+                const WordRules& rules, BestWords& found, const Slot& slot_of, const Asked& asked_of) {
     const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
     Buffer& logits = found.logits;
     logits.reserve(std::min(rows, TOGETHER) * words);
@@ -152,13 +156,14 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
     found.ids.assign(rows * wanted, rules.eos);
     found.eos.resize(rows);
     found.normalisers.resize(rows);
+    found.asked.assign(rows, NONE);
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t end = std::min(rows, start + TOGETHER);
         vocabulary.multiply(states + start * width, width, end - start, logits.data(), words);
         for (std::size_t row = start; row < end; ++row) {
             float* x = logits.data() + (row - start) * words;
             float* scores = found.scores.data() + row * wanted;
-            const bool may_end = static_cast<std::int64_t>(first + row % step_size) >= rules.min_tokens;
+            const bool may_end = slot_of(row) >= rules.min_tokens;
             const float eos = x[rules.eos];
             float top = eos;
             std::vector<float> aside;
@@ -169,6 +174,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
             }
             if (eos_apart || !may_end) x[rules.eos] = NONE;
             keep_highest(x, words, wanted, scores, found.ids.data() + row * wanted);
+            if (const std::int64_t asked = asked_of(row); asked >= 0) found.asked[row] = x[asked];
             for (std::size_t place = 0; place < aside.size(); ++place) x[rules.banned[place]] = aside[place];
             x[rules.eos] = eos;
             top = std::max(top, scores[0]);
@@ -176,6 +182,41 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
             for (std::size_t rank = 0; rank < wanted; ++rank) scores[rank] -= normaliser;
             found.normalisers[row] = normaliser;
             found.eos[row] = may_end ? eos - normaliser : NONE;
+            found.asked[row] -= normaliser;
+        }
+    }
+}
+
+}  // namespace
+
+void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
+                std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found) {
+    rank_words(vocabulary, states, rows, wanted, eos_apart, rules, found,
+               [&](std::size_t row) { return static_cast<std::int64_t>(first + row % step_size); },
+               [](std::size_t) { return std::int64_t{-1}; });
+}
+
+void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
+                std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules, BestWords& found) {
+    rank_words(vocabulary, states, slots.size(), wanted, false, rules, found, [&](std::size_t row) { return slots[row]; },
+               [&](std::size_t row) { return asked[row]; });
+}
+
+void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
+                     const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits) {
+    const std::size_t width = vocabulary.inputs(), whole = vocabulary.outputs();
+    const std::size_t panels = (words + PackedMatrix::panel() - 1) / PackedMatrix::panel();  // that hold these words
+    logits.reserve(std::min(slots.size(), TOGETHER) * whole);
+    for (std::size_t start = 0; start < slots.size(); start += TOGETHER) {
+        const std::size_t end = std::min(slots.size(), start + TOGETHER);
+        vocabulary.multiply_panels(states + start * width, width, end - start, logits.data(), whole, 0, panels);
+        for (std::size_t row = start; row < end; ++row) {
+            float* x = logits.data() + (row - start) * whole;
+            for (const std::int64_t word : rules.banned) x[word] = NONE;
+            if (slots[row] < rules.min_tokens) x[rules.eos] = NONE;
+            float highest = NONE;
+            likeliest[row] = -1;
+            keep_highest(x, words, 1, &highest, &likeliest[row]);
         }
     }
 }

@@ -23,6 +23,7 @@ struct BestWords {
     std::vector<std::int64_t> ids;  // [rows,W]
     std::vector<float> eos;         // [rows] log-probability of eos, minus infinity where it is banned
     std::vector<float> normalisers;  // [rows] log sum_u e^logit(u)
+    std::vector<float> asked;       // [rows] log-probability of the word that was asked for, minus infinity where it is banned
     Buffer logits, shares;          // scratch, of some rows at a time
 };
 
@@ -35,5 +36,14 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
 void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,
                         std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
                         BestWords& found);
+
+// The same where row r predicts slot `slots[r]`, eos being one of the words; `asked[r]` is a word that a row is asked for besides
+// (-1: none).
+void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
+                std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules, BestWords& found);
+
+// The likeliest word of each row among those whose id is below `words`, without its probability; -1 where none is allowed.
+void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
+                     const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits);
 
 }  // namespace fewstep

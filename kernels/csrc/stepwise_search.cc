@@ -5,39 +5,13 @@
 #include <deque>
 #include <limits>
 
-#include "csrc/parallel.h"
+#include "csrc/shares.h"
 
 namespace fewstep {
 
 namespace {
 
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
-
-// What a thread decodes: every n-th sentence.
-struct Share {
-    Sources sources;
-    std::vector<std::int64_t> limits;
-    std::vector<std::size_t> places;
-};
-
-// Calls search(share) -> outcomes for the shares of all threads, and puts outcomes where they belong.
-template <typename Search>
-std::vector<Outcome> shared_out(const Sources& sources, const std::vector<std::int64_t>& limits, int threads, const Search& search) {
-    const std::size_t sentences = limits.size(), shares = std::min(sentences, static_cast<std::size_t>(threads));
-    std::vector<Outcome> outcomes(sentences);
-    parallel_for(static_cast<std::int64_t>(shares), threads, [&](std::int64_t first, int) {
-        Share share{{sources.ids, sources.stride, {}, {}}, {}, {}};
-        for (auto sentence = static_cast<std::size_t>(first); sentence < sentences; sentence += shares) {
-            share.sources.lengths.push_back(sources.lengths[sentence]);
-            share.sources.rows.push_back(sources.rows[sentence]);
-            share.limits.push_back(limits[sentence]);
-            share.places.push_back(sentence);
-        }
-        std::vector<Outcome> found = search(share);
-        for (std::size_t place = 0; place < found.size(); ++place) outcomes[share.places[place]] = std::move(found[place]);
-    });
-    return outcomes;
-}
 
 // One hypothesis as it grows.
 struct Line {
@@ -143,13 +117,13 @@ std::vector<Outcome> beam_share(Networks networks, const Share& share, const Bea
 
 std::vector<Outcome> greedy(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
                             const BeamOptions& options, const SearchRules& rules, int threads) {
-    return shared_out(sources, limits, threads, [&](const Share& share) { return greedy_share(networks, share, options, rules); });
+    return shared_out<Outcome>(sources, limits, threads, [&](const Share& share) { return greedy_share(networks, share, options, rules); });
 }
 
 std::vector<Outcome> beam_search(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
                                  const BeamOptions& options, const SearchRules& rules, std::size_t wanted, bool eos_apart, int threads) {
-    return shared_out(sources, limits, threads,
-                      [&](const Share& share) { return beam_share(networks, share, options, rules, wanted, eos_apart); });
+    return shared_out<Outcome>(sources, limits, threads,
+                                 [&](const Share& share) { return beam_share(networks, share, options, rules, wanted, eos_apart); });
 }
 
 }  // namespace fewstep

@@ -21,7 +21,7 @@ class Reference:
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.arrays, self.shape = {name: values.astype(np.float64) for name, values in arrays.items()}, shape
 
-    def encode(self, source: Sequence[int]) -> Any:
+    def encode(self, source: Sequence[int]) -> Array:
         """[S,D]"""
         words: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
         x: Array = words[list(source)] * math.sqrt(self.shape.width) + self.arrays["source_positions"][: len(source)]
@@ -31,7 +31,7 @@ class Reference:
             x = self._residual(start + "feed_forward", x, lambda y, start=start: self._feed_forward(start, y))
         return self._last_norm("encoder", x)
 
-    def log_probs(self, encoded: Any, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
+    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
         """log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
         slots = len(flat) + step_size
         x: Array = self.arrays["slot_codes"][:slots].copy()
@@ -150,11 +150,11 @@ class ReferenceEnsemble(Reference):
     def __init__(self, members: Sequence[Reference]) -> None:
         self.members = members
 
-    def encode(self, source: Sequence[int]) -> Any:
-        """[S,D] of each"""
-        return [member.encode(source) for member in self.members]
+    def encode(self, source: Sequence[int]) -> Array:
+        """[N,S,D]"""
+        return np.stack([member.encode(source) for member in self.members])
 
-    def log_probs(self, encoded: Any, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
+    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
         """[z,V]"""
         pairs = zip(self.members, encoded, strict=True)
         found: Array = np.log(np.mean([np.exp(member.log_probs(its, flat, rules, step_size)) for member, its in pairs], axis=0))

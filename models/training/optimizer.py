@@ -47,7 +47,7 @@ class Optimizer:
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
         """`model` is on its device already. Raises ValueError for fp16 on a CPU."""
-        parameters = list(model.parameters())
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         device = parameters[0].device
         if config.precision == "fp16" and device.type == "cpu":
             raise ValueError("training.precision: expected fp32 or bf16 on a CPU, got fp16; choose bf16, or train on a GPU")

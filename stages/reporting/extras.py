@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stages.reporting import drafting
 from stages.reporting.breakdowns import bin_name
 from stages.reporting.curves import Series, read_curves
 from stages.reporting.figures import Point, agreement, length_curves, quality_diversity, quality_speed, training_curves
@@ -62,6 +63,7 @@ class Extras:
 
 def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     """Draw the figures and read what the inputs left in their records."""
+    drafts = drafting.read(inputs)
     lattices = [found for systems in inputs.lattices.values() for found in systems.values()]
     recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
     return Extras(
@@ -71,9 +73,14 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
         diversity=[figure for test, found in findings.analyses.diversity.items() if (figure := _diversity(test, found))],
         graphs=_graphs(inputs),
         curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, findings.task),
-        figures=[figure for artifact in recorded for figure in _figures(artifact)],
+        figures=[*(figure for artifact in recorded for figure in _figures(artifact)), *_drafting(drafts)],
         tables=[
-            json.loads(path.read_text(encoding="utf-8")) for artifact in recorded for path in _records(artifact, "tables/*.json")
+            *(
+                json.loads(path.read_text(encoding="utf-8"))
+                for artifact in recorded
+                for path in _records(artifact, "tables/*.json")
+            ),
+            *(drafting.table(test, entries) for test, entries in drafts.items()),
         ],
         trainings={name: _optional(trained.path / "training.json") for name, trained in inputs.trainings.items()},
         provenance=list(_provenance(inputs)),
@@ -156,6 +163,12 @@ def _figures(artifact: Artifact) -> Iterator[Figure]:
     for path in _records(artifact, "figures/*.svg"):
         words = _optional(path.with_suffix(".json"))
         yield Figure(path.stem, path.read_text(encoding="utf-8"), str(words.get("caption", path.stem)))
+
+
+def _drafting(drafts: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Figure]:
+    for test, entries in drafts.items():
+        if any(told["search"]["strategy"] in drafting.VERIFIED for told in entries.values()):
+            yield Figure(f"drafting.{test}", drafting.figure(entries), f"Drafting on {test}. {drafting.FIGURE}")
 
 
 def _records(artifact: Artifact, pattern: str) -> list[Path]:

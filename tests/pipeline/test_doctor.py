@@ -67,6 +67,17 @@ def test_a_config_and_its_files(tmp_path: Path) -> None:
     assert checks(config)["config"].text.count("\n") == 1
 
 
+def test_a_mirror_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.remote.PAUSE_SECONDS", 0.0)
+    config = tmp_path / "a.yaml"
+    config.write_text(f"store: {{mirror: 'file://{tmp_path}/mirror'}}\n")
+    assert checks(config, tmp_path)["mirror"] == ("mirror", "ok", f"file://{tmp_path}/mirror answers")
+    (tmp_path / "mirror").write_text("a file where a folder should be")
+    found = checks(config, tmp_path)["mirror"]
+    assert found.verdict == "FAIL"
+    assert f"file://{tmp_path}/mirror/fewstep: could not be reached" in found.text
+
+
 def test_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Usage(NamedTuple):
         free: int

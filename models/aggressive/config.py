@@ -1,0 +1,98 @@
+"""Sizes, block and searches of the `aggressive` family (Xia et al. 2022, generalized aggressive decoding)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt, Le
+
+from models.common.network import NetworkConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggressiveConfig(NetworkConfig):
+    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills those at once."""
+
+    draft_width: Annotated[int, Ge(1)] = 8
+    """Tokens of a block (k), in training and, unless a search says otherwise, in decoding."""
+    draft_width_range: tuple[int, int] | None = None
+    """Training draws the width of each sentence evenly from this range, lowest and highest: the drafter then knows all of these, as
+    an adaptive width needs. Empty: always `draft_width`."""
+    encoder: Literal["separate", "shared"] = "separate"
+    """Its own encoder, or the verifier's, which stays as it is, is run once for both, and lends its table of words."""
+    prefix: Literal["all", "prefix"] = "all"
+    """What tokens of the prefix see: all, empty slots too (the paper's), or those before them, so that what was computed is
+    kept."""
+    soft_copy: bool = True
+    """What an empty slot carries: words of the source mixed by attention from its position, or the mask token alone."""
+    layer_positions: bool = True
+    """Are position codes added again before every layer of the decoder?"""
+    glancing_ratio: Annotated[float, Ge(0), Le(1)] = 0.5
+    """Of the number of slots that are still wrong, the share that is shown in training at first; 0: none."""
+    glancing_ratio_end: Annotated[float, Ge(0), Le(1)] = 0.3
+    """The share from update `glancing_updates` on; it changes evenly in between."""
+    glancing_updates: Annotated[int, Ge(1)] = 300000
+    """Updates over which the share changes."""
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """The narrowest and the widest block of training."""
+        return self.draft_width_range or (self.draft_width, self.draft_width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggressiveSearch:
+    """How drafts become an output (sections 3.2 and 3.3)."""
+
+    strategy: Literal["gad", "gad++", "draft", "greedy", "sample"] = "gad"
+    """Drafts verified so that the output is the verifier's greedy one; verified more loosely; the drafter alone; the verifier
+    alone; or tokens sampled from the verifier, drafts being kept as often as keeps its distribution."""
+    drafter: Literal["network", "lookup", "system"] = "network"
+    """Who drafts: the trained network; what follows the last n-gram in the source (one vocabulary for both sides) or in the output
+    so far; or what follows it in the output of the system's `drafter_system`."""
+    mode: Literal["exact", "fast"] = "exact"
+    """exact: float32, and queries of the verifier padded to a fixed width, so that greedy and drafted passes sum alike. fast: as
+    few queries as there are, where a device has them. On a CPU both are exact."""
+    draft_width: Annotated[int, Ge(1)] | None = None
+    """Tokens drafted at a time (k); empty: as in training."""
+    adaptive: bool = False
+    """Draft two more after a block that was kept whole, one fewer otherwise, between 1 and `draft_width`?"""
+    draft_words: Annotated[int, Ge(8)] | None = None
+    """The drafter chooses among so many first ids of the vocabulary, where frequent pieces are; empty: among all. The verifier
+    always ranks all."""
+    ngram: Annotated[int, Ge(1)] = 3
+    """Longest n-gram that is looked up (lookup and system only)."""
+    ranks: Annotated[int, Ge(1)] = 3
+    """A drafted token is kept that is among so many best of the verifier (beta; gad++ only)."""
+    gap: Annotated[float, Ge(0)] = 1.0
+    """And at most so far below its best, in nats (tau; gad++ only)."""
+    strict_end: bool = True
+    """Is a drafted end kept only if the verifier ranks it first (gad++ only)? The paper's code keeps others too."""
+    worthwhile: Annotated[float, Ge(0)] = 1.5
+    """Tokens that drafting must yield a pass, on average over a sentence, after three blocks; with fewer its rest is written
+    greedily. 0: always draft."""
+    temperature: Annotated[float, Gt(0)] = 1.0
+    """What the verifier's logits are divided by before sampling (sample only)."""
+    seed: Annotated[int, Ge(0)] = 1
+    """Seed of sampling; a sentence's sample depends on it and on the sentence alone."""
+    n_best: Annotated[int, Ge(1), Le(1)] = 1
+    """Hypotheses returned per sentence."""
+    max_extra_tokens: Annotated[int, Ge(0)] = 50
+    """Longest output in tokens, EOS included: source tokens with EOS plus this many."""
+    min_tokens: Annotated[int, Ge(1)] = 1
+    """Shortest output in tokens, without EOS."""
+    max_tokens: Annotated[int, Ge(1)] | None = None
+    """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
+    allow_unknown: bool = False
+    """May the output hold the unknown token?"""
+
+    @property
+    def name(self) -> str:
+        """How this search is called in steps and tables."""
+        name = f"gadpp{self.ranks}-{self.gap:g}" if self.strategy == "gad++" else self.strategy
+        if self.strategy in ("gad", "gad++", "sample") and self.drafter != "network":
+            name += f"-{self.drafter}"
+        if self.draft_width is not None and self.strategy != "greedy":
+            name += f"-k{self.draft_width}"
+        return f"{name}-adaptive" if self.adaptive else name

@@ -1,0 +1,283 @@
+"""Decoding with a loaded or a living drafter, and the verifier that travels with it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+from models.aggressive.config import AggressiveSearch
+from models.aggressive.drafters import Drafter, LookupDrafter, NetworkDrafter
+from models.aggressive.loop import State, draft_and_verify, statistics_of
+from models.aggressive.model import AggressiveModel
+from models.aggressive.native import NativeLoop
+from models.aggressive.rules import block_width, output_limits
+from models.aggressive.verifier import Autoregressive, Verifying, as_verifier
+from models.batch import pad_rows
+from models.common.at_work import at_work, check_lengths
+from models.common.backbone import Backbone
+from models.common.linear import pack
+from models.family import EOS, Decoder, Hypothesis
+from models.vocabulary import vocabulary_digest
+from models.weights import MEMBERS, BundleError, make_model, read_json
+
+log = logging.getLogger("fewstep")
+
+VERIFIER, DRAFTER = "verifier", "drafter"
+"""Directories of a system: the system whose network verifies, and, where there is one, another that drafts."""
+
+
+class Sources(NamedTuple):
+    """A batch of sources with EOS."""
+
+    rows: Sequence[Sequence[int]]
+    """As they came, without EOS."""
+    ids: Tensor
+    """[B,S]"""
+    lengths: Tensor
+    """[B]"""
+
+
+@dataclass
+class Record:
+    """What decoding has taken so far, summed over sentences."""
+
+    sentences: int = 0
+    tokens: int = 0
+    """Written, without EOS."""
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    fell_back: int = 0
+    """Sentences whose drafting did not pay."""
+    tried: list[int] = field(default_factory=list)
+    """By place in a block: how often all drafts before it were kept."""
+    kept: list[int] = field(default_factory=list)
+    """And how often then the draft there was kept too."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """By part; native decoding only."""
+
+    def add(self, ranked: Sequence[Sequence[Hypothesis]], tried: Sequence[int], kept: Sequence[int]) -> None:
+        """Count what was found for a batch."""
+        best = [found[0] for found in ranked]
+        self.sentences += len(best)
+        self.tokens += sum(len(one.ids) for one in best)
+        self.steps += sum(one.steps for one in best)
+        for name in ("drafted", "accepted", "fell_back"):
+            setattr(self, name, getattr(self, name) + sum(int(one.statistics.get(name, 0)) for one in best))
+        for mine, theirs in ((self.tried, tried), (self.kept, kept)):
+            mine += [0] * (len(theirs) - len(mine))
+            for place, count in enumerate(theirs):
+                mine[place] += count
+
+
+class DraftDecoder:
+    """A living drafter without a verifier: it drafts block after block, whatever the search, until one holds EOS."""
+
+    def __init__(self, model: AggressiveModel) -> None:
+        self.model = model
+        self.record = Record()
+
+    def prepare(self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None) -> Sources:
+        """Sources without EOS as one batch. Raises ValueError for one that is longer than the networks' `max_positions`."""
+        check_lengths("sources", sources, self._positions - 1)
+        return Sources(sources, *pad_rows(sources))
+
+    def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
+        """For each source its hypothesis."""
+        if len(prepared.ids) == 0:
+            return []
+        limits = output_limits(search, prepared.lengths, self._positions)
+        with at_work(self.model) as device:
+            return self._search(
+                prepared._replace(ids=prepared.ids.to(device), lengths=prepared.lengths.to(device)), search, limits.to(device)
+            )
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+        """Raises ValueError: what a drafter writes depends on where its blocks begin, so a text has no probability of its own."""
+        raise ValueError("score: expected a system that gives texts a probability, got a drafter without a verifier")
+
+    @property
+    def _positions(self) -> int:
+        return self.model.config.max_positions
+
+    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        return self._finish(draft_alone(self.model, prepared, search, limits))
+
+    def _finish(self, state: State) -> list[list[Hypothesis]]:
+        found = state.hypotheses()
+        self.record.add(found, state.tried.sum(0).tolist(), state.right.sum(0).tolist())
+        return found
+
+
+def draft_alone(model: AggressiveModel, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> State:
+    """Block after block, each as drafted, until one holds EOS."""
+    width = block_width(search, model.config)
+    state = State(limits, width)
+    drafter = NetworkDrafter(model, prepared.ids, prepared.lengths, search)
+    rows = torch.arange(len(limits), device=limits.device)
+    while len(rows):
+        lengths = state.lengths[rows]
+        widths = torch.minimum(state.widths[rows], limits[rows] - lengths)
+        best, ids = drafter.log_probs(rows, state.tokens[rows], lengths, widths).topk(2)
+        written = ids[..., 0]
+        offsets = torch.arange(written.size(1), device=rows.device)
+        ends = (written == EOS).long()
+        inside = (offsets < widths[:, None]) & (ends.cumsum(1) - ends == 0)
+        tokens = inside & (written != EOS)
+        state.tokens[rows[:, None], torch.where(tokens, lengths[:, None] + offsets, state.tokens.size(1) - 1)] = written
+        state.scores[rows] += best[..., 0].double().masked_fill(~inside, 0.0).sum(1)
+        gaps = (best[..., 0] - best[..., 1]).masked_fill(~inside | ~best[..., 1].isfinite(), torch.inf).amin(1)
+        state.margins[rows] = torch.minimum(state.margins[rows], gaps)
+        state.lengths[rows] = lengths + tokens.sum(1)
+        state.ended[rows] = (ends.bool() & inside).any(1)
+        state.steps[rows] += 1
+        state.drafted[rows] += widths
+        rows = rows[state.going()[rows]]
+    return state
+
+
+class AggressiveDecoder(DraftDecoder):
+    """A drafter and its verifier at work, in evaluation mode and float32, through torch."""
+
+    def __init__(self, model: AggressiveModel, verifier: Backbone, hinter: tuple[Decoder, object] | None = None) -> None:
+        """`hinter`: the decoder and the search of another system that drafts. Raises ValueError for networks that do not go
+        together."""
+        super().__init__(model)
+        self.verifier, self.hinter = as_verifier(verifier), hinter
+        check_pair(model, self.verifier)
+        self._warned = False
+
+    def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
+        """For each source its hypothesis. Raises ValueError for a drafter that this system lacks."""
+        if search.drafter == "system" and self.hinter is None:
+            raise ValueError("drafter: expected network or lookup for a system without a `drafter_system`, got system")
+        found = super().decode(prepared, search)
+        self._warn(search)
+        return found
+
+    def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+        """The verifier's, whose texts these are; see `models.family.Decoder.score`."""
+        import models
+
+        return models.family_of("stepwise").decoder(self.verifier).score(sources, targets)
+
+    @property
+    def _positions(self) -> int:
+        return min(self.model.config.max_positions, cast(Autoregressive, self.verifier).config.max_positions)
+
+    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        if search.strategy == "draft":
+            return super()._search(prepared, search, limits)
+        with at_work(self.verifier):
+            verifying = Verifying(self.verifier, prepared.ids, prepared.lengths, int(limits.max()))
+            drafter: Drafter | None = None
+            if search.strategy != "greedy" and search.drafter == "network":
+                drafter = NetworkDrafter(self.model, prepared.ids, prepared.lengths, search)
+            elif search.strategy != "greedy":
+                drafter = LookupDrafter(self._hints(prepared, search), search.ngram)
+            width = block_width(search, self.model.config)
+            return self._finish(draft_and_verify(verifying, drafter, limits, search, width, prepared.rows))
+
+    def _hints(self, prepared: Sources, search: AggressiveSearch) -> list[list[int]]:
+        """What n-grams are looked up in besides the output: the source, where both sides have one vocabulary, or what another
+        wrote."""
+        if search.drafter == "system" and self.hinter is not None:
+            decoder, other = self.hinter
+            found = decoder.decode(decoder.prepare(prepared.rows, other), other)
+            return [[*ranked[0].ids, EOS] for ranked in found]
+        return [[*row, EOS] if self.model.sizes.joint else [] for row in prepared.rows]
+
+    def _warn(self, search: AggressiveSearch) -> None:
+        """Say once that drafting does not pay."""
+        record = self.record
+        if not self._warned and search.strategy != "greedy" and record.sentences >= 10 and 2 * record.fell_back > record.sentences:
+            self._warned = True
+            log.warning(
+                "drafting did not pay for %d of %d sentences, which were written greedily: the drafter is untrained, or trained on "
+                "other text than the verifier",
+                record.fell_back,
+                record.sentences,
+            )
+
+
+class NativeDecoder(AggressiveDecoder):
+    """Finished networks on the CPU: all but sampling is native."""
+
+    def __init__(self, model: AggressiveModel, verifier: Backbone, hinter: tuple[Decoder, object] | None = None) -> None:
+        """Networks whose weights do not change any more."""
+        super().__init__(model, verifier, hinter)
+        pack(model)
+        pack(verifier)
+        self._native = NativeLoop(model, verifier)
+
+    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
+        if search.strategy == "sample":
+            return super()._search(prepared, search, limits)
+        looks = search.drafter != "network" and search.strategy in ("gad", "gad++")
+        hints = self._hints(prepared, search) if looks else []
+        drafts = self._native(prepared.ids, prepared.lengths, search, limits, hints)
+        found = [[Hypothesis(one.tokens, one.score, one.steps, statistics_of(*one[3:]))] for one in drafts.outcomes]
+        tried, kept = (
+            [sum(counts) for counts in zip(*rows, strict=True)]
+            for rows in zip(*((o.tried, o.kept) for o in drafts.outcomes), strict=True)
+        )
+        self.record.add(found, tried, kept)
+        for part, seconds in drafts.seconds._asdict().items():
+            self.record.seconds[part] = self.record.seconds.get(part, 0.0) + seconds
+        return found
+
+
+def check_pair(model: AggressiveModel, verifier: Backbone) -> None:
+    """Raises ValueError for networks over vocabularies of other sizes, and for a drafter that shares an encoder that it was not
+    trained with."""
+    if model.sizes != verifier.sizes:
+        raise ValueError(f"verifier: expected vocabularies {tuple(model.sizes)} as the drafter has, got {tuple(verifier.sizes)}")
+    if model.config.encoder != "shared":
+        return
+    mine, theirs = model.state_dict(), verifier.state_dict()
+    table = "target_embedding." if model.sizes.joint else "source_embedding."
+    shared = [name for name in mine if name.startswith(("encoder.", "source_positions.", table))]
+    if other := [name for name in shared if name not in theirs or not torch.equal(mine[name], theirs[name])]:
+        raise ValueError(
+            f"verifier: expected the encoder that the drafter was trained with, but {len(other)} of {len(shared)} of its tensors "
+            f"differ, first {other[0]}; train the drafter with `initial_weights: verifier`, from this verifier"
+        )
+
+
+def load(directory: Path, device: str) -> AggressiveDecoder:
+    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
+    assert isinstance(model, AggressiveModel)
+    verifier = directory / VERIFIER
+    described = read_json(verifier / "system.json", "a system (the verifier)")
+    if any(part.startswith(f"{MEMBERS}/") for part in described.get("parts", ())):
+        raise BundleError(f"{verifier}: expected one network that verifies, got an ensemble; name one of its members, or a student")
+    network = make_model(verifier, described, device)
+    _same_vocabulary(directory, verifier, "the verifier")
+    hinter = None
+    if (directory / DRAFTER).exists():
+        from models.bundle import load_system
+
+        _same_vocabulary(directory, directory / DRAFTER, "the system that drafts")
+        other = load_system(directory / DRAFTER, device)
+        hinter = (other.decoder, other.search)
+    try:
+        decoder = NativeDecoder if device == "cpu" else AggressiveDecoder
+        return decoder(model, network, hinter)  # type: ignore[arg-type]
+    except ValueError as error:
+        raise BundleError(f"{directory}: {error}") from error
+
+
+def _same_vocabulary(directory: Path, other: Path, what: str) -> None:
+    try:
+        same = vocabulary_digest(directory) == vocabulary_digest(other)
+    except OSError as error:
+        raise BundleError(f"{directory}: {error}; the directory is incomplete, make it anew") from error
+    if not same:
+        raise BundleError(f"{directory}: expected one vocabulary for the drafter and {what}, got two; train both on one vocabulary")

@@ -1,0 +1,80 @@
+"""Drafting and verifying on a CPU without torch: finished networks as arrays for `kernels.AggressiveTransformer`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, WritingRules
+from kernels.aggressive import Drafts
+from models.aggressive.config import AggressiveSearch
+from models.aggressive.model import AggressiveModel
+from models.aggressive.rules import banned, block_width
+from models.aggressive.verifier import Autoregressive, codes_of
+from models.common.backbone import Backbone
+from models.common.native import arrays_of, shape_of
+from models.family import EOS, MASK, PAD
+
+
+class NativeLoop:
+    """Copies of a drafter and a verifier as they are now. It counts torch's threads as its own."""
+
+    @torch.no_grad()
+    def __init__(self, model: AggressiveModel, verifier: Backbone) -> None:
+        """Networks on the CPU in float32."""
+        self._config = model.config
+        config = cast(Autoregressive, verifier).config
+        arrays = arrays_of(verifier, config)
+        arrays["slot_codes"] = codes_of(verifier).numpy()
+        self._transformer = AggressiveTransformer(arrays, shape=shape_of(config, "relu"), drafter=drafter_of(model))
+
+    def __call__(
+        self, source: Tensor, lengths: Tensor, search: AggressiveSearch, limits: Tensor, hints: Sequence[Sequence[int]]
+    ) -> Drafts:
+        """For each source [B,S] what `models.aggressive.loop` finds, to the last bit alike in any company."""
+        return self._transformer(
+            source.numpy(),
+            lengths.numpy(),
+            limits.numpy(),
+            options=BeamOptions(beam_size=1, eos=EOS, pad=PAD),
+            rules=WritingRules(mask="causal", banned=tuple(banned(search)), min_tokens=search.min_tokens),
+            drafts=draft_options(search, block_width(search, self._config)),
+            hints=hints,
+            threads=torch.get_num_threads(),
+        )
+
+
+def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
+    """The kernel's options."""
+    loose = search.strategy == "gad++"
+    return DraftOptions(
+        proposals="nothing" if search.strategy == "greedy" else "network" if search.drafter == "network" else "lookup",
+        verify=search.strategy != "draft",
+        width=width,
+        adaptive=search.adaptive,
+        words=search.draft_words or 0,
+        ngram=search.ngram,
+        ranks=search.ranks if loose else 1,
+        gap=search.gap if loose else 0.0,
+        strict_end=search.strict_end,
+        worthwhile=search.worthwhile,
+    )
+
+
+@torch.no_grad()
+def drafter_of(model: AggressiveModel) -> Drafter:
+    """The kernel's copy of a drafter."""
+    config = model.config
+    codes = model.slot_codes(config.max_positions)
+    return Drafter(
+        arrays={**arrays_of(model, config), "slot_codes": codes.numpy()},
+        shape=shape_of(config, "relu"),
+        shares_encoder=config.encoder == "shared",
+        sight="all" if config.prefix == "all" else "prefix",
+        codes_in_layers=config.layer_positions,
+        mask=MASK,
+        copy_queries=model.copy_queries(codes).numpy() if config.soft_copy else None,
+    )

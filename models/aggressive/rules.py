@@ -1,0 +1,33 @@
+"""What may be written, how long, and how wide a block is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from models.family import EOS, RESERVED, UNK
+
+
+def banned(search: AggressiveSearch) -> list[int]:
+    """Ids that are never written, by drafter and verifier alike."""
+    allowed = {EOS, UNK} if search.allow_unknown else {EOS}
+    return [token for token in range(len(RESERVED)) if token not in allowed]
+
+
+def ban(log_probs: Tensor, search: AggressiveSearch, slots: Tensor) -> Tensor:
+    """Log-probabilities [R,Q,V] of slots [R,Q], changed in place: minus infinity for reserved ids but EOS, and for EOS where it
+    would make the output shorter than `min_tokens`."""
+    log_probs[..., banned(search)] = -torch.inf
+    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(slots < search.min_tokens, -torch.inf)
+    return log_probs
+
+
+def output_limits(search: AggressiveSearch, source_lengths: Tensor, max_positions: int) -> Tensor:
+    """[B]: longest outputs in tokens with EOS, from source lengths with EOS; the same as greedy decoding has."""
+    return (source_lengths + search.max_extra_tokens).clamp(1, min(search.max_tokens or max_positions, max_positions))
+
+
+def block_width(search: AggressiveSearch, config: AggressiveConfig) -> int:
+    """k"""
+    return search.draft_width or config.draft_width

@@ -1,0 +1,323 @@
+"""Draft and verify against greedy decoding, in torch and native."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from models.aggressive.config import AggressiveSearch
+from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDecoder
+from models.family import EOS
+from models.stepwise import decode as stepwise
+from models.stepwise.config import StepwiseSearch
+from tests.models.aggressive.networks import drafter_of, sharing, sources, verifier_of
+
+NEAR = 1e-4
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def search(strategy="gad", **options):
+    return AggressiveSearch(strategy=strategy, **{"max_extra_tokens": 12, "worthwhile": 0.0, **options})
+
+
+def run(decoder, inputs, how):
+    return [ranked[0] for ranked in decoder.decode(decoder.prepare(inputs), how)]
+
+
+def greedy(verifier, inputs, **options):
+    """What the verifier writes by itself, natively."""
+    decoder = stepwise.NativeDecoder(verifier)
+    return run(decoder, inputs, StepwiseSearch(max_extra_tokens=12, **options))
+
+
+def pairs():
+    """Verifiers and drafters of all kinds."""
+    pre = verifier_of()
+    yield pre, drafter_of()
+    yield pre, drafter_of(decoder_layers=3, prefix="prefix", layer_positions=False)
+    yield pre, drafter_of(decoder_layers=2, soft_copy=False)
+    yield pre, sharing(pre)
+    yield pre, sharing(pre, decoder_layers=2, prefix="prefix")
+    post = verifier_of(joint=False, norm="post", positions="learned")
+    yield post, drafter_of(joint=False, norm="post", positions="learned", width=16, encoder_layers=1)
+    yield post, sharing(post, norm="post", positions="learned")
+
+
+PAIRS = list(pairs())
+KINDS = ["separate", "deep", "masks", "shared", "shared-prefix", "post", "post-shared"]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
+@pytest.mark.parametrize("width", [1, 2, 3, 8, 25])
+def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, width):
+    verifier, drafter = pair
+    inputs = sources(24)
+    expected = greedy(verifier, inputs)
+    for options in ({}, {"adaptive": True}, {"worthwhile": 1.5}, {"drafter": "lookup"}, {"draft_words": 12}):
+        found = run(NativeDecoder(drafter, verifier), inputs, search(draft_width=width, **options))
+        assert [one.ids for one in found] == [one.ids for one in expected]
+        assert [one.score for one in found] == [one.score for one in expected]
+        assert [one.statistics["margin"] for one in found] == [one.statistics["margin"] for one in expected]
+        assert all(one.steps <= other.steps for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        search(),
+        search(mode="fast", draft_width=7),
+        search("gad++"),
+        search("gad++", ranks=5, gap=3.0, strict_end=False),
+        search("draft"),
+        search("draft", draft_width=3, min_tokens=3),
+        search("greedy"),
+        search(adaptive=True, worthwhile=1.5),
+        search(drafter="lookup", allow_unknown=True),
+        search(max_extra_tokens=0),
+        search(max_tokens=1),
+    ],
+    ids=lambda how: f"{how.name}-{how.mode}",
+)
+def test_torch_and_native_code_find_the_same(pair, how):
+    verifier, drafter = pair
+    inputs = sources(24)
+    slow, fast = AggressiveDecoder(drafter, verifier), NativeDecoder(drafter, verifier)
+    near = 0
+    for one, other in zip(run(slow, inputs, how), run(fast, inputs, how), strict=True):
+        if min(one.statistics["margin"], other.statistics["margin"]) < NEAR:
+            near += 1
+            continue
+        assert one.ids == other.ids
+        assert one.steps == other.steps
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+        for name in ("drafted", "accepted", "fell_back"):
+            assert one.statistics[name] == other.statistics[name]
+    assert near <= 2
+    if near == 0:
+        assert slow.record.tried[:1] == fast.record.tried[:1]
+        assert sum(slow.record.kept) == sum(fast.record.kept)
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 1}, {"max_tokens": 5}, {"max_extra_tokens": 30}, {"min_tokens": 4}])
+def test_limits_are_those_of_greedy_decoding(limits):
+    verifier, drafter = PAIRS[0]
+    inputs = sources(20)
+    decoder = stepwise.NativeDecoder(verifier)
+    expected = run(decoder, inputs, StepwiseSearch(**{"max_extra_tokens": 12, **limits}))
+    found = run(NativeDecoder(drafter, verifier), inputs, search(**limits))
+    assert [one.ids for one in found] == [one.ids for one in expected]
+
+
+@pytest.mark.parametrize("strategy", ["gad", "gad++", "draft", "greedy"])
+def test_an_output_does_not_depend_on_company(strategy):
+    verifier, drafter = PAIRS[1]
+    inputs = sources(16)
+    decoder = NativeDecoder(drafter, verifier)
+    together = run(decoder, inputs, search(strategy))
+    assert run(decoder, inputs[::-1], search(strategy))[::-1] == together
+    assert [run(decoder, [one], search(strategy))[0] for one in inputs] == together
+    torch.set_num_threads(3)
+    assert run(decoder, inputs, search(strategy)) == together
+
+
+def test_a_perfect_drafter_takes_a_pass_for_every_block_and_its_bonus():
+    """The hint is what the verifier writes, so that every block is kept whole."""
+    verifier, drafter = PAIRS[0]
+    inputs = sources(12)
+    expected = greedy(verifier, inputs)
+
+    class Oracle:
+        def prepare(self, rows, how=None):
+            return rows
+
+        def decode(self, rows, how):
+            return [[one] for one in expected]
+
+    for decoder in (NativeDecoder(drafter, verifier, (Oracle(), None)), AggressiveDecoder(drafter, verifier, (Oracle(), None))):
+        for width in (1, 3, 8):
+            found = run(decoder, inputs, search(drafter="system", draft_width=width, ngram=30))
+            for one, known, source in zip(found, expected, inputs, strict=True):
+                assert one.ids == known.ids
+                ended = len(known.ids) < len(source) + 1 + 12
+                whole = len(known.ids) + ended
+                if ended and len(set(known.ids)) == len(
+                    known.ids
+                ):  # an n-gram that comes twice may be looked up in the wrong place
+                    assert one.steps == -(-whole // (width + 1))
+
+
+def test_nothing_drafted_is_one_token_a_pass():
+    verifier, drafter = PAIRS[0]
+    inputs = sources(12)
+    for decoder in (NativeDecoder(drafter, verifier), AggressiveDecoder(drafter, verifier)):
+        found = run(decoder, inputs, search("greedy"))
+        assert [one.steps for one in found] == [one.steps for one in greedy(verifier, inputs)]
+        assert all(one.statistics["drafted"] == 0 for one in found)
+
+
+def test_one_rank_is_gad_whatever_the_gap():
+    verifier, drafter = PAIRS[0]
+    inputs = sources(20)
+    decoder = NativeDecoder(drafter, verifier)
+    strict = run(decoder, inputs, search())
+    assert run(decoder, inputs, search("gad++", ranks=1, gap=50.0)) == strict
+
+
+def test_all_ranks_and_any_gap_keep_whatever_is_drafted():
+    verifier, drafter = PAIRS[0]
+    decoder = NativeDecoder(drafter, verifier)
+    how = search("gad++", ranks=23, gap=1e9, strict_end=False)
+    found = run(decoder, sources(20), how)
+    assert decoder.record.accepted > 0
+    assert decoder.record.kept == decoder.record.tried
+    assert any(one.ids for one in found)
+
+
+def test_what_is_kept_loosely_obeys_both_equations_when_it_is_scored_again():
+    verifier, drafter = PAIRS[0]
+    how = search("gad++", ranks=3, gap=2.0)
+    decoder = NativeDecoder(drafter, verifier)
+    changed = 0
+    for source in sources(20):
+        (found,) = run(decoder, [source], how)
+        (strict,) = greedy(verifier, [source])
+        changed += found.ids != strict.ids
+        batch_ids, lengths = torch.tensor([[*source, EOS]]), torch.tensor([len(source) + 1])
+        with torch.no_grad():
+            predictions = verifier(batch_ids, lengths, torch.tensor([[*found.ids, EOS]]), torch.tensor([len(found.ids) + 1]))
+            scores = (predictions.states @ predictions.weight.t()).log_softmax(1)
+        scores[:, [0, 1, 3, 4, 5, 6]] = -torch.inf
+        scores[0, EOS] = -torch.inf
+        for row, token in zip(scores, found.ids, strict=False):
+            assert row[token] >= row.topk(3).values[-1] - 1e-5
+            assert row.max() - row[token] <= 2.0 + 1e-5
+    assert changed
+
+
+def test_an_end_is_strict_unless_asked_otherwise():
+    """A drafter that always says EOS: where that is among the verifier's best but not the best, only the loose form ends there."""
+    verifier, drafter = PAIRS[0]
+    inputs = sources(20)
+
+    class Ender:
+        def prepare(self, rows, how=None):
+            return rows
+
+        def decode(self, rows, how):
+            from models.family import Hypothesis
+
+            return [[Hypothesis([], 0.0, 0)] for _ in rows]
+
+    decoder = NativeDecoder(drafter, verifier, (Ender(), None))
+    options = {"drafter": "system", "ranks": 22, "gap": 1e9, "min_tokens": 1}
+    strict = run(decoder, inputs, search("gad++", **options))
+    assert [one.ids for one in strict] == [one.ids for one in greedy(verifier, inputs)]
+    loose = run(decoder, inputs, search("gad++", strict_end=False, **options))
+    assert sum(len(one.ids) for one in loose) <= sum(len(one.ids) for one in strict)
+
+
+def test_only_banned_words_drafted_is_nothing_drafted():
+    verifier = verifier_of()
+    drafter = drafter_of()
+    decoder = NativeDecoder(drafter, verifier, None)
+    found = run(decoder, sources(8), search(draft_words=8, min_tokens=30))  # ids 0 to 7: specials, and one word
+    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, sources(8), min_tokens=30)]
+
+
+def test_an_untrained_drafter_falls_back_and_says_so(caplog):
+    verifier, drafter = PAIRS[0]
+    decoder = NativeDecoder(drafter, verifier)
+    inputs = sources(30)
+    found = run(decoder, inputs, AggressiveSearch(max_extra_tokens=12))
+    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
+    assert 2 * decoder.record.fell_back > 30
+    assert "drafting did not pay" in caplog.text
+
+
+def test_an_empty_source_and_an_empty_batch():
+    verifier, drafter = PAIRS[3]
+    for decoder in (NativeDecoder(drafter, verifier), AggressiveDecoder(drafter, verifier)):
+        assert run(decoder, [], search()) == []
+        assert [one.ids for one in run(decoder, [[]], search())] == [one.ids for one in greedy(verifier, [[]])]
+
+
+def test_pairs_that_do_not_go_together_are_refused():
+    verifier = verifier_of()
+    with pytest.raises(ValueError, match="expected vocabularies"):
+        AggressiveDecoder(drafter_of(joint=False), verifier)
+    with pytest.raises(ValueError, match="expected the encoder that the drafter was trained with"):
+        AggressiveDecoder(drafter_of(encoder="shared"), verifier)
+    with pytest.raises(ValueError, match="one token a step from left to right"):
+        AggressiveDecoder(drafter_of(), verifier_of(order="interleaved"))
+    with pytest.raises(ValueError, match="drafter_system"):
+        run(AggressiveDecoder(drafter_of(), verifier), [[8]], search(drafter="system"))
+
+
+def test_the_drafter_alone_writes_to_its_end():
+    decoder = DraftDecoder(drafter_of())
+    found = run(decoder, sources(20), search("gad"))
+    assert found == run(decoder, sources(20), search("draft"))
+    assert all(one.steps == max(1, -(-(len(one.ids) + 1) // 4)) for one in found if len(one.ids) < 12)
+
+
+@pytest.mark.parametrize("drafts", ["network", "lookup"])
+def test_samples_follow_the_verifier_whatever_is_drafted(drafts):
+    """The distribution of the second token, which blocks are drafted for, is the verifier's own."""
+    verifier, drafter = PAIRS[0]
+    decoder = AggressiveDecoder(drafter, verifier)
+    source, rows = [8, 9, 10], [list(row) for row in itertools.product(range(7, 19), repeat=3)]
+    prepared = decoder.prepare([source] * len(rows))._replace(rows=rows)  # one source, and random numbers of many
+    found = decoder.decode(prepared, search("sample", drafter=drafts, max_tokens=2, temperature=2.0))
+    seconds = [ranked[0].ids[1] if len(ranked[0].ids) > 1 else EOS for ranked in found]
+    frequencies = np.bincount(seconds, minlength=23) / len(rows)
+    assert 0.5 * np.abs(frequencies - _second_token(verifier, source)).sum() < 0.06
+    assert decoder.record.accepted > 0
+
+
+def test_a_sample_depends_on_its_sentence_and_seed_alone():
+    decoder = AggressiveDecoder(PAIRS[0][1], PAIRS[0][0])
+    inputs = sources(6)
+    together = run(decoder, inputs, search("sample", seed=3))
+    assert [run(decoder, [one], search("sample", seed=3))[0].ids for one in inputs] == [one.ids for one in together]
+    assert [one.ids for one in run(decoder, inputs, search("sample", seed=4))] != [one.ids for one in together]
+
+
+def _second_token(verifier, source):
+    """P(second token), temperature 2, by summing over all first ones."""
+    ids, lengths = torch.tensor([[*source, EOS]]), torch.tensor([len(source) + 1])
+
+    def following(prefix):
+        with torch.no_grad():
+            target = torch.tensor([[*prefix, EOS]])
+            predictions = verifier(ids, lengths, target, torch.tensor([len(prefix) + 1]))
+            logits = (predictions.states @ predictions.weight.t())[len(prefix)] / 2.0
+        logits[[0, 1, 3, 4, 5, 6]] = -torch.inf
+        if not prefix:
+            logits[EOS] = -torch.inf
+        return logits.softmax(0).double()
+
+    first = following([])
+    return sum(first[token] * following([token]) for token in range(23) if first[token] > 0).numpy()
+
+
+def test_searches_have_names_of_their_own():
+    names = [
+        search().name,
+        search("gad++").name,
+        search("gad++", ranks=5, gap=3.0).name,
+        search("draft").name,
+        search(drafter="lookup").name,
+        dataclasses.replace(search(), draft_width=15).name,
+        search(adaptive=True).name,
+    ]
+    assert names == ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive"]

@@ -1,0 +1,223 @@
+"""Blocks, glancing and the objective of the drafter."""
+
+import dataclasses
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.aggressive import glancing
+from models.aggressive.decode import DraftDecoder
+from models.aggressive.loss import draw, loss
+from models.aggressive.model import AggressiveModel, fits, sequences
+from models.batch import collate
+from models.family import EOS, MASK, PAD, Sizes
+from models.training.config import TrainingConfig
+from models.training.optimizer import Optimizer
+from models.weights import WEIGHTS, save_weights, take_weights
+from tests.models.aggressive.networks import DRAFTER, drafter_of, sources, verifier_of
+
+
+def batch_of(count, length, seed=0):
+    rows = [source or [8] for source in sources(count, length, seed)]
+    return collate(range(count), rows, rows[::-1])
+
+
+def test_every_prefix_comes_as_often_and_the_empty_one_too():
+    """m = 6 tokens with EOS: p is 0 to 5, each a sixth of the time."""
+    batch = collate(range(6000), [[8]] * 6000, [[9, 10, 11, 12, 13]] * 6000)
+    torch.manual_seed(0)
+    counts = torch.bincount(draw(DRAFTER, batch, training=True).prefix_lengths, minlength=6)
+    assert len(counts) == 6
+    assert ((counts / 6000 - 1 / 6).abs() < 0.02).all()
+    fixed = draw(DRAFTER, batch, training=False).prefix_lengths
+    assert (torch.bincount(fixed, minlength=6) / 6000 - 1 / 6).abs().max() < 0.02
+    assert fixed.equal(draw(DRAFTER, batch, training=False).prefix_lengths)
+
+
+def test_widths_are_drawn_from_their_range():
+    config = dataclasses.replace(DRAFTER, draft_width_range=(2, 6))
+    torch.manual_seed(0)
+    widths = draw(config, batch_of(500, 9), training=True).widths
+    assert set(widths.tolist()) == {2, 3, 4, 5, 6}
+    assert set(draw(config, batch_of(50, 9), training=False).widths.tolist()) == {4}
+
+
+def test_a_block_has_its_width_even_past_the_end():
+    ids = sequences(torch.tensor([[9, 10, EOS, PAD], [11, EOS, PAD, PAD]]), torch.tensor([2, 0]), torch.tensor([3, 2]))
+    assert ids.tolist() == [[9, 10, MASK, MASK, MASK], [MASK, MASK, PAD, PAD, PAD]]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.integers(1, 6), st.integers(1, 9), st.floats(0, 1), st.integers(0, 1000))
+def test_exactly_a_share_of_what_is_wrong_is_shown(rows, size, share, seed):
+    torch.manual_seed(seed)
+    labelled, right = torch.rand(rows, size) < 0.7, torch.rand(rows, size) < 0.5
+    shown = glancing.shown(share, labelled, right, torch.rand(rows, size))
+    assert not (shown & ~labelled).any()
+    for row in range(rows):
+        wrong = int(labelled[row].sum() - (right & labelled)[row].sum())
+        assert int(shown[row].sum()) == int(share * wrong + 1e-6)
+
+
+def test_the_share_falls_evenly():
+    config = dataclasses.replace(DRAFTER, glancing_updates=100)
+    assert [glancing.ratio(config, update) for update in (0, 50, 100, 500)] == pytest.approx([0.5, 0.4, 0.3, 0.3])
+
+
+def test_slots_past_the_end_are_not_trained():
+    """The loss counts, for each sentence, the slots of its block up to EOS; what the padding holds does not matter."""
+    model = drafter_of(glancing_ratio=0.0, glancing_ratio_end=0.0).train()
+    batch = batch_of(12, 9)
+    found = []
+    for padding in (PAD, 9):
+        place = torch.arange(batch.target.size(1))
+        changed = torch.where(place < batch.target_lengths[:, None], batch.target, padding)
+        model.zero_grad()
+        torch.manual_seed(3)
+        one = loss(model, dataclasses.replace(batch, target=changed), 1, 0.1)
+        one.total.backward()
+        found.append((one, [values.grad.clone() for values in model.parameters()]))
+    torch.manual_seed(3)
+    blocks = draw(model.config, batch, training=True)
+    assert int(found[0][0].count) == int(torch.minimum(blocks.widths, batch.target_lengths - blocks.prefix_lengths).sum())
+    assert found[0][0].total.equal(found[1][0].total)
+    assert all(one.equal(other) for one, other in zip(found[0][1], found[1][1], strict=True))
+
+
+def test_what_is_shown_carries_no_loss():
+    model = drafter_of().train()
+    batch = batch_of(40, 9)
+    torch.manual_seed(3)
+    blocks = draw(model.config, batch, training=True)
+    labelled = int(torch.minimum(blocks.widths, batch.target_lengths - blocks.prefix_lengths).sum())
+    torch.manual_seed(3)
+    one = loss(model, batch, 0, 0.0)
+    assert 0 < one.statistics["shown"] < labelled
+    assert int(one.count) + int(one.statistics["shown"]) == labelled
+
+
+def test_both_passes_drop_the_same():
+    """With dropout, under one generator state, a pass without gradient finds what one with gradient does."""
+    model = drafter_of(dropout=0.5).train()
+    batch = batch_of(4, 9)
+    source = model.read(batch.source, batch.source_lengths)
+    lengths = torch.full((4,), 3)
+    ids = sequences(batch.target, torch.zeros(4, dtype=torch.int64), lengths)
+    with torch.random.fork_rng(), torch.no_grad():
+        first = model.states(ids, lengths * 0, lengths, source)
+    assert torch.allclose(first, model.states(ids, lengths * 0, lengths, source), atol=1e-5)
+    assert not torch.allclose(first, model.states(ids, lengths * 0, lengths, source), atol=1e-2)
+
+
+def test_the_statistic_of_acceptance_is_what_a_verifier_that_writes_the_target_would_keep():
+    model = drafter_of()
+    batch = batch_of(30, 9)
+    with torch.inference_mode():
+        one = loss(model, batch, 1, 0.0)
+        blocks = draw(model.config, batch, training=False)
+        source = model.read(batch.source, batch.source_lengths)
+        expected = 0
+        for row in range(30):
+            p, k, m = int(blocks.prefix_lengths[row]), int(blocks.widths[row]), int(batch.target_lengths[row])
+            ids = sequences(batch.target, blocks.prefix_lengths, blocks.widths)
+            states = model.states(ids, blocks.prefix_lengths, blocks.prefix_lengths + blocks.widths, source)
+            for slot in range(p, min(p + k, m)):
+                if int(model.logits(states[row, slot]).argmax()) != int(batch.target[row, slot]):
+                    break
+                expected += 1
+    assert int(one.statistics["accepted"]) == expected
+
+
+@pytest.mark.parametrize("kind", ["separate", "shared"])
+def test_a_soft_copy_depends_on_place_and_source_alone(kind):
+    model = drafter_of(encoder=kind)
+    source = torch.tensor([[8, 9, 10, EOS], [11, EOS, PAD, PAD]])
+    lengths = torch.tensor([4, 2])
+    with torch.inference_mode():
+        copies = model.soft_copy(model.slot_codes(5), model.read(source, lengths))
+        alone = model.soft_copy(model.slot_codes(5), model.read(source[1:, :2], lengths[1:]))
+    assert torch.allclose(copies[1], alone[0], atol=1e-6)
+    weights = torch.linalg.lstsq(model.read(source, lengths).words[1, :2].t().double(), copies[1].t().double()).solution
+    assert torch.allclose(weights.sum(0), torch.ones(5, dtype=torch.float64), atol=1e-4)
+    assert (weights > 0).all()
+
+
+def test_a_prefix_that_sees_only_itself_does_not_change_with_what_comes_after():
+    model = drafter_of(decoder_layers=2, prefix="prefix")
+    source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
+    tokens = torch.tensor([[9, 10, 11, 12]])
+    short, long = (
+        model.states(sequences(tokens, p, torch.tensor([3])), p, p + 3, source) for p in (torch.tensor([2]), torch.tensor([4]))
+    )
+    assert torch.allclose(short[:, :2], long[:, :2], atol=1e-6)
+    both = drafter_of(decoder_layers=2)
+    source = both.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
+    one, other = (
+        both.states(sequences(tokens, p, torch.tensor([3])), p, p + 3, source) for p in (torch.tensor([2]), torch.tensor([4]))
+    )
+    assert not torch.allclose(one[:, :2], other[:, :2], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["separate", "shared"])
+def test_a_drafter_that_starts_from_its_verifier_reads_as_it_does(kind, tmp_path):
+    verifier = verifier_of()
+    save_weights(tmp_path / WEIGHTS, verifier.state_dict())
+    model = drafter_of(encoder=kind, seed=5)
+    assert take_weights(tmp_path / WEIGHTS, model) > 0
+    source, lengths = torch.tensor([[8, 9, 10, EOS], [11, EOS, PAD, PAD]]), torch.tensor([4, 2])
+    with torch.inference_mode():
+        mine, theirs = model.encoded(source, lengths)[0], verifier.encoded(source, lengths)[0]
+    assert mine.equal(theirs)
+    assert model.target_embedding.weight.equal(verifier.target_embedding.weight)
+
+
+def test_a_shared_encoder_stays_as_it_is_and_reads_without_dropout():
+    model = drafter_of(encoder="shared", dropout=0.5).train()
+    before = {name: values.clone() for name, values in model.state_dict().items()}
+    batch = batch_of(8, 9)
+    assert model.read(batch.source, batch.source_lengths).words.requires_grad is False
+    optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="fp32"))
+    for update in (1, 2):
+        optimizer.clear()
+        one = loss(model, batch, update, 0.1)
+        one.total.backward()
+        optimizer.step(update, one.count.float())
+    changed = {name for name, values in model.state_dict().items() if not values.equal(before[name])}
+    assert changed
+    assert not {name for name in changed if name.startswith(("encoder.", "target_embedding.", "source_"))}
+    with torch.random.fork_rng():
+        first = model.read(batch.source, batch.source_lengths).memories[0].keys
+    assert first.equal(model.read(batch.source, batch.source_lengths).memories[0].keys)
+
+
+def test_a_block_needs_room_behind_the_longest_prefix():
+    config = dataclasses.replace(DRAFTER, max_positions=20, draft_width_range=(2, 6))
+    assert fits(config, 19, 14)
+    assert not fits(config, 20, 14)
+    assert not fits(config, 19, 15)
+
+
+def test_it_learns_to_copy_most_of_a_block():
+    """After a few hundred updates on copying, more than half of each block of a living drafter is right."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    config = dataclasses.replace(DRAFTER, encoder_layers=1, glancing_updates=150)
+    model = AggressiveModel(config, Sizes(16, 16, True))
+    optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="fp32"))
+    draws = torch.Generator().manual_seed(1)
+    for update in range(1, 151):
+        rows = [torch.randint(7, 16, (6,), generator=draws).tolist() for _ in range(48)]
+        model.train()
+        optimizer.clear()
+        one = loss(model, collate(range(48), rows, rows), update, 0.0)
+        one.total.backward()
+        optimizer.step(update, one.count.float())
+    rows = [torch.randint(7, 16, (6,), generator=draws).tolist() for _ in range(40)]
+    decoder = DraftDecoder(model)
+    from models.aggressive.config import AggressiveSearch
+
+    found = decoder.decode(decoder.prepare(rows), AggressiveSearch())
+    right = sum(a == b for ranked, row in zip(found, rows, strict=True) for a, b in zip(ranked[0].ids, row, strict=False))
+    assert right > 0.5 * 6 * 40

@@ -1,0 +1,93 @@
+"""Drafters and their verifiers in a config and in the plan."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from models.aggressive.config import AggressiveSearch
+from pipeline.config import RunConfig, load_config, parse_search, resolved
+from pipeline.config_systems import AggressiveSystem
+from pipeline.errors import ConfigError
+from pipeline.store import Store
+from pipeline.wiring import build_plan
+
+DRAFTER = "teacher: {}\nsystems: {plain: {}, reversed: {order: right-to-left}, graph: {family: dag}, drafts: {family: aggressive"
+
+
+def load(tmp_path: Path, text: str) -> RunConfig:
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    return load_config(tmp_path / "c.yaml")
+
+
+def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
+    config = load(
+        tmp_path, f"{DRAFTER}, verifier: plain, draft_width_range: [3, 9], search: [gad, {{gad++: {{ranks: 5, gap: 3}}}}]}}}}"
+    )
+    system = config.systems["drafts"]
+    assert isinstance(system, AggressiveSystem)
+    assert system.search == (AggressiveSearch(), AggressiveSearch(strategy="gad++", ranks=5, gap=3.0))
+    (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
+    assert load_config(tmp_path / "again.json") == config
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("}}", "systems.drafts.verifier"),
+        (", verifier: other}}", "systems.drafts.verifier: expected one of plain, reversed, graph, got 'other'"),
+        (", verifier: drafts}}", "systems.drafts.verifier: expected one of plain, reversed, graph, got 'drafts'"),
+        (", verifier: graph}}", "systems.drafts.verifier: expected a system of family stepwise, got 'graph' of family dag"),
+        (", verifier: reversed}}", "expected a system that writes one token a step from left to right, got 'reversed'"),
+        (
+            ", verifier: all}, all: {use: ensemble}}",
+            "systems.drafts.verifier: expected a system of one network, got 'all', an ensemble",
+        ),
+        (", verifier: plain, drafter_system: none}}", "systems.drafts.drafter_system: expected one of plain"),
+        (", verifier: plain, search: {gad: {drafter: system}}}}", "drafter: network or lookup without drafter_system"),
+        (", verifier: plain, draft_width_range: [5, 2]}}", "systems.drafts.draft_width_range: expected two widths"),
+        (
+            ", verifier: plain, norm: post}}",
+            "systems.drafts.norm: expected pre as 'plain' has, to start from its weights, got post",
+        ),
+        (
+            ", verifier: plain, encoder: shared, width: 64}}",
+            "systems.drafts.width: expected 128 as 'plain' has, to share its encoder",
+        ),
+        (
+            ", verifier: plain, encoder: shared, initial_weights: random}}",
+            "systems.drafts.initial_weights: expected verifier with encoder: shared",
+        ),
+    ],
+)
+def test_pairs_that_do_not_go_together_are_named(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, DRAFTER + text)
+    assert any(problem in found for found in caught.value.problems)
+
+
+def test_of_another_size_it_starts_from_chance(tmp_path: Path) -> None:
+    load(tmp_path, f"{DRAFTER}, verifier: plain, initial_weights: random, norm: post, width: 64, data: raw}}}}")
+
+
+def test_a_search_on_the_command_line() -> None:
+    assert parse_search("{gad++: {gap: 2}}", "--search", "aggressive") == AggressiveSearch(strategy="gad++", gap=2.0)
+    assert parse_search("{gad: {drafter: system}}", "--search", "aggressive").drafter == "system"
+    with pytest.raises(ConfigError, match="gad"):
+        parse_search("beam", "--search", "aggressive")
+
+
+def test_a_drafter_is_planned_behind_its_verifier_wherever_it_stands(tmp_path: Path) -> None:
+    text = (
+        f"store: {{path: {tmp_path}/store}}\nteacher: {{}}\nsystems: {{drafts: {{family: aggressive, verifier: plain, "
+        "drafter_system: graph, search: [gad, {gad: {drafter: system}}]}, plain: {data: distilled}, graph: {family: dag}, "
+        "chance: {family: aggressive, verifier: auto, initial_weights: random}, auto: {use: teacher}}\n"
+        "evaluation: {baseline: plain}"
+    )
+    steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
+    assert {"system:plain", "encode:distilled"} <= set(steps["train:drafts"].needs)
+    assert {"system:plain", "system:graph", "train:drafts"} <= set(steps["system:drafts"].needs)
+    assert not [need for need in steps["train:chance"].needs if need.startswith("system:")]
+    assert "system:auto" in steps["system:chance"].needs
+    assert {"decode:drafts/gad:test", "decode:drafts/gad-system:test"} <= set(steps)
+    assert next(name for name in steps if name.startswith("decode:")).startswith("decode:drafts/")
