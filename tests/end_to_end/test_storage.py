@@ -217,16 +217,16 @@ def test_wherever_the_disk_is_full_it_is_said_and_nothing_is_lost(
 ) -> None:
     """From the first file that a run writes to the last of its data steps."""
     store = small_disk(size) / "store"
-    command = [*Watched(store, *FAST).command(), "--until", "encode"]
-    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    command = [*Watched(store, *FAST).command(), "--until", "encode:raw"]
+    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert failed.returncode == 1, failed.stderr
     assert "could not be written" in failed.stderr
     assert "free some space" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert [problem for _, problem in Store(store).verify_all() if problem] == []
     small_disk("50m")
-    run = Watched(store, *FAST, "--until", "encode")
-    assert subprocess.run(run.command(), cwd=ROOT, timeout=120).returncode == 0
+    run = Watched(store, *FAST, "--until", "encode:raw")
+    assert subprocess.run(run.command(), cwd=ROOT, timeout=600).returncode == 0
     files = here(run)
     assert files == {step: undisturbed.files()[step] for step in files}
     assert "encode:raw" in files
@@ -234,16 +234,16 @@ def test_wherever_the_disk_is_full_it_is_said_and_nothing_is_lost(
 
 def test_a_file_that_may_grow_no_further_is_a_full_disk(undisturbed: Watched, tmp_path: Path) -> None:
     """Where nobody may mount: the largest file allowed is smaller than a shard of the text."""
-    run = Watched(tmp_path / "store", *FAST, "--until", "encode")
+    run = Watched(tmp_path / "store", *FAST, "--until", "encode:raw")
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
 
-    failed = subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True, timeout=120, preexec_fn=limit)
+    failed = subprocess.run(run.command(), cwd=ROOT, capture_output=True, text=True, timeout=600, preexec_fn=limit)
     assert failed.returncode == 1, failed.stderr
     assert "could not be written" in failed.stderr
     assert "Traceback" not in failed.stderr
-    assert subprocess.run(run.command(), cwd=ROOT, timeout=120).returncode == 0
+    assert subprocess.run(run.command(), cwd=ROOT, timeout=600).returncode == 0
     files = here(run)
     assert files == {step: undisturbed.files()[step] for step in files}
 

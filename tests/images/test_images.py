@@ -171,7 +171,7 @@ def test_every_step_of_the_image_works_in_a_clean_directory(tmp_path: Path) -> N
     python.chmod(0o755)
     scratch = Scratch(root, ROOT, tools, {"DEVICE": "cpu", "TESTS": "tests/test_architecture.py", "PYTHONNOUSERSITE": "1"})
     environment = {"SCRATCH": str(root), "CMAKE_BUILD_PARALLEL_LEVEL": str(len(os.sched_getaffinity(0)))}
-    seconds = {"cmake": 900.0, "pip install": 900.0, "pytest": 300.0}
+    seconds = {"cmake": 1800.0, "pip install": 1800.0, "pytest": 300.0}
     for stage in stages(TEXT):
         scratch.values.pop("PATH", None)
         if stage.name == "run":
