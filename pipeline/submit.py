@@ -71,10 +71,12 @@ def submit(
         return 0
     try:
         asyncio.run(_print_logs(client, job))
+        return _exit_code(client, job)
     except KeyboardInterrupt:
         print(f"the job {job} goes on without being followed", flush=True)
         return STOPPED
-    return _exit_code(client, job)
+    except (RuntimeError, OSError) as error:
+        raise StageError(f"job {job}: the cluster no longer answers: {error}; submit again to follow or to continue it") from error
 
 
 def _client(address: str | None) -> Any:

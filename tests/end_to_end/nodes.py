@@ -60,7 +60,8 @@ def _patience() -> Iterator[None]:
     ask = services.get_node
 
     def keep_asking(*arguments: Any) -> Any:
-        for _ in range(300):
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline:
             with suppress(RuntimeError):  # it is not there yet
                 return ask(*arguments)
             time.sleep(1.0)

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from nodes import cluster_apart
 from runs import ROOT, SMALL, Watched, end
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(3000)]
 
 
 TOKEN = "0123456789abcdef" * 4
@@ -67,7 +67,7 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
     run = Submitted(tmp_path / "run", *UNTIL)
     with cluster_apart(**environment) as run.jobs_address:
         process = run.start()
-        run.wait(lambda: run.progress("train:teacher") >= 60, process, 600)
+        run.wait(lambda: run.progress("train:teacher") >= 60, process, 900)
         first = run.job()
         assert ask(run.jobs_address, f"{first}/stop", TOKEN, "POST") == 200
         assert process.wait(300) == 130, run.output()[-4000:]
@@ -78,7 +78,7 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
         ]  # there was time for it
 
         process = run.start()
-        run.wait(lambda: run.started("train:teacher") == 2 and run.progress("train:teacher") > saved, process, 600)
+        run.wait(lambda: run.started("train:teacher") == 2 and run.progress("train:teacher") > saved, process, 900)
         assert run.job() == f"{first}-2"
         end(process)
         assert ask(run.jobs_address, "", TOKEN) == 200

@@ -120,6 +120,15 @@ def test_a_job_without_an_exit_code_says_why(cluster: Any, capsys: pytest.Captur
     assert "failed before its command ended: no node" in capsys.readouterr().err
 
 
+def test_a_head_that_is_lost_is_told(cluster: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(jobs: Jobs, name: str) -> Any:
+        raise ConnectionError("refused")
+
+    monkeypatch.setattr(Jobs, "get_job_status", lost)
+    assert cluster(Jobs()) == 1
+    assert "the cluster no longer answers: refused; submit again" in capsys.readouterr().err
+
+
 def test_what_machines_cannot_share_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"store\.path: expected the absolute path .* got 'store'.*store\.path=/shared"):
         submit.check_store(load_config(DEMO))
