@@ -23,7 +23,7 @@ SEARCH = "distillation={strategy: beam, beam_size: 8, n_best: 8, choose: referen
 
 def decoded(run: Watched) -> Counter[str]:
     """How often each shard was decoded and kept, over all attempts."""
-    logs = (run.store / "runs").glob("*/logs/distill-train.*.log")
+    logs = {path.resolve() for path in (run.store / "runs").glob("*/logs/distill-train.*.log")}  # `latest` is a link
     return Counter(key for log in logs for key in re.findall(r"decoded ([0-9a-f]{64})", log.read_text()))
 
 
