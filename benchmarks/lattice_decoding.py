@@ -37,7 +37,7 @@ from kernels import (
     WritingRules,
 )
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from kernels.transformer import _expected
+from kernels.transformer import expected_arrays
 
 VOCABULARY, LONGEST = 8000, 80
 NORMALISERS = ("selfnorm", "local", "union", "full")
@@ -53,7 +53,7 @@ def weights(of: TransformerShape) -> dict[str, Any]:
     draw = np.random.default_rng(1)
     rows = {"target_embedding": VOCABULARY, "source_positions": LONGEST, "slot_codes": LONGEST}
     found = {}
-    for name, size in _expected(of, False).items():
+    for name, size in expected_arrays(of, False).items():
         size = (rows[name], size[1]) if name in rows else size
         values = draw.standard_normal(size, dtype=np.float32) * size[-1] ** -0.5
         found[name] = values + 1.0 if name.endswith("norm.weight") else values

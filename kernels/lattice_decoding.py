@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kernels.transformer import TransformerShape, _misfits, expected_arrays
+from kernels.transformer import TransformerShape, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -37,7 +37,7 @@ class LatticeOptions:
     """Source positions less probable than this are not looked up for a slot; 0 is exact."""
     normaliser: Literal["full", "union", "local", "selfnorm"] = "full"
     """What a row's probabilities add up to 1 over: the vocabulary; EOS and the candidates of all slots; EOS and the candidates of
-    the slot (behind the last slot EOS alone, so that it costs nothing there); or nothing: logits as they are."""
+    the slot, also of the one behind the last; or nothing: logits as they are."""
     count_weight: float = 0.0
     """Of log P(candidate) by the tables, added to each score that enters the candidate."""
     word_bonus: float = 0.0
@@ -99,8 +99,6 @@ class LatticeTransformer:
         `precision` bf16 rounds what the decoder multiplies, the ranking of words apart, and sums in fp32; the encoder stays in
         fp32. Raises ValueError that names all arrays that are missing or misshapen, and where this build cannot multiply in bf16.
         """
-        import numpy as np
-
         from kernels.native import fewstep_native
 
         self.shape = shape
@@ -109,30 +107,15 @@ class LatticeTransformer:
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")
         wanted = expected_arrays(shape, "source_embedding" in arrays)
-        if problems := _misfits(wanted, arrays, shape):
-            raise ValueError(f"arrays: {'; '.join(problems)}")
-        rows = {name: int(arrays[name].shape[0]) for name in ("target_embedding", "source_positions", "slot_codes")}
-        self._native = fewstep_native.make_lattice_network(
-            {name: np.ascontiguousarray(arrays[name]) for name in wanted},
-            encoder_layers=shape.encoder_layers,
-            decoder_layers=shape.decoder_layers,
-            width=shape.width,
-            feed_forward=shape.feed_forward,
-            heads=shape.heads,
-            pre_norm=shape.norm == "pre",
-            source_words=int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
-            target_words=rows["target_embedding"],
-            source_positions=rows["source_positions"],
-            slots=rows["slot_codes"],
-            halves=precision == "bf16",
-        )
+        self._native = fewstep_native.make_lattice_network(**native_arguments(arrays, wanted, shape), halves=precision == "bf16")
 
     def decode(
         self, sources: I64, lengths: I64, tables: CandidateTables, *, options: LatticeOptions = LatticeOptions(), threads: int = 1
     ) -> list[LatticeOutcome]:
         """The best path of each of `sources` [B,S] int64, of which the first `lengths` [B] ids count, EOS the last of them.
 
-        Candidates are those of the words without EOS, in the window of lengths that `tables` predict. One sentence is parted among
+        Candidates are those of the words without EOS, in the window of lengths that `tables` predict. Where a slot within the
+        shortest length has none, outputs may end before it. One sentence is parted among
         the threads too. Raises ValueError for shapes that do not fit, unknown ids, sources without EOS, tables of vocabularies of
         other sizes, and for sources and lattices longer than there are codes for.
         """
@@ -166,7 +149,11 @@ class LatticeTransformer:
         threads: int = 1,
     ) -> list[LatticeOutcome]:
         """`decode` with candidates from elsewhere (best first in each slot, -1 behind them, none twice) and windows [B] of words,
-        at most the slots there are, or both 0. Of `options`, what concerns the look-up is not read."""
+        at most the slots there are, or both 0. Of `options`, what concerns the look-up is not read.
+
+        With `local` one slot more than the longest output has words is read for what EOS competes with behind the last word;
+        where there is none, or it has no candidates, EOS stands alone and costs nothing there.
+        """
         given = (sources, lengths, candidates.token_ids, candidates.log_probs, min_lengths, max_lengths)
         found, _ = self._native.decode_candidates(*given, **_rules(options), threads=threads)
         return [LatticeOutcome(*outcome) for outcome in found]

@@ -535,6 +535,7 @@ def make_lattice_network(
     target_words: int,
     source_positions: int,
     slots: int,
+    gelu: bool,
     halves: bool,
 ) -> LatticeNetwork: ...
 def has_half_products() -> bool: ...

@@ -157,11 +157,12 @@ struct BoundLatticeNetwork {
 
 BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
                          std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words,
-                         std::size_t target_words, std::size_t source_positions, std::size_t slots, bool halves) {
+                         std::size_t target_words, std::size_t source_positions, std::size_t slots, bool gelu,
+                         bool halves) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
-                                 pre_norm,       source_words,   target_words, source_positions, slots};
+                                 pre_norm,       source_words,   target_words, source_positions, slots, gelu};
     require(!halves || HalfMatrix::available(),
             "precision: expected fp32, since this build has no instructions for bf16 (AVX512-BF16); build on a machine that has");
     const nb::gil_scoped_release release;
@@ -181,7 +182,7 @@ void bind_lattice_decoding(nb::module_& module) {
              "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "bos"_a,
              "eos"_a, "threads"_a);
     module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "halves"_a);
+               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "halves"_a);
     module.def("has_half_products", &HalfMatrix::available);
 }
 

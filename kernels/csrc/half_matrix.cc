@@ -57,6 +57,7 @@ struct Block {
 
 void write(float* y, Floats sum, Then then, std::size_t columns) {
     if (then == Then::RELU) sum = larger(sum, Floats{});
+    if (then == Then::GELU) sum = gelu_of(sum);
     if (columns < LANES) {
         for (std::size_t column = 0; column < columns; ++column)
             y[column] = then == Then::ADD ? y[column] + sum[static_cast<int>(column)] : sum[static_cast<int>(column)];

@@ -50,8 +50,9 @@ struct LogSum {
 struct Sentence {
     const std::int64_t* token_ids;
     const double* log_probs;
-    std::size_t least, most, candidates, width;  // K, and K rounded up
-    std::vector<std::size_t> counts;             // [most] candidates of a slot
+    std::size_t slots, least, most;              // N that there are; words
+    std::size_t candidates, width;               // K, and K rounded up
+    std::vector<std::size_t> counts;             // candidates of a slot, also of that behind the last where EOS competes with them
     std::size_t length;
     std::vector<LatticeMemory> memory;
     PackedMatrix together;                       // EOS and all candidates, for Normaliser::UNION
@@ -129,7 +130,7 @@ class Task {
         for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
             const Sentence& here = sentences_[sentence];
             std::size_t rows = SCORED_TOGETHER;
-            for (std::size_t slot = 0; here.most > 0 && slot <= last_slot(here); ++slot) {
+            for (std::size_t slot = 0; here.most > 0 && slot <= here.most; ++slot) {
                 if (rows >= SCORED_TOGETHER) items.push_back({sentence, slot, slot}), rows = 0;
                 rows += slot == 0 ? 1 : here.counts[slot - 1];
                 items.back().last = slot + 1;
@@ -190,8 +191,8 @@ class Task {
         return network_.network.target_words.data() + static_cast<std::size_t>(word) * network_.network.shape.width;
     }
 
-    // The last slot that has rows: the one behind all words, unless nothing needs to be scored there.
-    std::size_t last_slot(const Sentence& here) const { return rules_.normaliser == Normaliser::LOCAL ? here.most - 1 : here.most; }
+    // Slots whose candidates are read.
+    std::size_t slots_read(std::size_t most) const { return most + (most > 0 && rules_.normaliser == Normaliser::LOCAL ? 1 : 0); }
 
     void encode(std::size_t first, std::size_t last) {
         Sources part{sources_.ids, sources_.stride, {}, {}};
@@ -214,7 +215,7 @@ class Task {
         here.token_ids = given.token_ids + sentence * given.slots * given.candidates;
         here.log_probs = given.log_probs + sentence * given.slots * given.candidates;
         here.least = static_cast<std::size_t>(given.least[sentence]), here.most = static_cast<std::size_t>(given.most[sentence]);
-        here.candidates = given.candidates;
+        here.slots = given.slots, here.candidates = given.candidates;
     }
 
     void look_up(const LatticeLookup& lookup, std::size_t chunk) {
@@ -228,7 +229,7 @@ class Task {
             const auto words = lookup.tables->header().line.words(lengths.back(), lookup.window);
             here.least = static_cast<std::size_t>(words.least), here.most = static_cast<std::size_t>(words.most);
             here.candidates = count;
-            slots.push_back(words.most);
+            slots.push_back(static_cast<std::int64_t>(slots_read(here.most)));
         }
         const auto most = static_cast<std::size_t>(*std::max_element(slots.begin(), slots.end()));
         Found& found = found_[chunk];
@@ -238,13 +239,21 @@ class Task {
         for (std::size_t sentence = first; sentence < last; ++sentence) {
             sentences_[sentence].token_ids = found.token_ids.data() + (sentence - first) * most * count;
             sentences_[sentence].log_probs = found.log_probs.data() + (sentence - first) * most * count;
+            sentences_[sentence].slots = most;
+            end_early(sentences_[sentence]);
         }
+    }
+
+    // Where a slot within the shortest length has no candidates a path may end before it.
+    static void end_early(Sentence& here) {
+        for (std::size_t slot = 0; slot < here.least; ++slot)
+            if (here.words(slot)[0] < 0) here.least = 1;
     }
 
     // What needs candidates, but no source.
     void prepare(Sentence& here, Space& space) const {
         here.width = rounded_up(here.candidates);
-        for (std::size_t slot = 0; slot < here.most; ++slot) {
+        for (std::size_t slot = 0; slot < std::min(here.slots, slots_read(here.most)); ++slot) {
             const std::int64_t* words = here.words(slot);
             here.counts.push_back(static_cast<std::size_t>(std::find_if(words, words + here.candidates, [](std::int64_t word) { return word < 0; }) - words));
         }
@@ -252,6 +261,7 @@ class Task {
         here.edges.reserve(here.most * here.candidates * here.width);
         std::fill_n(here.start.data(), here.width, NONE);
         std::fill_n(here.exits.data(), here.most * here.width, NONE);
+        here.counts.resize(slots_read(here.most));
         if (rules_.normaliser != Normaliser::UNION) return;
         std::vector<std::int64_t> words{rules_.eos};
         for (std::size_t slot = 0; slot < here.most; ++slot) words.insert(words.end(), here.words(slot), here.words(slot) + here.counts[slot]);
@@ -276,9 +286,6 @@ class Task {
             score_slot(here, slot, states + row * network_.network.shape.width, rows, space.sums.data() + row, space);
             row += rows;
         }
-        // Behind the last slot EOS stands alone: its probability is 1.
-        for (std::size_t k = 0; rules_.normaliser == Normaliser::LOCAL && last == here.most && k < here.counts[here.most - 1]; ++k)
-            here.exits.data()[(here.most - 1) * here.width + k] = 0.0F;
     }
 
     // The sums over more words than those of a slot.
@@ -300,7 +307,7 @@ class Task {
     // From the rows of a slot: scores of its candidates, and of ending before it.
     void score_slot(Sentence& here, std::size_t slot, const float* states, std::size_t rows, LogSum* sums, Space& space) const {
         const std::size_t width = network_.network.shape.width;
-        const bool words = slot < here.most, local = rules_.normaliser == Normaliser::LOCAL;
+        const bool local = rules_.normaliser == Normaliser::LOCAL, words = slot < slots_read(here.most);
         const std::size_t count = words ? here.counts[slot] : 0;
         float* scores = slot == 0 ? here.start.data() : here.edges.data() + (slot - 1) * here.candidates * here.width;
         if (words) {

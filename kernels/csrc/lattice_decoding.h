@@ -17,7 +17,7 @@ namespace fewstep {
 enum class Normaliser {
     FULL,   // the whole vocabulary, a stretch of it at a time
     UNION,  // EOS and the candidates of all slots of the sentence
-    LOCAL,  // EOS and the candidates of the slot that is predicted; behind the last slot EOS alone
+    LOCAL,  // EOS and the candidates of the slot that is predicted, also of the one behind the last word
     NONE    // the logits as they are
 };
 

@@ -227,7 +227,7 @@ void LatticeNetwork::cross(const LatticeMemory& memory, std::size_t length, cons
 void LatticeNetwork::feed_forward(std::size_t layer, std::size_t rows, Space& space) const {
     const FeedForward& block = network.decoder[layer].feed_forward;
     residual(block.norm, network.shape.pre_norm, space.x.data(), rows, space.normed.data(), [&](const float* input) {
-        product(block.widen, layers[layer].widen, input, rows, space.inner.data(), Then::RELU, space.halves);
+        product(block.widen, layers[layer].widen, input, rows, space.inner.data(), block.activation, space.halves);
         product(block.narrow, layers[layer].narrow, space.inner.data(), rows, space.x.data(), Then::ADD, space.halves);
     });
 }

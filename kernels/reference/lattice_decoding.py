@@ -35,7 +35,8 @@ class Reference:
 
     def encode(self, source: Sequence[int]) -> Array:
         """[S,D] of a source with EOS."""
-        return self.transformer.encode(source)
+        found: Array = self.transformer.encode(source)
+        return found
 
     def logits(self, encoded: Array, words: Sequence[int], slot: int) -> Array:
         """[rows,V] of rows that have `words` at the position `slot`."""
@@ -56,14 +57,17 @@ class Reference:
         candidates: Sequence[Sequence[int]],
         log_probs: Sequence[Sequence[float]],
         options: LatticeOptions,
+        behind: Sequence[int] = (),
     ) -> tuple[Array, Array, Array]:
-        """start [K], edges [N-1,K,K], exits [N,K]; minus infinity where slots have fewer than K candidates."""
+        """start [K], edges [N-1,K,K], exits [N,K]; minus infinity where slots have fewer than K candidates. `behind` are those of
+        the slot behind the last, which EOS competes with by `local`."""
         encoded, slots, width = self.encode(source), len(candidates), max(len(words) for words in candidates)
         start, edges, exits = (np.full(shape, -np.inf) for shape in ((width,), (slots - 1, width, width), (slots, width)))
         for slot in range(slots + 1):
             before = [options.bos] if slot == 0 else candidates[slot - 1]
             after = list(candidates[slot]) if slot < slots else []
-            found = self._normalised(self.logits(encoded, before, slot), after, candidates, options)
+            beside = after if slot < slots else list(behind)
+            found = self._normalised(self.logits(encoded, before, slot), beside, candidates, options)
             if slot > 0:
                 exits[slot - 1, : len(before)] = found[:, options.eos]
             if slot < slots:
@@ -82,19 +86,20 @@ class Reference:
         log_probs: Sequence[Sequence[float]],
         window: tuple[int, int],
         options: LatticeOptions,
+        behind: Sequence[int] = (),
     ) -> LatticeOutcome:
         """The best path of `window` words."""
         if window[1] == 0:
             return LatticeOutcome([], 0.0)
-        score, path = lattice.viterbi(*self.scores(source, candidates, log_probs, options), *window)
+        score, path = lattice.viterbi(*self.scores(source, candidates, log_probs, options, behind), *window)
         return LatticeOutcome([candidates[slot][k] for slot, k in enumerate(path)], score)
 
     @staticmethod
-    def _normalised(logits: Array, after: list[int], candidates: Sequence[Sequence[int]], options: LatticeOptions) -> Array:
+    def _normalised(logits: Array, beside: list[int], candidates: Sequence[Sequence[int]], options: LatticeOptions) -> Array:
         if options.normaliser == "selfnorm":
             return logits
         union = sorted({word for words in candidates for word in words} | {options.eos})
-        over = {"full": list(range(logits.shape[1])), "union": union, "local": [options.eos, *after]}[options.normaliser]
+        over = {"full": list(range(logits.shape[1])), "union": union, "local": [options.eos, *beside]}[options.normaliser]
         kept = logits[:, over]
         top = kept.max(1, keepdims=True)
         found: Array = logits - top - np.log(np.exp(kept - top).sum(1, keepdims=True))
