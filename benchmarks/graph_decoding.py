@@ -38,12 +38,12 @@ def decoders(vocabulary: int, factors: list[float], tokens: int) -> dict[str, tu
     """Decoders with their searches, by name; the first is the autoregressive one."""
     sizes = Sizes(vocabulary, vocabulary, True)
     torch.manual_seed(1)
-    config = StepwiseConfig(size="tiny", **SIZES["tiny"])  # type: ignore[arg-type]
+    config = StepwiseConfig(size="tiny", **SIZES["tiny"])
     greedy = StepwiseSearch(min_tokens=tokens, max_tokens=tokens)
     found: dict[str, tuple[Any, Any]] = {"autoregressive": (NativeDecoder(build(config, sizes).eval()), greedy)}
     for factor in factors:
         torch.manual_seed(1)
-        graphs = DagConfig(size="tiny", graph_factor=factor, **SIZES["tiny"])  # type: ignore[arg-type]
+        graphs = DagConfig(size="tiny", graph_factor=factor, **SIZES["tiny"])
         decoder = GraphDecoder(build_graphs(graphs, sizes).eval())
         found |= {f"graph {factor:g} {name}": (decoder, DagSearch(strategy=name)) for name in STRATEGIES}  # type: ignore[arg-type]
     return found

@@ -155,7 +155,6 @@ def test_the_extension_travels_as_a_wheel_that_pip_installs(tmp_path: Path) -> N
         pytest.skip("this environment has no pip")
     assert done.returncode == 0, done.stderr
     code = "import fewstep_native; print(fewstep_native.__file__, fewstep_native.ABI)"
-    found = subprocess.run(
-        [sys.executable, "-c", code], env={"PYTHONPATH": str(target)}, capture_output=True, text=True, check=True
-    )
+    alone = [sys.executable, "-S", "-c", code]  # without site: an editable installation would be found first
+    found = subprocess.run(alone, env={"PYTHONPATH": str(target)}, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(str(target))
