@@ -13,7 +13,7 @@ from stages.stage import Resources
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
-ROOM = 1 << 30
+ROOM = 2 << 30
 """Bytes that may still be taken before Ray ends somebody."""
 
 
@@ -27,7 +27,7 @@ def memory() -> tuple[int, int]:
 def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayMachines]:
     total, available = memory()
     if available < 4 * ROOM:
-        pytest.skip("needs 4 GiB of free memory")
+        pytest.skip("needs 8 GiB of free memory")
     monkeypatch.setenv("RAY_memory_usage_threshold", str(1 - (available - ROOM) / total))
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
     machines = RayMachines(Cluster(cpus=1))
@@ -51,6 +51,5 @@ def test_a_worker_out_of_memory_is_replaced(machines: RayMachines, tmp_path: Pat
     deaths = tmp_path / "deaths"
     workers = RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log", deaths)
     assert sorted(workers.map(greedy, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
-    (death,) = [json.loads(line) for line in deaths.read_text().splitlines()]
-    assert death["shard"] == 1
-    assert "memory" in death["error"].lower() or "died" in death["error"]
+    told = {death["shard"]: death["error"] for death in map(json.loads, deaths.read_text().splitlines())}
+    assert "memory" in told[1].lower() or "died" in told[1]  # others too may go while the machine is full
