@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import queue
 import re
+import select
 import stat
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -92,42 +91,25 @@ def stream(system: Translator, read: int, write: int, *, search: Any = None, bat
 
 def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
     """Lines as they come: waits for one, then takes what else is ready."""
-    ready: queue.Queue[bytes | OSError | None] = queue.Queue(maxsize=4 * most)
-    threading.Thread(target=_read, args=(read, ready), name="reader", daemon=True).start()
-    chunk: list[bytes] = []
-    while True:
+    more = select.poll()
+    more.register(read, select.POLLIN)
+    ready: list[bytes] = []
+    block, rest = b"-", b""
+    while block:
         try:
-            item = ready.get(block=not chunk)
-        except queue.Empty:
-            yield chunk
-            chunk = []
-            continue
-        if item is None or isinstance(item, OSError):
-            if chunk:
-                yield chunk
-            if item is not None:
-                raise DataError(f"input: expected readable text, got: {item.strerror}") from item
-            return
-        chunk.append(item)
-        if len(chunk) == most:
-            yield chunk
-            chunk = []
+            block = os.read(read, CHUNK)
+        except OSError as error:
+            yield from _parts(ready, most)
+            raise DataError(f"input: expected readable text, got: {error.strerror}") from error
+        *lines, rest = (rest + block).split(b"\n")
+        ready += lines if block or not rest else [*lines, rest]
+        now = len(ready) - len(ready) % most if block and more.poll(0) else len(ready)
+        yield from _parts(ready[:now], most)
+        ready = ready[now:]
 
 
-def _read(read: int, ready: queue.Queue[bytes | OSError | None]) -> None:
-    """Reads the descriptor itself: a thread that is left waiting in a buffered reader would spoil the end of the program."""
-    rest = b""
-    try:
-        while block := os.read(read, CHUNK):
-            *lines, rest = (rest + block).split(b"\n")
-            for line in lines:
-                ready.put(line)
-    except OSError as error:
-        ready.put(error)
-        return
-    if rest:
-        ready.put(rest)
-    ready.put(None)
+def _parts(lines: list[bytes], most: int) -> Iterator[list[bytes]]:
+    return (lines[start : start + most] for start in range(0, len(lines), most))
 
 
 def _decoded(line: bytes, number: int) -> str:

@@ -102,7 +102,7 @@ def test_an_answer_comes_before_the_next_question() -> None:
 
 
 def test_lines_that_are_ready_are_translated_together() -> None:
-    """While the system is at work on one, the reader gathers the next ones."""
+    """While the system is at work on one, the next ones gather."""
     inner, outer = os.pipe()
 
     class Slow(Shouter):
@@ -133,7 +133,7 @@ def test_nobody_reads_the_output() -> None:
 
 
 def test_the_command_ends_quietly_while_its_input_stays_open(tmp_path: Path) -> None:
-    """The reader that still waits for input must not spoil the end."""
+    """Input that may still come must not keep the program from its end."""
     code = (
         "import sys; from pipeline import translate; from pipeline.__main__ import main\n"
         "class Echo:\n    def translate(self, lines, search=None, *, first_line=1): return lines\n"
