@@ -8,8 +8,9 @@ from pipeline.config import RunConfig, stepwise_network
 from pipeline.config_systems import DagSystem, LatticeSystem
 from pipeline.plan import Builder
 from stages import benchmark, contrastive, decode, graphs, lattices, likelihood, report, score
-from stages.artifacts import Contrasted, Graphs, Lattices, Likelihood, System, Text, Timings, Trained, Tuned
+from stages.artifacts import Contrasted, Graphs, Lattices, Likelihood, Report, System, Text, Timings, Tokens, Trained, Tuned
 from stages.families import Search
+from stages.stage import Artifact
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,35 @@ class Evaluation:
     tuned: dict[str, Tuned]
     """By system and search."""
 
-    def evaluated(self) -> list[report.Evaluated]:
+    def page(self, cut: dict[str, Tokens], counts: dict[str, Artifact]) -> Report:
+        """`cut`: texts whose cut sources the report counts. `counts`: by step, what was counted rather than trained."""
+        config = self.config.evaluation
+        inputs = report.ReportInputs(
+            corpus=self.training_text,
+            tests=self.tests,
+            trainings=self.trainings,
+            evaluated=tuple(self._evaluated()),
+            timings=self._timings(),
+            cut=cut,
+            counts=counts,
+            likelihoods=self._likelihoods(),
+            contrasts=self._contrasts(),
+            graphs=self._graphs(),
+            lattices=self._lattices(),
+            tuned=self.tuned,
+        )
+        page = report.ReportConfig(
+            title=self.config.name,
+            task=self.config.task,
+            baseline=config.baseline,
+            samples=config.samples,
+            minimum_bleu=config.minimum_bleu,
+            minimum_rouge=config.minimum_rouge,
+            together=self._together(),
+        )
+        return self.builder.add(report.STAGE, "run", inputs, page)
+
+    def _evaluated(self) -> list[report.Evaluated]:
         return [
             self._row(name, self.systems[name], search, test)
             for test in self.tests
@@ -52,7 +81,7 @@ class Evaluation:
         scores = self.builder.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
         return report.Evaluated(name, search.name, test, hypotheses, scores)
 
-    def likelihoods(self) -> dict[str, dict[str, Likelihood]]:
+    def _likelihoods(self) -> dict[str, dict[str, Likelihood]]:
         if not self.config.evaluation.likelihood:
             return {}
         return {test: {name: self._likelihood(name, bundle, test) for name, bundle in self.systems.items()} for test in self.tests}
@@ -61,7 +90,7 @@ class Evaluation:
         inputs = likelihood.LikelihoodInputs(bundle, self.tests[test])
         return self.builder.add(likelihood.STAGE, f"{name}:{test}", inputs, likelihood.LikelihoodConfig())
 
-    def together(self) -> dict[str, report.Together]:
+    def _together(self) -> dict[str, report.Together]:
         pairs = self.config.evaluation.mutual_information
         networks = {name: stepwise_network(self.config, pair.parallel) for name, pair in pairs.items()}
         return {
@@ -70,7 +99,7 @@ class Evaluation:
             if (network := networks[name])
         }
 
-    def contrasts(self) -> dict[str, Contrasted]:
+    def _contrasts(self) -> dict[str, Contrasted]:
         if not self.config.evaluation.contrastive:
             return {}
         config = contrastive.ContrastiveConfig(
@@ -81,7 +110,7 @@ class Evaluation:
             for name, bundle in self.systems.items()
         }
 
-    def graphs(self) -> dict[str, dict[str, Graphs]]:
+    def _graphs(self) -> dict[str, dict[str, Graphs]]:
         """Of the training text, which nothing is drawn of, and of all test sets."""
         wanted = self.config.evaluation.graphs
         if not wanted:
@@ -100,19 +129,19 @@ class Evaluation:
         inputs = graphs.GraphsInputs(bundle, text, trained)
         return self.builder.add(graphs.STAGE, step, inputs, graphs.GraphsConfig(sentences=drawn))
 
-    def lattices(self) -> dict[str, dict[str, Lattices]]:
+    def _lattices(self) -> dict[str, dict[str, Lattices]]:
         timed = self.config.evaluation.lattices
         if not timed:
             return {}
         names = [name for name, settings in self.config.systems.items() if isinstance(settings, LatticeSystem)]
-        return {test: {name: self._lattices(name, test, timed) for name in names} for test in self.tests}
+        return {test: {name: self._ranks(name, test, timed) for name in names} for test in self.tests}
 
-    def _lattices(self, name: str, test: str, timed: int) -> Lattices:
+    def _ranks(self, name: str, test: str, timed: int) -> Lattices:
         inputs = lattices.LatticesInputs(self.systems[name], self.tests[test])
         config = lattices.LatticesConfig(name=f"{name} on {test}", timed=timed)
         return self.builder.add(lattices.STAGE, f"{name}:{test}", inputs, config)
 
-    def timings(self) -> dict[str, Timings]:
+    def _timings(self) -> dict[str, Timings]:
         config, all_settings = self.config.benchmark, self.config.systems
         if not config.enabled:
             return {}
