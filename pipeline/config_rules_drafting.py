@@ -1,0 +1,71 @@
+"""Rules on systems that draft, and on those who verify what they draft."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from pipeline.config_rules import Rule, broken
+from pipeline.config_tree import Path
+
+if TYPE_CHECKING:
+    from pipeline.config import RunConfig
+    from pipeline.config_systems import AggressiveSystem
+
+SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
+"""What a drafter that reads its verifier's encoder has in common with it."""
+
+
+def verifiers(config: RunConfig) -> Iterator[Rule]:
+    """Drafters, and those who verify what they draft."""
+    from pipeline.config_systems import AggressiveSystem
+
+    for name, system in config.systems.items():
+        if not isinstance(system, AggressiveSystem):
+            continue
+        path: Path = ("systems", name)
+        others = [other for other, kind in config.systems.items() if not isinstance(kind, AggressiveSystem)]
+        for key, other in (("verifier", system.verifier), ("drafter_system", system.drafter_system or system.verifier)):
+            if other not in others:
+                expected = f"one of {', '.join(others)}" if others else "a system of another family"
+                yield broken((*path, key), expected, repr(other), ("systems",), valid=others)
+        if system.verifier in others:
+            yield from _pair(config, path, system)
+        for i, search in enumerate(system.search):
+            if search.drafter == "system" and not system.drafter_system:
+                yield broken(
+                    (*path, "search", i), "drafter: network or lookup without drafter_system", "system", (*path, "drafter_system")
+                )
+
+
+def _pair(config: RunConfig, path: Path, system: AggressiveSystem) -> Iterator[Rule]:
+    from pipeline.config import stepwise_network
+
+    if config.systems[system.verifier].family != "stepwise":
+        got = f"{system.verifier!r} of family {config.systems[system.verifier].family}"
+        yield broken((*path, "verifier"), "a system of family stepwise", got, ("systems", system.verifier))
+        return
+    rests_on: tuple[Path, ...] = (("systems", system.verifier), ("teacher",))
+    if getattr(config.systems[system.verifier], "use", "") == "ensemble":
+        yield broken(
+            (*path, "verifier"), "a system of one network", f"{system.verifier!r}, an ensemble", ("systems", system.verifier)
+        )
+    network = stepwise_network(config, system.verifier)
+    if network is None:  # pinned: its directory says
+        return
+    try:
+        order = network.generation()
+    except ValueError:  # which the system is told itself
+        return
+    if (order.step_size, order.arrangement) != (1, "l2r"):
+        got = f"{system.verifier!r}, which writes {order.step_size} in the arrangement {order.arrangement}"
+        yield broken((*path, "verifier"), "a system that writes one token a step from left to right", got, *rests_on)
+    keys = SHARED if system.encoder == "shared" else ("norm", "positions") if system.initial_weights == "verifier" else ()
+    for key in keys:
+        if getattr(system, key) != getattr(network, key):
+            why = "to share its encoder" if system.encoder == "shared" else "to start from its weights"
+            yield broken(
+                (*path, key), f"{getattr(network, key)} as {system.verifier!r} has, {why}", getattr(system, key), *rests_on
+            )
+    if system.encoder == "shared" and system.initial_weights != "verifier":
+        yield broken((*path, "initial_weights"), "verifier with encoder: shared", system.initial_weights, (*path, "encoder"))

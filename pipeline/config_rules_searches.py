@@ -1,0 +1,64 @@
+"""Rules on searches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from models.aggressive.config import AggressiveSearch
+from models.dag.config import DagSearch
+from models.lattice.config import LatticeSearch
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from pipeline.config_rules import Rule, broken
+from pipeline.config_tree import Path
+from stages.engines import foreign, missing_engine
+
+if TYPE_CHECKING:
+    from pipeline.config import RunConfig
+    from stages.families import Search
+
+
+def rules_of_search(path: Path, search: Search) -> Iterator[Rule]:
+    if isinstance(search, LatticeSearch):
+        if search.strategy == "lookup" and search.n_best > 1:
+            yield broken((*path, "n_best"), "1 with lookup", search.n_best, (*path, "strategy"))
+        return
+    most = search.beam_size if not isinstance(search, AggressiveSearch) and search.strategy == "beam" else 1
+    if search.n_best > most and search.strategy != "sample":
+        rests_on = ((*path, "beam_size"), (*path, "strategy"))
+        yield broken((*path, "n_best"), f"at most {most}, the size of the beam", search.n_best, *rests_on)
+
+
+def network_of(settings: object) -> StepwiseConfig | None:
+    """The network where it is known: not that of what is pinned."""
+    return settings if isinstance(settings, StepwiseConfig) else None
+
+
+def engine(path: Path, search: Search, network: StepwiseConfig | None, *, together: bool) -> Iterator[Rule]:
+    """What CTranslate2 must have, and what it has not."""
+    if not isinstance(search, StepwiseSearch) or not foreign(search):
+        return
+    if missing := missing_engine(search):
+        yield broken((*path, "engine"), missing, "none installed")
+    if together:
+        yield broken((*path, "engine"), "auto or torch for an ensemble", repr(search.engine), ("teacher",))
+    if search.strategy == "sample":
+        yield broken((*path, "engine"), "auto or torch for sampling", repr(search.engine), (*path, "strategy"))
+    if search.strategy == "beam" and search.length_penalty_form == "gnmt":
+        yield broken((*path, "length_penalty_form"), "power with engine ctranslate2", repr("gnmt"), (*path, "engine"))
+    if network is not None and network.order != "autoregressive":
+        yield broken((*path, "engine"), f"auto or torch for order {network.order}", repr(search.engine))
+
+
+def language_model(path: Path, search: Search, config: RunConfig) -> Iterator[Rule]:
+    from pipeline.config import Pinned
+
+    if not isinstance(search, DagSearch) or not search.ngram_weight:
+        return
+    if search.strategy != "beam":
+        yield broken((*path, "ngram_weight"), f"0 with {search.strategy}", search.ngram_weight, (*path, "strategy"))
+    elif config.ngram is None:
+        yield broken((*path, "ngram_weight"), "0 without an n-gram model (ngram: {})", search.ngram_weight, ("ngram",))
+    elif not isinstance(config.ngram, Pinned) and (config.ngram.unit, config.ngram.side) != ("pieces", "target"):
+        got = f"{config.ngram.unit} of the {config.ngram.side}"
+        yield broken(("ngram",), "an n-gram model of pieces of the target for searches", got, (*path, "ngram_weight"))

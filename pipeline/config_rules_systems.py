@@ -1,0 +1,147 @@
+"""Rules on teachers and systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from models.aggressive.config import AggressiveConfig
+from models.dag.config import DagConfig
+from models.stepwise.config import StepwiseConfig
+from pipeline.config_rules import Rule, broken
+from pipeline.config_rules_searches import engine, language_model, network_of, rules_of_search
+from pipeline.config_tree import Path
+from stages.tasks import TASKS
+
+if TYPE_CHECKING:
+    from models.training.config import TrainingConfig
+    from pipeline.config import RunConfig
+    from pipeline.config_systems import Distillation, TrainedSystem
+    from stages.families import Network, Search
+
+CUT: Path = ("corpus", "max_source_tokens")
+
+
+def teacher(config: RunConfig) -> Iterator[Rule]:
+    from pipeline.config import Pinned
+    from pipeline.config_systems import UsedSystem
+
+    for name, system in config.systems.items():
+        path: Path = ("systems", name)
+        if name == "teacher":
+            yield broken(path, "a name other than 'teacher', whose steps are those of the teacher itself", repr(name))
+        if isinstance(system, UsedSystem):
+            if config.teacher is None:
+                yield broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
+            elif system.use == "ensemble" and (isinstance(config.teacher, Pinned) or config.teacher.ensemble == 1):
+                yield broken((*path, "use"), "teacher, or teacher.ensemble of at least 2", "'ensemble'", ("teacher",))
+            continue
+        if system.data == "mixed" and system.mixture.raw + system.mixture.distilled == 0:
+            yield broken((*path, "mixture"), "at least 1 of either data", "none")
+        if system.initial_weights == "teacher" and config.teacher is None:
+            yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
+        if system.data != "raw" and config.teacher is None and not isinstance(config.distillation, Pinned):
+            expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
+            yield broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
+    if not isinstance(config.distillation, Pinned):
+        yield from rules_of_search(("distillation",), config.distillation)
+        yield from _distillation(config.distillation)
+        members = 1 if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.ensemble
+        yield from engine(("distillation",), config.distillation, network_of(config.teacher), together=members > 1)
+    if config.teacher is not None and not isinstance(config.teacher, Pinned):
+        yield from _network(("teacher",), config.teacher, config)
+        yield from _training(("teacher", "training"), config.teacher.training, config)
+
+
+def _distillation(settings: Distillation) -> Iterator[Rule]:
+    if settings.choose == "reference" and settings.n_best == 1:
+        expected = "at least 2, to choose from, with choose: reference"
+        yield broken(("distillation", "n_best"), expected, settings.n_best, ("distillation", "choose"))
+
+
+def systems(config: RunConfig) -> Iterator[Rule]:
+    from pipeline.config_systems import UsedSystem
+
+    for name, system in config.systems.items():
+        path: Path = ("systems", name)
+        if not isinstance(system, UsedSystem):
+            yield from _network(path, system, config)
+            yield from _training((*path, "training"), system.training, config)
+            yield from _tables(path, system, config)
+        searches: tuple[Search, ...] = system.search
+        names = [search.name for search in searches]
+        for i, search in enumerate(searches):
+            yield from rules_of_search((*path, "search", i), search)
+            yield from language_model((*path, "search", i), search, config)
+            network = network_of(config.teacher if isinstance(system, UsedSystem) else system)
+            together = isinstance(system, UsedSystem) and system.use == "ensemble"
+            yield from engine((*path, "search", i), search, network, together=together)
+            if search.name in names[:i]:
+                yield broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
+
+
+def _tables(path: Path, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:
+    from pipeline.config import Pinned
+    from pipeline.config_systems import LatticeSystem
+
+    if not isinstance(system, LatticeSystem):
+        return
+    if system.tables == "distilled" and config.teacher is None and not isinstance(config.distillation, Pinned):
+        expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
+        yield broken((*path, "tables"), expected, "distilled", ("teacher",), ("distillation",))
+    unpenalised = not system.normalizer_penalty
+    for i, search in enumerate(system.search):
+        if search.normalizer == "selfnorm" and unpenalised:
+            expected = "full, union or local for a network trained without normalizer_penalty"
+            yield broken((*path, "search", i, "normalizer"), expected, "selfnorm", (*path, "normalizer_penalty"))
+
+
+def _network(path: Path, network: Network, config: RunConfig) -> Iterator[Rule]:
+    if network.width % network.heads:
+        expected = f"a divisor of width {network.width}"
+        yield broken((*path, "heads"), expected, network.heads, (*path, "width"), (*path, "size"))
+    if (cut := config.corpus.max_source_tokens) is not None and network.max_positions <= cut:
+        yield broken((*path, "max_positions"), f"more than max_source_tokens ({cut})", network.max_positions, CUT)
+    if isinstance(network, DagConfig):
+        yield from _graph(path, network)
+    elif isinstance(network, StepwiseConfig):
+        yield from _order(path, network)
+    elif isinstance(network, AggressiveConfig):
+        yield from _block(path, network)
+
+
+def _order(path: Path, network: StepwiseConfig) -> Iterator[Rule]:
+    try:
+        network.generation()
+    except ValueError as error:
+        yield broken((*path, "order"), f"an order that goes together ({error})", network.order)
+
+
+def _graph(path: Path, network: DagConfig) -> Iterator[Rule]:
+    low, high = network.factors
+    if not 0 < low <= high:
+        yield broken((*path, "graph_factor_range"), "two factors above 0, the lower one first", f"[{low}, {high}]")
+
+
+def _block(path: Path, network: AggressiveConfig) -> Iterator[Rule]:
+    low, high = network.widths
+    if not 1 <= low <= high < network.max_positions:
+        expected = f"two widths from 1 to less than max_positions ({network.max_positions}), the lower one first"
+        yield broken((*path, "draft_width_range"), expected, f"[{low}, {high}]", (*path, "max_positions"), (*path, "draft_width"))
+
+
+def _training(path: Path, training: TrainingConfig, config: RunConfig) -> Iterator[Rule]:
+    if training.schedule == "cosine" and training.warmup_updates >= training.updates:
+        expected = f"less than updates ({training.updates}) with the cosine schedule"
+        yield broken((*path, "warmup_updates"), expected, training.warmup_updates, (*path, "updates"), (*path, "schedule"))
+    metric, wanted = TASKS[config.task].metric, training.validation_metric
+    if wanted not in ("loss", metric):
+        yield broken((*path, "validation_metric"), f"loss or {metric} with task {config.task}", repr(wanted), ("task",))
+    if wanted != "loss" and not training.validation_sentences:
+        expected = f"at least 1 with validation_metric {wanted}"
+        yield broken((*path, "validation_sentences"), expected, 0, (*path, "validation_metric"))
+    if (cut := config.corpus.max_source_tokens) is not None:
+        for key, least in (("max_tokens", cut), ("batch_tokens", cut + 1)):
+            if getattr(training, key) < least:
+                expected = f"at least {least}, for sources cut to max_source_tokens ({cut})"
+                yield broken((*path, key), expected, getattr(training, key), CUT)
