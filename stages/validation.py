@@ -59,7 +59,8 @@ class Validator:
         self._metric = TASKS[self._config.task].metric
         score(self._metric, ["text"], [["text"]], self._how)
         self._search: Any = self._family.search_type()
-        if self._config.task == "summarization":  # an untrained network would write as much as it reads
+        if self._config.task == "summarization" and hasattr(self._search, "max_tokens"):
+            # An untrained network would write as much as it reads.
             self._search = replace(self._search, max_tokens=int(self._pool.target.lengths.max()) + 1)
 
     def _fits(self, source_length: int, target_length: int) -> bool:
