@@ -23,18 +23,24 @@ def tiles(findings: Findings) -> Markup:
     timed = [row for row in findings.rows if row.timing]
     if timed:
         quick = min(timed, key=_latency)
-        shown.append((f"{_latency(quick):.1f} ms", f"a {task.unit}, at the median: {quick.entry}"))
+        shown.append((f"{_latency(quick):.1f} ms", f"a {task.unit}, at the median: {_with_score(quick, task)}"))
         if others := [row for row in timed if not row.baseline]:
             leap = max(others, key=lambda row: _timing(row, "latency_ratio"))
-            shown.append((f"{_timing(leap, 'latency_ratio'):.2f}×", f"the baseline's speed at best: {leap.entry}"))
+            shown.append((f"{_timing(leap, 'latency_ratio'):.2f}×", f"the baseline's speed at best: {_with_score(leap, task)}"))
         flood = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
-        shown.append((f"{_timing(flood, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {flood.entry}"))
+        shown.append((f"{_timing(flood, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {_with_score(flood, task)}"))
     shown.append((f"{findings.corpus['rows']:,}", "training pairs after cleaning"))
     return element(
         "div",
         *(element("div", element("b", value), element("span", label), class_="tile") for value, label in shown),
         class_="tiles",
     )
+
+
+def _with_score(row: Row, task: Task) -> str:
+    """A speed says nothing without it."""
+    score = row.score(task.metric)
+    return row.entry if score is None else f"{row.entry} ({score:.1f} {NAMES[task.metric]})"
 
 
 def _latency(row: Row) -> float:
