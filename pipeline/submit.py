@@ -24,6 +24,8 @@ ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOPPED = 130
 """Exit code of a job that was stopped, as that of a run which is interrupted."""
 POLL_SECONDS = 1.0
+STARTING, STARTING_SECONDS = "No available agent", 60.0
+"""What a head says that has only just started, and how long it may say so."""
 
 
 def run_command(config: Path, overrides: Sequence[str], until: str | None) -> list[str]:
@@ -111,7 +113,8 @@ def _start(client: Any, name: str, command: Sequence[str], with_extension: bool)
             return job
         with tempfile.TemporaryDirectory() as folder:
             environment = _runtime_environment(Path(folder), with_extension)
-            client.submit_job(
+            _send(
+                client,
                 entrypoint=shlex.join(command),
                 submission_id=job,
                 metadata={"run": name, "revision": git_revision()},
@@ -120,6 +123,19 @@ def _start(client: Any, name: str, command: Sequence[str], with_extension: bool)
         return job
     except (RuntimeError, OSError) as error:
         raise _unreachable(client.get_address(), error) from error
+
+
+def _send(client: Any, **job: Any) -> None:
+    """Submit a job, to a head that is still starting as soon as it takes any."""
+    until = time.monotonic() + STARTING_SECONDS
+    while True:
+        try:
+            client.submit_job(**job)
+            return
+        except RuntimeError as error:
+            if STARTING not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(POLL_SECONDS)
 
 
 def _runtime_environment(folder: Path, with_extension: bool) -> dict[str, Any]:

@@ -32,11 +32,15 @@ class Jobs:
         self.end = end
         self.sent: list[dict[str, Any]] = []
         self.drops = 1
+        self.starts = 0
 
     def list_jobs(self) -> list[Any]:
         return list(self.jobs.values())
 
     def submit_job(self, **sent: Any) -> None:
+        if self.starts:
+            self.starts -= 1
+            raise RuntimeError("Request failed with status code 500: No available agent to submit job, please try again later..")
         assert sent["submission_id"] not in self.jobs
         self.sent.append(sent)
         self.jobs[sent["submission_id"]] = job(sent["submission_id"], *self.end)
@@ -85,6 +89,18 @@ def test_a_run_is_sent_with_its_id_and_environment(cluster: Any, capsys: pytest.
     assert environment["env_vars"]["FEWSTEP_REVISION"]
     assert "py_modules" not in environment
     assert "one\ntwo\nthree\n" in capsys.readouterr().out  # each part once, though the connection broke
+
+
+def test_a_head_that_is_starting_is_waited_for(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Jobs()
+    jobs.starts = 3
+    assert cluster(jobs) == 0
+    assert len(jobs.sent) == 1
+    monkeypatch.setattr(submit, "STARTING_SECONDS", 0.0)
+    stuck = Jobs()
+    stuck.starts = 10**6
+    assert cluster(stuck) == 1
+    assert not stuck.sent
 
 
 def test_the_id_is_that_of_the_config(cluster: Any) -> None:
