@@ -27,7 +27,8 @@ class Nodes:
         """With `jobs` the head also takes jobs, at `jobs_address`."""
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "include_dashboard": jobs, "dashboard_port": 0, "_system_config": {**FAST, **system}}
+        ports = {"dashboard_port": 0, "dashboard_agent_listen_port": 0}  # any: a cluster before may not have left its own yet
+        head = {"num_cpus": 0, "include_dashboard": jobs, **ports, "_system_config": {**FAST, **system}}
         with _patience():
             self._cluster = Cluster(initialize_head=True, head_node_args=head)
 
