@@ -23,7 +23,10 @@ from stages.workers import LocalWorkers, Workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
-DECODED = ("--set", "corpus.test.small.embedded=1200")
+SLOWLY = ["corpus.test.small.embedded=1200", "systems.distilled.search=[sample]", "evaluation.batch_tokens=30"]
+SLOWLY += ["distillation.strategy=sample", "distillation.batch_tokens=30"]
+DECODED = tuple(part for setting in SLOWLY for part in ("--set", setting))
+"""One sentence after the other, through torch: native decoding would be over before a node could be killed in it."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
     undisturbed = Watched(tmp_path / "undisturbed", "--in-process", "--set", "cluster.cpus=1", *DECODED)
     undisturbed.finish()
     run = Watched(tmp_path / "run", "--set", f"cluster.address={nodes.address}", *DECODED)
-    killed = {"train:teacher": 60, "distill:train": 512, "decode:distilled/greedy:small": 256}
+    killed = {"train:teacher": 60, "distill:train": 512, "decode:distilled/sample:small": 256}
     node, process = nodes.add(1), run.start()
     try:
         for step, ready in killed.items():
@@ -70,7 +73,7 @@ def test_work_goes_where_what_it_asks_for_is(nodes: Nodes, tmp_path: Path) -> No
         run.finish()
         assert on_nodes(run.log("train:teacher")) == {node.node_id for node in fast}
         assert on_nodes(run.log("encode:raw")) == on_nodes(run.log("distill:train")) == {plain.node_id}
-        assert on_nodes(run.log("decode:distilled/greedy:small")) == {node.node_id for node in (plain, *fast)}
+        assert on_nodes(run.log("decode:distilled/sample:small")) == {node.node_id for node in (plain, *fast)}
     finally:
         for node in (plain, *fast):
             nodes.kill(node)
@@ -91,7 +94,7 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
 
     monkeypatch.setattr(align_native, "IN_MEMORY_BYTES", 0)
     text = Text(tmp_path / "text", "text")
-    config = corpus.CorpusConfig(source_language="en", target_language="de", embedded=3000, shard_rows=750)
+    config = corpus.CorpusConfig(source_language="en", target_language="de", embedded=48000, shard_rows=12000)
     corpus.run(corpus.CorpusInputs(corpus.TextFiles()), config, work(text.path, LocalWorkers()))
     inputs, settings = align.AlignInputs(text), align.AlignConfig(unit="words", iterations=2)
     align.run(inputs, settings, work(tmp_path / "undisturbed", LocalWorkers()))
