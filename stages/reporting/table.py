@@ -28,7 +28,9 @@ def tiles(findings: Findings) -> Markup:
             leap = max(others, key=lambda row: _timing(row, "latency_ratio"))
             shown.append((f"{_timing(leap, 'latency_ratio'):.2f}×", f"the baseline's speed at best: {_with_score(leap, task)}"))
         flood = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
-        shown.append((f"{_timing(flood, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {_with_score(flood, task)}"))
+        shown.append(
+            (f"{_timing(flood, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {_with_score(flood, task)}")
+        )
     shown.append((f"{findings.corpus['rows']:,}", "training pairs after cleaning"))
     return element(
         "div",
