@@ -71,8 +71,9 @@ class InProcess:
         except FewstepError as error:
             self._outcomes.append((order.step.name, error))
         except Exception as error:
-            full = isinstance(error, OSError) and error.errno in FULL  # before the step itself began, or after it ended
-            told = unwritable(order.log, error) if full else StageError(f"{type(error).__name__}: {error}")  # type: ignore[arg-type]
+            told = StageError(f"{type(error).__name__}: {error}")
+            if isinstance(error, OSError) and error.errno in FULL:  # before the step itself began, or after it ended
+                told = unwritable(order.log, error)
             self._outcomes.append((order.step.name, told))
         except BaseException:
             self._outcomes.append((order.step.name, TransientError("interrupted")))

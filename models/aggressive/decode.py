@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.drafters import Drafter, LookupDrafter, NetworkDrafter
@@ -145,7 +145,7 @@ def draft_alone(model: AggressiveModel, prepared: Sources, search: AggressiveSea
 class AggressiveDecoder(DraftDecoder):
     """A drafter and its verifier at work, in evaluation mode and float32, through torch."""
 
-    def __init__(self, model: AggressiveModel, verifier: Backbone, hinter: tuple[Decoder, object] | None = None) -> None:
+    def __init__(self, model: AggressiveModel, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
         """`hinter`: the decoder and the search of another system that drafts. Raises ValueError for networks that do not go
         together."""
         super().__init__(model)
@@ -209,12 +209,12 @@ class AggressiveDecoder(DraftDecoder):
 class NativeDecoder(AggressiveDecoder):
     """Finished networks on the CPU: all but sampling is native."""
 
-    def __init__(self, model: AggressiveModel, verifier: Backbone, hinter: tuple[Decoder, object] | None = None) -> None:
+    def __init__(self, model: AggressiveModel, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
         """Networks whose weights do not change any more."""
         super().__init__(model, verifier, hinter)
         pack(model)
         pack(verifier)
-        self._native = NativeLoop(model, verifier)
+        self._native = NativeLoop(model, self.verifier)
 
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
         if search.strategy == "sample":
@@ -269,7 +269,7 @@ def load(directory: Path, device: str) -> AggressiveDecoder:
         hinter = (other.decoder, other.search)
     try:
         decoder = NativeDecoder if device == "cpu" else AggressiveDecoder
-        return decoder(model, network, hinter)  # type: ignore[arg-type]
+        return decoder(model, network, hinter)
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error
 
