@@ -5,6 +5,10 @@ A link joins slot t of the target (0-based) to position a of the source, its off
     P(y | x, offset) = #(x, offset, y) / #(x, offset)       x = source[a], y = target[t]
     P(a | S, t)      = #(S, t, a) / #(S, t)                 S pieces in the source
 
+or, where few pairs show most (x, offset) never or once, smoothed as MacKay and Peto (1995) do, with a `backoff` b above 0,
+
+    P(y | x, offset) = (#(x, offset, y) + b #(x, y) / #(x)) / (#(x, offset) + b)
+
 and the candidates of slot t of a new source x are the pieces y with the largest  sum over s of P(y | x_s, s - t) P(s | S, t).
 
 Shards are counted on their own (`count_candidates`); their counts are merged into one table (`merge_candidates`), whose bytes do
@@ -69,6 +73,8 @@ class TableOptions:
     """Most frequent target pieces kept of each row (x, offset)."""
     reserved: int = 7
     """Target pieces below this id are counted in the rows' totals, but are no candidates."""
+    backoff: float = 0.0
+    """Links that P(y | x), whatever the offset, counts as in each row; its `top` pieces are kept. 0, the paper's: none."""
     tension: float = 4.0
     """The aligner's; that of the diagonal prior which stands in for (S, t) that were never seen."""
     vocabulary: bytes = NO_VOCABULARY
@@ -121,10 +127,10 @@ class TableSummary(CountSummary):
     top: int
     reserved: int
     rows: int
-    """Rows (x, offset), those between the offsets of a piece that were never seen included."""
+    """Rows (x, offset), those never seen between the offsets of a piece included; with a backoff also those of x alone."""
     entries: int
     kept: int
-    """Links that the entries account for; the other `linked - kept` were cut or lead to reserved pieces."""
+    """Links that the entries of rows (x, offset) account for; the other `linked - kept` were cut or lead to reserved pieces."""
     max_source: int
     """Longest source with links, in pieces."""
     cells: int
@@ -133,6 +139,7 @@ class TableSummary(CountSummary):
     """Of the length line: target length ~ slope * source length + intercept, in pieces without EOS."""
     intercept: float
     tension: float
+    backoff: float
     file_bytes: int
     """Size of the file."""
     vocabulary: bytes
@@ -191,7 +198,7 @@ def merge_candidates(
     """
     paths = [os.fspath(run) for run in runs]
     described = fewstep_native.merge_candidates(
-        paths, os.fspath(path), options.top, options.reserved, options.tension, options.vocabulary
+        paths, os.fspath(path), options.top, options.reserved, options.tension, options.backoff, options.vocabulary
     )
     return TableSummary(**described)
 

@@ -36,6 +36,9 @@ class LatticeConfig:
     """Links between positions that are more pieces apart are dropped."""
     top: Annotated[int, Ge(1)] = 40
     """Most frequent target pieces kept for each source piece and offset."""
+    backoff: Annotated[float, Ge(0)] = 0.0
+    """Links that what a source piece means anywhere counts as beside those at an offset (smoothing, for
+    little text); 0: none, as in the paper."""
     max_length: Annotated[int, Ge(1), Le(65535)] = 256
     """Pairs with more pieces on a side are not counted."""
     length_window: Annotated[int, Ge(0)] = 3
@@ -76,4 +79,4 @@ def describe(summary: TableSummary) -> dict[str, Any]:
     return values | {"dropped_share": summary.dropped / seen, "cut_share": (summary.linked - summary.kept) / summary.linked}
 
 
-STAGE = Stage(name="lattice", version=1, run=run, output=Tables, distributes=True)
+STAGE = Stage(name="lattice", version=2, run=run, output=Tables, distributes=True)

@@ -148,6 +148,7 @@ def make_finisher(job: Job) -> Callable[[Sequence[Group]], tuple[TableSummary, R
             top=job.config.top,
             reserved=len(RESERVED),
             tension=aligner.tension,
+            backoff=job.config.backoff,
             vocabulary=vocabulary_digest(inputs.vocabulary.path),
         )
         path = work.directory / TABLES

@@ -61,6 +61,7 @@ nb::dict described(const TableHeader& header) {
     result["slope"] = header.line.slope;
     result["intercept"] = header.line.intercept;
     result["tension"] = header.tension;
+    result["backoff"] = header.backoff;
     result["file_bytes"] = header.file_bytes;
     result["vocabulary"] = bytes_of(header.vocabulary);
     result["links"] = bytes_of(header.links);
@@ -81,8 +82,8 @@ nb::dict count(const std::string& path, const Array<std::int32_t>& source, const
 }
 
 nb::dict merge(const std::vector<std::string>& runs, const std::string& path, std::uint32_t top, std::uint32_t reserved,
-               double tension, const nb::bytes& vocabulary) {
-    TableOptions options{.top = top, .reserved = reserved, .tension = tension, .vocabulary = {}};
+               double tension, double backoff, const nb::bytes& vocabulary) {
+    TableOptions options{.top = top, .reserved = reserved, .tension = tension, .backoff = backoff, .vocabulary = {}};
     if (vocabulary.size() != options.vocabulary.size()) throw std::invalid_argument("vocabulary: expected a digest of 32 bytes");
     std::copy_n(reinterpret_cast<const std::uint8_t*>(vocabulary.c_str()), vocabulary.size(), options.vocabulary.begin());
     TableHeader header;
@@ -139,7 +140,8 @@ void bind_candidates(nb::module_& module) {
     module.def("count_candidates", &count, "path"_a, "source"_a, "source_starts"_a, "target"_a, "target_starts"_a, "links"_a,
                "limits"_a);
     module.def("run_totals", [](const std::string& path) { return described(RunFile(path).totals()); }, "path"_a);
-    module.def("merge_candidates", &merge, "runs"_a, "path"_a, "top"_a, "reserved"_a, "tension"_a, "vocabulary"_a);
+    module.def("merge_candidates", &merge, "runs"_a, "path"_a, "top"_a, "reserved"_a, "tension"_a, "backoff"_a,
+               "vocabulary"_a);
     nb::class_<CandidateTables>(module, "CandidateTables")
         .def(nb::init<const std::string&>(), "path"_a)
         .def("describe", [](const CandidateTables& tables) { return described(tables.header()); })

@@ -77,6 +77,16 @@ void add_row(const CandidateTables& tables, CandidateTables::Row row, double wei
     }
 }
 
+// Adds weight * P(y | x, offset):  of #(x, offset) + backoff links those of the row, and for the rest those of x alone.
+void add_piece(const CandidateTables& tables, std::uint32_t x, std::int64_t offset, double weight, Workspace& space) {
+    const double backoff = tables.header().backoff;
+    const CandidateTables::Row row = tables.row(x, offset);
+    if (backoff == 0.0) return add_row(tables, row, weight, space);
+    const double share = static_cast<double>(row.total) / (static_cast<double>(row.total) + backoff);
+    add_row(tables, row, weight * share, space);
+    add_row(tables, tables.row(x), weight * (1.0 - share), space);
+}
+
 // Empties the workspace into the first `candidates` places.
 void take_best(Workspace& space, std::size_t candidates, std::int64_t* token_ids, double* log_probs) {
     const auto before = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; };
@@ -141,7 +151,7 @@ void lattice_candidates(const CandidateTables& tables, const SourcePieces& sourc
             prior(tables, length, slot, space.positions);
             for (const auto& [s, weight] : space.positions) {
                 if (weight < options.least_prior) continue;
-                add_row(tables, tables.row(static_cast<std::uint32_t>(ids[s]), s - slot), weight, space);
+                add_piece(tables, static_cast<std::uint32_t>(ids[s]), s - slot, weight, space);
             }
             const std::int64_t at = (b * num_slots + slot) * options.candidates;
             take_best(space, static_cast<std::size_t>(options.candidates), token_ids.data() + at, log_probs.data() + at);

@@ -24,6 +24,7 @@ struct SourcePieces {
 //
 //     P(y | x, t) = sum over s < S of  P(y | x_s, s - t) P(s | S, t)              summed in the order of s, in double
 //
+// with the tables' backoff in P(y | x_s, s - t),
 // by probability (descending) and piece (ascending): token_ids and log_probs [B, N, K]. Where fewer have any probability, and at
 // slots past slots[b], -1 and -infinity. P(s | S, t) is
 //   - that of the table, where the cell (S, t) has a link;

@@ -15,6 +15,7 @@ struct TableOptions {
     std::uint32_t top = 40;      // entries kept of each row
     std::uint32_t reserved = 7;  // target pieces below this are counted but offered nowhere
     double tension = 4.0;        // of the aligner's diagonal prior
+    double backoff = 0.0;        // links that P(y | x) counts as in every row
     Digest vocabulary{};         // kept in the table, to tell it from that of another vocabulary
 };
 

@@ -1,6 +1,7 @@
 // Candidate tables: what the counts say of the target piece at a slot, in one file that is mapped and not parsed.
 //
-//   lexical   P(y | x, offset) = #(x, offset, y) / #(x, offset)      the `top` most frequent y of each row (x, offset)
+//   lexical   P(y | x, offset) = (#(x, offset, y) + backoff P(y | x)) / (#(x, offset) + backoff)
+//             P(y | x) = #(x, y) / #(x)         the `top` most frequent y of each row (x, offset), and of each x
 //   prior     P(a | S, t)      = #(S, t, a) / #(S, t)                0 <= a < S
 //   length    predicted target length with EOS: round(slope * S + intercept + 1)
 //
@@ -22,7 +23,7 @@ namespace fewstep {
 // First in a table file, little-endian. The sections follow in the order of `TableView`, each at a multiple of 64 bytes.
 struct TableHeader {
     std::array<char, 8> magic{'F', 'E', 'W', 'T', 'A', 'B', 'L', 'E'};
-    std::uint32_t version = 1, bytes = sizeof(TableHeader);
+    std::uint32_t version = 2, bytes = sizeof(TableHeader);
     CountLimits limits;
     std::uint32_t top = 40;        // entries of a row at most
     std::uint32_t reserved = 7;    // target pieces below this are in no row
@@ -31,6 +32,7 @@ struct TableHeader {
     std::uint32_t rows = 0, entries = 0, cells = 0, prior_counts = 0;
     LengthLine line;
     double tension = 4.0;  // of the diagonal prior that stands in for unseen (S, t)
+    double backoff = 0.0;  // links that P(y | x) counts as in every row; 0: there are no rows of x alone
     CountTotals totals;
     std::uint64_t kept = 0;        // links that the entries account for
     std::uint64_t file_bytes = 0;  // of the whole file
@@ -39,10 +41,11 @@ struct TableHeader {
     Digest body{};                 // of all bytes after the header
     std::uint64_t check = 0;       // checksum of what precedes
 };
-static_assert(sizeof(TableHeader) == 288);
+static_assert(sizeof(TableHeader) == 296);
 
 // The sections. Row r = row_starts[x] + offset - first_offsets[x] is that of (x, offset), for first_offsets[x] <= offset and
 // r < row_starts[x + 1]; it has the entries entry_starts[r] to entry_starts[r + 1], ordered by count (descending) and piece.
+// With a backoff, row row_starts[source_size] + x is that of x alone.
 // Prior cell c = length_starts[S] + t < length_starts[S + 1] has the counts prior_starts[c] to prior_starts[c + 1], one for
 // each position that slot t of sources of S pieces was linked to, ascending.
 struct TableView {
@@ -92,13 +95,11 @@ class CandidateTables {
         const std::int64_t behind = offset - view_.first_offsets[x];
         const std::int64_t start = view_.row_starts[x];
         if (behind < 0 || start + behind >= view_.row_starts[x + 1]) return {0, 0, 0};
-        const auto r = static_cast<std::size_t>(start + behind);
-        if (r >= header_.rows) damaged("row", r);
-        const Row found{view_.entry_starts[r], view_.entry_starts[r + 1], view_.row_totals[r]};
-        if (found.first > found.last || found.last > header_.entries || (found.first < found.last && !found.total))
-            damaged("row", r);
-        return found;
+        return row_at(static_cast<std::size_t>(start + behind));
     }
+
+    // The same of all offsets together; only in tables with a backoff.
+    Row row(std::uint32_t x) const { return row_at(std::size_t{view_.row_starts[header_.limits.source_size]} + x); }
 
     // The target piece of an entry, checked.
     std::uint32_t piece(std::uint32_t entry) const {
@@ -126,6 +127,13 @@ class CandidateTables {
     }
 
   private:
+    Row row_at(std::size_t r) const {
+        if (r >= header_.rows) damaged("row", r);
+        const Row found{view_.entry_starts[r], view_.entry_starts[r + 1], view_.row_totals[r]};
+        if (found.first > found.last || found.last > header_.entries || (found.first < found.last && !found.total))
+            damaged("row", r);
+        return found;
+    }
     [[noreturn]] void damaged(const char* what, std::size_t index) const;
 
     MappedFile file_;

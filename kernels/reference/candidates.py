@@ -1,6 +1,7 @@
 """Slow twin of `kernels.candidates`: the counts in dictionaries, every sum written out.
 
-P(y | x, offset) = #(x, offset, y) / #(x, offset)          the `top` most frequent y that are no reserved pieces
+P(y | x, offset) = (#(x, offset, y) + b #(x, y) / #(x)) / (#(x, offset) + b)      b the backoff; of #(x, offset, y) and of #(x, y)
+                   the `top` most frequent y that are no reserved pieces
 P(a | S, t)      = #(S, t, a) / #(S, t)
 L(S)             = round(slope * S + intercept + 1)        halves to even; the line minimises sum (slope S + intercept - T)^2
 P(y | x, t)      = sum over s of P(y | x_s, s - t) P(s | S, t)
@@ -28,6 +29,7 @@ class ReferenceTables:
     top: int = 40
     reserved: int = 7
     tension: float = 4.0
+    backoff: float = 0.0
     lexical: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     """#(x, offset, y) by (x, offset) and y."""
     positions: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
@@ -60,7 +62,13 @@ class ReferenceTables:
 
     def row(self, x: int, offset: int) -> tuple[list[tuple[int, int]], int]:
         """The kept entries (y, count), best first, and the total of the whole row."""
-        counts = self.lexical.get((x, offset), Counter())
+        return self._cut(self.lexical.get((x, offset), Counter()))
+
+    def row_of(self, x: int) -> tuple[list[tuple[int, int]], int]:
+        """The same of all offsets together."""
+        return self._cut(sum((counts for (piece, _), counts in self.lexical.items() if piece == x), Counter()))
+
+    def _cut(self, counts: Counter[int]) -> tuple[list[tuple[int, int]], int]:
         ranked = sorted((-count, y) for y, count in counts.items() if y >= self.reserved)
         return [(y, -count) for count, y in ranked[: self.top]], counts.total()
 
@@ -112,11 +120,19 @@ class ReferenceTables:
         for s, weight in self.prior(len(source), slot).items():
             if weight < least_prior:
                 continue
-            entries, total = self.row(source[s], s - slot)
-            for y, count in entries:
-                if (added := count / total * weight) > 0:
-                    sums[y] = sums.get(y, 0.0) + added
+            for (entries, total), share in self._rows(source[s], s - slot):
+                for y, count in entries:
+                    if (added := count / total * (weight * share)) > 0:
+                        sums[y] = sums.get(y, 0.0) + added
         return sums
+
+    def _rows(self, x: int, offset: int) -> list[tuple[tuple[list[tuple[int, int]], int], float]]:
+        """The rows that P(y | x, offset) is made of, and what each counts for."""
+        row = self.row(x, offset)
+        if not self.backoff:
+            return [(row, 1.0)]
+        share = row[1] / (row[1] + self.backoff)
+        return [(row, share), (self.row_of(x), 1.0 - share)]
 
     def candidates(self, source: Sequence[int], slot: int, count: int, least_prior: float = 0.0) -> list[tuple[int, float]]:
         """The best (piece, natural logarithm of its probability), at most `count`."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +77,35 @@ def test_tables_of_a_small_corpus(tmp_path: Path) -> None:
     assert (summary.entries, summary.max_source, summary.cells) == (5, 2, 2)
 
 
+def test_a_backoff_smooths_each_row_with_its_source_piece(tmp_path: Path) -> None:
+    """#(A, u) = 3 of 3, #(B, v) = 2 and #(B, w) = 1 of 3, and a backoff of 2."""
+    tables = build([SMALL], tmp_path, options=TableOptions(backoff=2.0))
+    assert tables.row(B, 0) == ([(V, 1), (W, 1)], 2)
+    same = {V: (1 + 2 * 2 / 3) / 4, W: (1 + 2 * 1 / 3) / 4}  # (B, 0): v and w once each
+    right = {V: (1 + 2 * 2 / 3) / 3, W: (2 * 1 / 3) / 3}  # (B, 1): v once
+    assert close(column(tables, [A, B], 1), {V: 2 / 3 * same[V], U: 1 / 3, W: 2 / 3 * same[W]})
+    assert close(column(tables, [B, B], 0), {y: 2 / 3 * same[y] + 1 / 3 * right[y] for y in (V, W)})
+    assert close(column(tables, [A, A], 0), {U: 1.0})  # (A, 1) was never seen, A was
+    summary = tables.summary
+    assert (summary.backoff, summary.kept, summary.entries) == (2.0, 6, 5 + 3)
+    tables.verify()
+
+
+def test_with_any_backoff_more_is_known_and_the_rows_are_still_probabilities(tmp_path: Path) -> None:
+    pairs = random_pairs(random.Random(11), 150, pieces=12)
+    plain, smooth = (
+        build([pairs], tmp_path / f"{backoff}", options=TableOptions(top=1000, reserved=0, backoff=backoff))
+        for backoff in (0.0, 3.0)
+    )
+    source, gained = [3, 5, 7, 2], 0
+    for slot in range(5):
+        fewer, more = column(plain, source, slot, 32), column(smooth, source, slot, 32)
+        assert fewer.keys() <= more.keys()
+        assert sum(more.values()) == pytest.approx(1.0, abs=1e-9)
+        gained += len(more) - len(fewer)
+    assert gained > 5
+
+
 def test_ties_are_in_the_order_of_ids_also_where_the_cut_falls(tmp_path: Path) -> None:
     tables = build([SMALL], tmp_path)
     assert list(column(tables, [A, B], 1, 2)) == [U, V]
@@ -113,14 +143,15 @@ def random_pairs(generator: random.Random, count: int, pieces: int = 32, longest
     return pairs
 
 
+@pytest.mark.parametrize("backoff", [0.0, 5.0])
 @pytest.mark.parametrize("shards", [1, 3, 17])
-def test_any_sharding_gives_the_same_bytes(tmp_path: Path, shards: int) -> None:
-    pairs = random_pairs(random.Random(2), 200)
-    expected = build([pairs], tmp_path / "one").path.read_bytes()
+def test_any_sharding_gives_the_same_bytes(tmp_path: Path, shards: int, backoff: float) -> None:
+    pairs, options = random_pairs(random.Random(2), 200), TableOptions(backoff=backoff)
+    expected = build([pairs], tmp_path / "one", options=options).path.read_bytes()
     random.Random(shards).shuffle(pairs)
     dealt = [pairs[index::shards] for index in range(shards)]
-    assert build(dealt, tmp_path / "many").path.read_bytes() == expected
-    assert build([*dealt, []], tmp_path / "empty").path.read_bytes() == expected
+    assert build(dealt, tmp_path / "many", options=options).path.read_bytes() == expected
+    assert build([*dealt, []], tmp_path / "empty", options=options).path.read_bytes() == expected
 
 
 def test_the_cut_comes_after_the_merge(tmp_path: Path) -> None:
@@ -291,6 +322,7 @@ def corpora(draw: st.DrawFn) -> list[Pair]:
             "top": st.integers(1, 5),
             "reserved": st.integers(0, 5),
             "tension": st.sampled_from([0.0, 4.0, 14.0, 900.0]),
+            "backoff": st.sampled_from([0.0, 0.5, 20.0]),
         }
     ),
     st.integers(1, 6),
@@ -301,12 +333,12 @@ def test_look_ups_equal_the_slow_twin(
     tmp_path_factory: pytest.TempPathFactory,
     pairs: list[Pair],
     sources: list[list[int]],
-    limits: dict[str, int],
+    limits: dict[str, Any],
     count: int,
     least_prior: float,
 ) -> None:
     counting = CountOptions(source_size=16, target_size=16, max_offset=limits["max_offset"], max_length=limits["max_length"])
-    options = TableOptions(top=limits["top"], reserved=limits["reserved"], tension=limits["tension"])
+    options = TableOptions(**{name: limits[name] for name in ("top", "reserved", "tension", "backoff")})  # type: ignore[arg-type]
     tables = build([pairs[:5], pairs[5:]], tmp_path_factory.mktemp("tables"), counting, options)
     reference = reference_of(pairs, **limits)
     for x in range(16):
@@ -460,7 +492,7 @@ def test_files_that_are_no_tables_are_refused(tables: CandidateTables, tmp_path:
         CandidateTables.load(path)
     with pytest.raises(IsADirectoryError):
         CandidateTables.load(tmp_path)
-    newer = data[:8] + struct.pack("<I", 2) + data[12:]
+    newer = data[:8] + struct.pack("<I", 3) + data[12:]
     wrong = {"": b"", "cut header": data[:100], "cut": data[:-1], "longer": data + b"\0", "text": b"text" * 200, "newer": newer}
     for content in wrong.values():
         path.write_bytes(content)
@@ -574,9 +606,10 @@ def test_arrays_that_do_not_fit_are_refused(tables: CandidateTables, tmp_path: P
             kernels.lattice_candidates(tables, [[A]], [1], options=options)
     with pytest.raises(ValueError, match="digest of 32 bytes"):
         merge_candidates([tables.path.with_name("0.run")], tmp_path / "t", options=TableOptions(vocabulary=b"short"))
-    for tension in (-1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="tension"):
-            merge_candidates([tables.path.with_name("0.run")], tmp_path / "t", options=TableOptions(tension=tension))
+    for name in ("tension", "backoff"):
+        for value in (-1.0, math.nan, math.inf):
+            with pytest.raises(ValueError, match=name):
+                merge_candidates([tables.path.with_name("0.run")], tmp_path / "t", options=TableOptions(**{name: value}))
 
 
 def test_ids_beyond_16_bits_are_kept_in_32(tmp_path: Path) -> None:
@@ -589,7 +622,7 @@ def test_ids_beyond_16_bits_are_kept_in_32(tmp_path: Path) -> None:
 
 def test_the_header_holds_the_digest_of_what_follows(tables: CandidateTables) -> None:
     data = tables.path.read_bytes()
-    assert data[248:280] == hashlib.sha256(data[288:]).digest()
+    assert data[256:288] == hashlib.sha256(data[296:]).digest()
 
 
 def test_the_digest_of_the_links_tells_other_links(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ def same(found, expected, shaken):
     assert found.steps == expected.steps
     assert [tokens for _, tokens in found.hypotheses] == [tokens for _, tokens in expected.hypotheses]
     # Scores of float32 are sums: what they may differ by grows with what they are.
-    assert [score for score, _ in found.hypotheses] == pytest.approx([score for score, _ in expected.hypotheses], abs=1e-4, rel=3e-6)
+    scores, wanted = ([score for score, _ in outcome.hypotheses] for outcome in (found, expected))
+    assert scores == pytest.approx(wanted, abs=1e-4, rel=3e-6)
     assert found.margin == pytest.approx(expected.margin, abs=1e-3)
     return True
 
