@@ -40,7 +40,7 @@ def teacher(config: RunConfig) -> Iterator[Rule]:
             yield broken((*path, "mixture"), "at least 1 of either data", "none")
         if system.initial_weights == "teacher" and config.teacher is None:
             yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
-        if system.data != "raw" and config.teacher is None and not isinstance(config.distillation, Pinned):
+        if system.data in ("distilled", "mixed") and config.teacher is None and not isinstance(config.distillation, Pinned):
             expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
             yield broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
     if not isinstance(config.distillation, Pinned):

@@ -139,9 +139,9 @@ class AggressiveSystem(_Learner, AggressiveConfig):
     """Name of another system, which writes one token a step from left to right: its network verifies, and travels with this one."""
     drafter_system: str = ""
     """Name of one more system, of any family, which drafts where a search says `drafter: system`; it travels along too."""
-    data: Literal["raw", "distilled", "mixed"] = "distilled"
-    """What it learns from: the targets of the training text, those that the teacher writes, or both; best what the verifier
-    does."""
+    data: Literal["raw", "distilled", "mixed", "verifier"] = "distilled"
+    """What it learns from: the targets of the training text, those that the teacher writes, or both; or what the verifier writes
+    greedily, which is what drafts are held against."""
     initial_weights: Literal["random", "teacher", "verifier"] = "verifier"
     """What its training starts from: chance, or another's weights wherever name and shape are the same."""
     search: Annotated[tuple[AggressiveSearch, ...], MinLen(1)] = (AggressiveSearch(), AggressiveSearch(strategy="gad++"))

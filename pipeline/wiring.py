@@ -74,7 +74,7 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
     if config.corpus.max_source_tokens is not None:
         cut = {"train": raw, **{name: texts.encoded(f"raw:{name}", test, words) for name, test in tests.items()}}
 
-    systems = Systems(config, store, builder, words, validation, texts.encoded("validation", validation, words))
+    systems = Systems(config, store, builder, texts, training, words, validation, texts.encoded("validation", validation, words))
     teachers = systems.teachers(raw)
     data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
     if _distils(config):
@@ -93,5 +93,5 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
 
 def _distils(config: RunConfig) -> bool:
     """Does anything learn from the teacher's translations?"""
-    learners = any(isinstance(system, TrainedSystem) and system.data != "raw" for system in config.systems.values())
-    return learners or "distilled" in counted(config)
+    learned = {system.data for system in config.systems.values() if isinstance(system, TrainedSystem)}
+    return not learned.isdisjoint({"distilled", "mixed"}) or "distilled" in counted(config)

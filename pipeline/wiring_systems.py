@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from models.stepwise.config import StepwiseSearch
 from pipeline.config import Pinned, RunConfig
 from pipeline.config_systems import AggressiveSystem, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.plan import Builder
 from pipeline.store import Store
 from pipeline.wiring_counts import Counts
+from pipeline.wiring_texts import Texts
 from stages import distill, system, train, tune
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Tuned, Vocabulary
 from stages.errors import DataError
@@ -27,14 +29,18 @@ class Systems:
     config: RunConfig
     store: Store
     builder: Builder
+    texts: Texts
+    training: Text
     vocabulary: Vocabulary
     validation_text: Text
     validation: Tokens
     trainings: dict[str, Trained] = field(default_factory=dict)
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """By system and search, where the length penalty is tuned."""
+    written: dict[str, Tokens] = field(default_factory=dict)
+    """In pieces, what systems that verify drafts made of the training text."""
     distillations: dict[str, Text] = field(default_factory=dict)
-    """By what was given to the teacher: `train`, `monolingual`."""
+    """What the teacher made of `train` and `monolingual`, and what systems that verify drafts made of the training text."""
 
     def teachers(self, raw: Tokens) -> Teachers:
         settings = self.config.teacher
@@ -97,6 +103,8 @@ class Systems:
         companions: tuple[System | None, System | None] = (None, None)
         if isinstance(settings, AggressiveSystem):
             companions = (others[settings.verifier], others[settings.drafter_system] if settings.drafter_system else None)
+            if settings.data == "verifier":
+                data = data | {"verifier": self._written_by(settings.verifier, others)}
         networks: Teachers
         if isinstance(settings, TrainedSystem):
             initial = teachers[0] if settings.initial_weights == "teacher" else None
@@ -163,6 +171,15 @@ class Systems:
         if not self.config.evaluation.length_penalties:
             return []
         return [search for search in settings.search if isinstance(search, PenalisedSearch) and search.penalises_length]
+
+    def _written_by(self, verifier: str, others: dict[str, System]) -> tuple[Tokens]:
+        """What a system makes of the training text, greedily."""
+        search = StepwiseSearch()
+        name = f"{verifier}/{search.name}"
+        if name not in self.distillations:
+            self._distil(name, self.training, others[verifier], distill.DistillConfig(search=search))
+            self.written[name] = self.texts.encoded(name, self.distillations[name], self.vocabulary)
+        return (self.written[name],)
 
     def _distil(self, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
         self.distillations[name] = self.builder.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)

@@ -91,3 +91,16 @@ def test_a_drafter_is_planned_behind_its_verifier_wherever_it_stands(tmp_path: P
     assert "system:auto" in steps["system:chance"].needs
     assert {"decode:drafts/gad:test", "decode:drafts/gad-system:test"} <= set(steps)
     assert next(name for name in steps if name.startswith("decode:")).startswith("decode:drafts/")
+
+
+def test_drafters_may_learn_from_what_their_verifier_writes_without_a_teacher(tmp_path: Path) -> None:
+    text = (
+        f"store: {{path: {tmp_path}/store}}\nsystems: {{plain: {{}}, one: {{family: aggressive, verifier: plain, data: verifier}}, "
+        "two: {family: aggressive, verifier: plain, data: verifier, decoder_layers: 2}}"
+    )
+    steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
+    assert [name for name in steps if name.startswith("distill:")] == ["distill:plain/greedy"]
+    assert {"system:plain", "corpus:train"} <= set(steps["distill:plain/greedy"].needs)
+    for name in ("one", "two"):
+        assert "encode:plain/greedy" in steps[f"train:{name}"].needs
+        assert "encode:raw" not in steps[f"train:{name}"].needs
