@@ -114,10 +114,10 @@ class LatticeTransformer:
     ) -> list[LatticeOutcome]:
         """The best path of each of `sources` [B,S] int64, of which the first `lengths` [B] ids count, EOS the last of them.
 
-        Candidates are those of the words without EOS, in the window of lengths that `tables` predict. Where a slot within the
-        shortest length has none, outputs may end before it. One sentence is parted among
-        the threads too. Raises ValueError for shapes that do not fit, unknown ids, sources without EOS, tables of vocabularies of
-        other sizes, and for sources and lattices longer than there are codes for.
+        Candidates are those of the words without EOS, in the window of lengths that `tables` predict, as far as there are codes for
+        its slots. Where a slot within the shortest length has none, outputs may end before it. One sentence is parted among the
+        threads too. Raises ValueError for shapes that do not fit, unknown ids, sources without EOS, tables of vocabularies of other
+        sizes, and for sources longer than there are codes for.
         """
         return self.timed_decode(sources, lengths, tables, options=options, threads=threads)[0]
 

@@ -61,9 +61,9 @@ def _pair(config: RunConfig, path: Path, system: AggressiveSystem) -> Iterator[R
         got = f"{system.verifier!r}, which writes {order.step_size} in the arrangement {order.arrangement}"
         yield broken((*path, "verifier"), "a system that writes one token a step from left to right", got, *rests_on)
     keys = SHARED if system.encoder == "shared" else ("norm", "positions") if system.initial_weights == "verifier" else ()
-    for key in keys:
+    reasons = dict.fromkeys(keys, "to share its encoder" if system.encoder == "shared" else "to start from its weights")
+    for key, why in (reasons | {"max_positions": "to end where its greedy outputs do"}).items():
         if getattr(system, key) != getattr(network, key):
-            why = "to share its encoder" if system.encoder == "shared" else "to start from its weights"
             yield broken(
                 (*path, key), f"{getattr(network, key)} as {system.verifier!r} has, {why}", getattr(system, key), *rests_on
             )

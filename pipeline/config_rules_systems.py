@@ -125,7 +125,7 @@ def _graph(path: Path, network: DagConfig) -> Iterator[Rule]:
 
 def _block(path: Path, network: AggressiveConfig) -> Iterator[Rule]:
     low, high = network.widths
-    if not 1 <= low <= high < network.max_positions:
+    if not 1 <= low <= high < network.max_positions or network.draft_width >= network.max_positions:
         expected = f"two widths from 1 to less than max_positions ({network.max_positions}), the lower one first"
         yield broken((*path, "draft_width_range"), expected, f"[{low}, {high}]", (*path, "max_positions"), (*path, "draft_width"))
 

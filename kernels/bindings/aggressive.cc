@@ -26,6 +26,19 @@ using Numbers = std::map<std::string, std::size_t>;  // of a shape, by name
 
 std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
 
+Proposals proposals_of(const std::string& name) {
+    if (name == "network") return Proposals::NETWORK;
+    if (name == "lookup") return Proposals::LOOKUP;
+    if (name == "nothing") return Proposals::NOTHING;
+    throw std::invalid_argument("proposals: expected network, lookup or nothing, got " + name);
+}
+
+Sight sight_of(const std::string& name) {
+    if (name == "prefix") return Sight::PREFIX;
+    if (name == "all") return Sight::ALL;
+    throw std::invalid_argument("sight: expected all or prefix, got " + name);
+}
+
 TransformerShape shape_of(const Numbers& numbers) {
     const auto at = [&](const char* name) { return numbers.at(name); };
     return {at("encoder_layers"), at("decoder_layers"), at("width"),        at("feed_forward"),     at("heads"),
@@ -58,7 +71,7 @@ struct BoundAggressive {
         const std::int64_t slots = least(&TransformerShape::slots), words_written = least(&TransformerShape::target_words);
         const std::int64_t positions = reads_itself ? least(&TransformerShape::source_positions) : static_cast<std::int64_t>(verifier.shape.source_positions);
         const std::int64_t words_read = reads_itself ? least(&TransformerShape::source_words) : static_cast<std::int64_t>(verifier.shape.source_words);
-        require(static_cast<std::int64_t>(rules.ranks) <= words_written, "ranks: expected at most the vocabulary's " + std::to_string(words_written));
+        require(static_cast<std::int64_t>(rules.ranks) <= words_written, "ranks: expected at most the vocabulary's " + std::to_string(words_written) + got(static_cast<std::int64_t>(rules.ranks)));
         for (const std::int64_t word : words.banned)
             require(word >= 0 && word < words_written, "banned: expected ids below " + std::to_string(words_written) + got(word));
         require(words.eos >= 0 && words.eos < words_written, "eos: expected an id below " + std::to_string(words_written) + got(words.eos));
@@ -82,7 +95,7 @@ struct BoundAggressive {
                   const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t words, std::int64_t ngram,
                   std::size_t ranks, float gap, bool strict_end, double worthwhile, double alpha, bool gnmt, std::vector<std::int64_t> banned,
                   std::int64_t bos, std::int64_t eos, std::int64_t min_tokens, int threads) const {
-        const Proposals who = proposals == "network" ? Proposals::NETWORK : proposals == "lookup" ? Proposals::LOOKUP : Proposals::NOTHING;
+        const Proposals who = proposals_of(proposals);
         const DraftRules rules{who, width, adaptive, words, ngram, ranks, gap, strict_end, worthwhile, bos};
         const WordRules allowed{std::move(banned), eos, min_tokens};
         const BeamOptions options = beam_options(1, 1, false, "exact", eos, 0, 1, alpha, gnmt);
@@ -117,7 +130,7 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
     auto made = std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
     if (!drafts) return made.release();
     made->network.emplace(transformer_of(drafter, drafter_shape));
-    made->drafter.emplace(Drafter{*made->network, shares_encoder, sight == "prefix" ? Sight::PREFIX : Sight::ALL, codes_in_layers, mask,
+    made->drafter.emplace(Drafter{*made->network, shares_encoder, sight_of(sight), codes_in_layers, mask,
                                   {copy_queries.data(), copy_queries.data() + copy_queries.size()}});
     return made.release();
 }

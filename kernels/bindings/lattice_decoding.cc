@@ -69,15 +69,10 @@ struct BoundLatticeNetwork {
         return {normaliser_of(normaliser), count_weight, word_bonus, bos, eos};
     }
 
-    void require_slots(std::size_t row, std::int64_t most) const {
-        const std::size_t slots = network.network.shape.slots;
-        require(most < static_cast<std::int64_t>(slots), "source " + std::to_string(row) + ": expected a lattice of fewer slots than the " +
-                                                             std::to_string(slots) + " that there are codes for" + got(most));
-    }
-
     LatticeCandidates candidates_of(const Cube<std::int64_t>& ids, const Cube<double>& log_probs, const Ids& least, const Ids& most,
                                     std::size_t sentences) const {
         const std::size_t slots = ids.shape(1), count = ids.shape(2), words = network.network.shape.target_words;
+        const std::size_t codes = network.network.shape.slots;
         require(ids.shape(0) == sentences && least.size() == sentences && most.size() == sentences && log_probs.shape(0) == sentences &&
                     log_probs.shape(1) == slots && log_probs.shape(2) == count && count >= 1,
                 "candidates: expected token_ids and log_probs [B,N,K], min_lengths and max_lengths [B] with B " + std::to_string(sentences));
@@ -86,7 +81,8 @@ struct BoundLatticeNetwork {
             require((high == 0 && low == 0) || (low >= 1 && low <= high && high <= static_cast<std::int64_t>(slots)),
                     "min_lengths, max_lengths[" + std::to_string(b) + "]: expected 1 <= least <= most <= " + std::to_string(slots) +
                         " slots, or 0 and 0, got " + std::to_string(low) + " and " + std::to_string(high));
-            require_slots(b, high);
+            require(high < static_cast<std::int64_t>(codes), "source " + std::to_string(b) + ": expected a lattice of fewer slots than the " +
+                                                                 std::to_string(codes) + " that there are codes for" + got(high));
         }
         for (std::size_t place = 0; place < ids.size(); ++place)
             require(ids.data()[place] < static_cast<std::int64_t>(words), "token_ids: " + below(words) + got(ids.data()[place]));
@@ -111,11 +107,9 @@ struct BoundLatticeNetwork {
                     std::to_string(shape.target_words) + " target words, got " + std::to_string(header.limits.source_size) + " and " +
                     std::to_string(header.limits.target_size));
         require(candidates >= 1 && window >= 0, "options: expected candidates of at least 1 and a length_window of at least 0");
-        for (std::size_t row = 0; row < sources.lengths.size(); ++row) {
+        for (std::size_t row = 0; row < sources.lengths.size(); ++row)
             require(ids.data()[row * ids.shape(1) + static_cast<std::size_t>(sources.lengths[row]) - 1] == eos,
                     "sources[" + std::to_string(row) + "]: expected EOS (" + std::to_string(eos) + ") as the last id");
-            require_slots(row, header.line.words(sources.lengths[row] - 1, window).most);
-        }
         std::vector<LatticeOutcome> outcomes;
         LatticeSeconds seconds{};
         {

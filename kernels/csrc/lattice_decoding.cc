@@ -227,7 +227,9 @@ class Task {
             ids.insert(ids.end(), row, row + sources_.stride);
             lengths.push_back(sources_.lengths[sentence] - 1);
             const auto words = lookup.tables->header().line.words(lengths.back(), lookup.window);
-            here.least = static_cast<std::size_t>(words.least), here.most = static_cast<std::size_t>(words.most);
+            const std::size_t longest = std::max<std::size_t>(1, network_.network.shape.slots) - 1;  // the last code is for EOS
+            here.least = std::min(longest, static_cast<std::size_t>(words.least));
+            here.most = std::min(longest, static_cast<std::size_t>(words.most));
             here.candidates = count;
             slots.push_back(static_cast<std::int64_t>(slots_read(here.most)));
         }

@@ -88,10 +88,15 @@ class AggressiveSearch:
     """May the output hold the unknown token?"""
 
     @property
+    def looks_up(self) -> bool:
+        """Are drafts copied from a text, rather than written by the network?"""
+        return self.strategy in ("gad", "gad++", "sample") and self.drafter != "network"
+
+    @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
         name = f"gadpp{self.ranks}-{self.gap:g}" if self.strategy == "gad++" else self.strategy
-        if self.strategy in ("gad", "gad++", "sample") and self.drafter != "network":
+        if self.looks_up:
             name += f"-{self.drafter}"
         if self.draft_width is not None and self.strategy != "greedy":
             name += f"-k{self.draft_width}"

@@ -124,8 +124,8 @@ def draft_alone(model: AggressiveModel, prepared: Sources, search: AggressiveSea
     while len(rows):
         lengths = state.lengths[rows]
         widths = torch.minimum(state.widths[rows], limits[rows] - lengths)
-        best, ids = drafter.log_probs(rows, state.tokens[rows], lengths, widths).topk(2)
-        written = ids[..., 0]
+        scores = drafter.log_probs(rows, state.tokens[rows], lengths, widths)
+        best, written = scores.topk(2).values, scores.argmax(2)
         offsets = torch.arange(written.size(1), device=rows.device)
         ends = (written == EOS).long()
         inside = (offsets < widths[:, None]) & (ends.cumsum(1) - ends == 0)
@@ -154,9 +154,11 @@ class AggressiveDecoder(DraftDecoder):
         self._warned = False
 
     def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
-        """For each source its hypothesis. Raises ValueError for a drafter that this system lacks."""
+        """For each source its hypothesis. Raises ValueError for a drafter that this system lacks, and for more ranks than words."""
         if search.drafter == "system" and self.hinter is None:
             raise ValueError("drafter: expected network or lookup for a system without a `drafter_system`, got system")
+        if search.strategy == "gad++" and search.ranks > self.model.sizes.target:
+            raise ValueError(f"ranks: expected at most the vocabulary's {self.model.sizes.target}, got {search.ranks}")
         found = super().decode(prepared, search)
         self._warn(search)
         return found
@@ -167,20 +169,16 @@ class AggressiveDecoder(DraftDecoder):
 
         return models.family_of("stepwise").decoder(self.verifier).score(sources, targets)
 
-    @property
-    def _positions(self) -> int:
-        return min(self.model.config.max_positions, cast(Autoregressive, self.verifier).config.max_positions)
-
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
         if search.strategy == "draft":
             return super()._search(prepared, search, limits)
         with at_work(self.verifier):
             verifying = Verifying(self.verifier, prepared.ids, prepared.lengths, int(limits.max()))
             drafter: Drafter | None = None
-            if search.strategy != "greedy" and search.drafter == "network":
-                drafter = NetworkDrafter(self.model, prepared.ids, prepared.lengths, search)
-            elif search.strategy != "greedy":
+            if search.looks_up:
                 drafter = LookupDrafter(self._hints(prepared, search), search.ngram)
+            elif search.strategy != "greedy":
+                drafter = NetworkDrafter(self.model, prepared.ids, prepared.lengths, search)
             width = block_width(search, self.model.config)
             return self._finish(draft_and_verify(verifying, drafter, limits, search, width, prepared.rows))
 
@@ -219,8 +217,7 @@ class NativeDecoder(AggressiveDecoder):
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
         if search.strategy == "sample":
             return super()._search(prepared, search, limits)
-        looks = search.drafter != "network" and search.strategy in ("gad", "gad++")
-        hints = self._hints(prepared, search) if looks else []
+        hints = self._hints(prepared, search) if search.looks_up else []
         drafts = self._native(prepared.ids, prepared.lengths, search, limits, hints)
         found = [[Hypothesis(one.tokens, one.score, one.steps, statistics_of(*one[3:]))] for one in drafts.outcomes]
         tried, kept = (
@@ -234,16 +231,21 @@ class NativeDecoder(AggressiveDecoder):
 
 
 def check_pair(model: AggressiveModel, verifier: Backbone) -> None:
-    """Raises ValueError for networks over vocabularies of other sizes, and for a drafter that shares an encoder that it was not
-    trained with."""
+    """Raises ValueError for networks over vocabularies of other sizes or with other numbers of positions, and for a drafter that
+    shares an encoder that it was not trained with."""
     if model.sizes != verifier.sizes:
         raise ValueError(f"verifier: expected vocabularies {tuple(model.sizes)} as the drafter has, got {tuple(verifier.sizes)}")
+    mine, theirs = model.config.max_positions, cast(Autoregressive, verifier).config.max_positions
+    if mine != theirs:
+        raise ValueError(
+            f"verifier: expected max_positions {mine} as the drafter has, got {theirs}; outputs would end elsewhere than greedy ones"
+        )
     if model.config.encoder != "shared":
         return
-    mine, theirs = model.state_dict(), verifier.state_dict()
+    own, others = model.state_dict(), verifier.state_dict()
     table = "target_embedding." if model.sizes.joint else "source_embedding."
-    shared = [name for name in mine if name.startswith(("encoder.", "source_positions.", table))]
-    if other := [name for name in shared if name not in theirs or not torch.equal(mine[name], theirs[name])]:
+    shared = [name for name in own if name.startswith(("encoder.", "source_positions.", table))]
+    if other := [name for name in shared if name not in others or not torch.equal(own[name], others[name])]:
         raise ValueError(
             f"verifier: expected the encoder that the drafter was trained with, but {len(other)} of {len(shared)} of its tensors "
             f"differ, first {other[0]}; train the drafter with `initial_weights: verifier`, from this verifier"

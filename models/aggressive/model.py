@@ -122,4 +122,5 @@ def build(config: AggressiveConfig, sizes: Sizes) -> AggressiveModel:
 
 def fits(config: AggressiveConfig, source_length: int, target_length: int) -> bool:
     """Has each side, with its EOS, at most `max_positions` tokens, with room for a block behind the target's last prefix?"""
-    return source_length < config.max_positions and target_length + config.widths[1] <= config.max_positions
+    widest = max(config.draft_width, config.widths[1])  # validation has blocks of draft_width, whatever training draws
+    return source_length < config.max_positions and target_length + widest <= config.max_positions

@@ -51,7 +51,7 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
     """The kernel's options."""
     loose = search.strategy == "gad++"
     return DraftOptions(
-        proposals="nothing" if search.strategy == "greedy" else "network" if search.drafter == "network" else "lookup",
+        proposals="nothing" if search.strategy == "greedy" else "lookup" if search.looks_up else "network",
         verify=search.strategy != "draft",
         width=width,
         adaptive=search.adaptive,

@@ -96,7 +96,7 @@ class LatticeDecoder:
         if len(prepared.ids) == 0:
             return []
         if search.strategy == "lookup":
-            return first_words(self._tables, prepared.ids, prepared.lengths - 1)
+            return first_words(self._tables, prepared.ids, prepared.lengths - 1, self._longest)
         slots = (prepared if prepared.search == search else self._looked_up(prepared, search)).slots
         assert slots is not None
         return self._decoded(prepared, slots, search)
@@ -116,9 +116,7 @@ class LatticeDecoder:
     def _looked_up(self, prepared: Sources, search: LatticeSearch) -> Sources:
         if search.strategy == "lookup":
             return prepared
-        slots = look_up(self._tables, prepared.ids, prepared.lengths - 1, search)
-        if (most := int(slots.most.max())) > self._longest:
-            raise ValueError(f"length_window: expected outputs of at most {self._longest} tokens, got up to {most}; narrow it")
+        slots = look_up(self._tables, prepared.ids, prepared.lengths - 1, search, self._longest)
         return prepared._replace(slots=slots, search=search)
 
     def parts(self, slots: Slots, device: torch.device) -> Iterator[Tensor]:

@@ -29,17 +29,13 @@ class NativeDecoder(LatticeDecoder):
         self._transformers = {"fp32": transformer(model)}
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """As `LatticeDecoder.lattice`. With `local` the slot behind the last is scored like the others, and left out then."""
-        behind = int(search.normalizer == "local")
+        """As `LatticeDecoder.lattice`."""
         found = self._transformer(search).score(
-            source.numpy(),
-            lengths.numpy(),
-            _candidates(slots, slots.most + behind),
-            options=_options(search),
-            threads=torch.get_num_threads(),
+            source.numpy(), lengths.numpy(), _candidates(slots), options=_options(search), threads=torch.get_num_threads()
         )
         start, edges, exits = (torch.from_numpy(part) for part in found)
-        return Lattice(start, edges[:, : edges.size(1) - behind], exits[:, : exits.size(1) - behind])
+        size = int(slots.most.max())  # with `local` there is one slot more, which no path reaches
+        return Lattice(start, edges[:, : size - 1], exits[:, :size])
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> Taken:
         """Decode one source, not empty; what its parts took, as the kernel tells it."""
@@ -58,7 +54,7 @@ class NativeDecoder(LatticeDecoder):
         return self._transformers[search.precision]
 
     def _decoded(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
-        if search.n_best > 1 or search.confidences or search.normalizer == "local":
+        if search.n_best > 1 or search.confidences:
             return super()._decoded(prepared, slots, search)
         found = self._outcomes(prepared, slots, search)
         missed = [row for row, (one,) in enumerate(found) if one.score == float("-inf")]
@@ -75,7 +71,7 @@ class NativeDecoder(LatticeDecoder):
         outcomes = self._transformer(search).decode_candidates(
             prepared.ids.numpy(),
             prepared.lengths.numpy(),
-            _candidates(slots, slots.most),
+            _candidates(slots),
             slots.least.numpy(),
             slots.most.numpy(),
             options=_options(search),
@@ -87,8 +83,8 @@ class NativeDecoder(LatticeDecoder):
         ]
 
 
-def _candidates(slots: Slots, count: Tensor) -> Candidates:
-    return Candidates(slots.token_ids.contiguous().numpy(), slots.log_probs.numpy().astype(np.float64), count.numpy())
+def _candidates(slots: Slots) -> Candidates:
+    return Candidates(slots.token_ids.contiguous().numpy(), slots.log_probs.numpy().astype(np.float64), slots.most.numpy())
 
 
 def _options(search: LatticeSearch) -> LatticeOptions:

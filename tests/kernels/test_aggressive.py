@@ -214,6 +214,12 @@ def test_what_does_not_fit_is_refused():
         small()(one, length, np.array([33]), **options)
     with pytest.raises(ValueError, match=r"sources\[0\]: expected ids below 23, got 23"):
         small()(np.array([[23]]), length, limit, **options)
+    with pytest.raises(ValueError, match="proposals: expected network, lookup or nothing, got copies"):
+        small()(one, length, limit, **{**options, "drafts": DraftOptions(proposals="copies")})
+    with pytest.raises(ValueError, match="sight: expected all or prefix, got none"):
+        small(sight="none")
+    with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
+        small()(one, length, limit, **{**options, "drafts": DraftOptions(ranks=24)})
     with pytest.raises(ValueError, match="width, ranks and ngram of at least 1"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
     with pytest.raises(ValueError, match="copy_queries: expected"):

@@ -46,6 +46,11 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         (", verifier: plain, drafter_system: none}}", "systems.drafts.drafter_system: expected one of plain"),
         (", verifier: plain, search: {gad: {drafter: system}}}}", "drafter: network or lookup without drafter_system"),
         (", verifier: plain, draft_width_range: [5, 2]}}", "systems.drafts.draft_width_range: expected two widths"),
+        (", verifier: plain, draft_width_range: [2, 5], draft_width: 2000}}", "systems.drafts.draft_width_range: expected two"),
+        (
+            ", verifier: plain, initial_weights: random, max_positions: 64}}",
+            "systems.drafts.max_positions: expected 1024 as 'plain' has, to end where its greedy outputs do, got 64",
+        ),
         (
             ", verifier: plain, norm: post}}",
             "systems.drafts.norm: expected pre as 'plain' has, to start from its weights, got post",

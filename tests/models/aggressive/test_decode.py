@@ -9,7 +9,7 @@ import torch
 
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDecoder
-from models.family import EOS
+from models.family import EOS, Hypothesis
 from models.stepwise import decode as stepwise
 from models.stepwise.config import StepwiseSearch
 from tests.models.aggressive.networks import drafter_of, sharing, sources, verifier_of
@@ -214,8 +214,6 @@ def test_an_end_is_strict_unless_asked_otherwise():
             return rows
 
         def decode(self, rows, how):
-            from models.family import Hypothesis
-
             return [[Hypothesis([], 0.0, 0)] for _ in rows]
 
     decoder = NativeDecoder(drafter, verifier, (Ender(), None))
@@ -227,11 +225,33 @@ def test_an_end_is_strict_unless_asked_otherwise():
 
 
 def test_only_banned_words_drafted_is_nothing_drafted():
-    verifier = verifier_of()
-    drafter = drafter_of()
-    decoder = NativeDecoder(drafter, verifier, None)
-    found = run(decoder, sources(8), search(draft_words=8, min_tokens=30))  # ids 0 to 7: specials, and one word
-    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, sources(8), min_tokens=30)]
+    """The other system writes pads, BOS, unknown tokens and masks, and nothing else."""
+    verifier, drafter = PAIRS[0]
+    inputs = sources(8)
+
+    class Specials:
+        def prepare(self, rows, how=None):
+            return rows
+
+        def decode(self, rows, how):
+            return [[Hypothesis([0, 1, 3, 4, 5, 6] * 3, 0.0, 0)] for _ in rows]
+
+    for kind in (NativeDecoder, AggressiveDecoder):
+        found = run(kind(drafter, verifier, (Specials(), None)), inputs, search(drafter="system", ngram=1))
+        assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
+    # The network's first choice may be such a word too: it is passed over.
+    found = run(NativeDecoder(drafter, verifier), inputs, search(draft_words=8, min_tokens=30))
+    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs, min_tokens=30)]
+
+
+@pytest.mark.parametrize("drafter", ["lookup", "system"])
+def test_who_drafts_is_nothing_to_searches_that_look_nothing_up(drafter):
+    verifier, network = PAIRS[0]
+    hinter = (NativeDecoder(network, verifier), search()) if drafter == "system" else None
+    for kind, strategy in itertools.product((NativeDecoder, AggressiveDecoder), ("draft", "greedy")):
+        decoder = kind(network, verifier, hinter)
+        expected = run(decoder, sources(6), search(strategy))
+        assert run(decoder, sources(6), search(strategy, drafter=drafter)) == expected
 
 
 def test_an_untrained_drafter_falls_back_and_says_so(caplog):
@@ -259,6 +279,11 @@ def test_pairs_that_do_not_go_together_are_refused():
         AggressiveDecoder(drafter_of(encoder="shared"), verifier)
     with pytest.raises(ValueError, match="one token a step from left to right"):
         AggressiveDecoder(drafter_of(), verifier_of(order="interleaved"))
+    with pytest.raises(ValueError, match="expected max_positions 64 as the drafter has, got 40"):
+        AggressiveDecoder(drafter_of(max_positions=64), verifier)
+    for kind in (AggressiveDecoder, NativeDecoder):
+        with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
+            run(kind(drafter_of(), verifier), [[8]], search("gad++", ranks=24))
     with pytest.raises(ValueError, match="drafter_system"):
         run(AggressiveDecoder(drafter_of(), verifier), [[8]], search(drafter="system"))
 

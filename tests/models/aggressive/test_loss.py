@@ -144,6 +144,20 @@ def test_a_soft_copy_depends_on_place_and_source_alone(kind):
     assert (weights > 0).all()
 
 
+def test_a_soft_copy_does_not_care_in_which_order_the_words_stand_that_bring_their_positions_along(monkeypatch):
+    model = drafter_of()
+    source, order = torch.tensor([[8, 9, 10, 9, EOS]]), torch.tensor([3, 0, 4, 2, 1])
+    with torch.inference_mode():
+        codes, read = model.slot_codes(6), model.read(source, torch.tensor([5]))
+        expected, places = model.soft_copy(codes, read), model._source_codes(5)
+        monkeypatch.setattr(model, "_source_codes", lambda count: places[order])
+        moved = model.soft_copy(codes, read._replace(words=read.words[:, order]))
+        monkeypatch.setattr(model, "_source_codes", lambda count: places)
+        other = model.soft_copy(codes, read._replace(words=read.words[:, order]))
+    torch.testing.assert_close(moved, expected)
+    assert not torch.allclose(other, expected, atol=1e-3), "words that change places are other words"
+
+
 def test_a_prefix_that_sees_only_itself_does_not_change_with_what_comes_after():
     model = drafter_of(decoder_layers=2, prefix="prefix")
     source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
@@ -197,6 +211,8 @@ def test_a_block_needs_room_behind_the_longest_prefix():
     assert fits(config, 19, 14)
     assert not fits(config, 20, 14)
     assert not fits(config, 19, 15)
+    assert fits(dataclasses.replace(config, draft_width=8), 19, 12), "validation has blocks of draft_width"
+    assert not fits(dataclasses.replace(config, draft_width=8), 19, 13)
 
 
 def test_it_learns_to_copy_most_of_a_block():

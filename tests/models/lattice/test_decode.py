@@ -17,6 +17,7 @@ from models.lattice.decode import LatticeDecoder
 from models.lattice.lookup import check_tables
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel
+from models.lattice.native import NativeDecoder
 from models.lattice.scoring import Slots
 from models.lattice.tables import bigram_tables
 from models.weights import BundleError
@@ -144,6 +145,23 @@ def test_a_source_longer_than_any_that_was_counted_is_translated(tables):
     assert least <= len(found.ids) <= most
 
 
+@pytest.mark.parametrize("kind", [LatticeDecoder, NativeDecoder])
+@pytest.mark.parametrize("normalizer", ["full", "union", "local", "selfnorm"])
+def test_no_output_is_longer_than_there_are_positions_for(tmp_path, kind, normalizer):
+    """The line predicts 62 words for the longest source; the network writes at most 31, and ends no other sentence with it."""
+    pairs = [([7, 8], [7, 7, 8, 8], [0, 0, 1, 1]), ([8], [8, 8], [0, 0])] * 9
+    decoder = kind(network(), counted(tmp_path / "tables.bin", pairs))
+    sources = [[7 + place % 2 for place in range(31)], [7, 8]]
+    long, short = outputs(decoder, sources, normalizer=normalizer, token_bonus=20.0)
+    assert len(long[0].ids) == 31
+    assert long[0].score > float("-inf")
+    assert [one.ids for one in short] == [
+        one.ids for one in outputs(decoder, sources[1:], normalizer=normalizer, token_bonus=20.0)[0]
+    ]
+    assert len(outputs(decoder, sources, length_window=200, normalizer=normalizer)[1][0].ids) <= 31
+    assert len(outputs(decoder, sources, strategy="lookup")[0][0].ids) == 31
+
+
 def test_outputs_hold_no_reserved_token(tables):
     model = network()
     with torch.no_grad():
@@ -155,7 +173,6 @@ def test_outputs_hold_no_reserved_token(tables):
     ("sources", "search", "problem"),
     [
         ([[7] * 32], {}, "expected at most 31 tokens, got 32"),
-        ([[7]], {"length_window": 40}, "length_window: expected outputs of at most 31 tokens"),
         ([[7]], {"strategy": "lookup", "n_best": 2}, "n_best: expected 1 with lookup"),
     ],
 )

@@ -1,0 +1,218 @@
+"""The loop of drafts through torch: against verifiers that are tables, its cache, and what it keeps."""
+
+import functools
+import itertools
+import random
+
+import pytest
+import torch
+
+from models.aggressive.config import AggressiveSearch
+from models.aggressive.decode import AggressiveDecoder
+from models.aggressive.drafters import Draft, LookupDrafter, NetworkDrafter
+from models.aggressive.loop import draft_and_verify, judge
+from models.aggressive.verifier import Verifying
+from models.common.at_work import at_work
+from models.family import EOS, PAD, RESERVED
+from tests.models.aggressive.networks import drafter_of, sharing, sources, verifier_of
+
+SIZE = 13
+"""Words of the tables: the reserved ones, and six."""
+SENTENCES = 5
+
+
+@functools.cache
+def logits_of(sentence, prefix):
+    """A function of (source, prefix); the first sentences end seldom."""
+    draw = random.Random(hash((sentence, prefix)))
+    row = [draw.gauss(0, 1) for _ in range(SIZE)]
+    row[EOS] += sentence - 3
+    return row
+
+
+class Table:
+    """A verifier by `logits_of` that remembers, as the cache of a network does, what each slot carries."""
+
+    def __init__(self, sentences, slots):
+        self.padding, self.rows = slots, list(range(sentences))
+        self.carried = [[None] * (slots + 1) for _ in self.rows]
+
+    def step(self, tokens, slots):
+        rows = zip(self.rows, self.carried, tokens.tolist(), slots.tolist(), strict=True)
+        return torch.tensor(
+            [[self.logits(sentence, carried, *pair) for pair in zip(*pairs, strict=True)] for sentence, carried, *pairs in rows]
+        )
+
+    def logits(self, sentence, carried, word, place):
+        if place == self.padding:
+            return [99.0] * SIZE  # never to be looked at
+        carried[place] = word
+        return logits_of(sentence, tuple(carried[1 : place + 1]))
+
+    def select(self, kept):
+        self.rows, self.carried = ([values[row] for row in kept.tolist()] for values in (self.rows, self.carried))
+
+
+@functools.cache
+def written(sentence, limit):
+    """What greedy decoding writes, and whether it ends with EOS."""
+    prefix = ()
+    while len(prefix) < limit:
+        row = logits_of(sentence, prefix)
+        allowed = [EOS, *range(len(RESERVED), SIZE)] if prefix else range(len(RESERVED), SIZE)
+        best = max(allowed, key=lambda word: row[word])
+        if best == EOS:
+            return prefix, True
+        prefix += (best,)
+    return prefix, False
+
+
+class Scripted:
+    """A drafter by what is right, token by token."""
+
+    def __init__(self, kind, limit):
+        self.kind, self.limit = kind, limit
+
+    def propose(self, rows, tokens, lengths, widths, numbers):
+        draw = random.Random(f"{self.kind} {lengths.tolist()}")
+        ids = torch.full((len(rows), int(widths.max())), -1)
+        for place, (row, length, width) in enumerate(zip(rows.tolist(), lengths.tolist(), widths.tolist(), strict=True)):
+            right, ended = written(row, self.limit)
+            right = [*right, *([EOS] if ended else [])]
+            for offset in range(width):
+                truth = right[length + offset] if length + offset < len(right) else PAD
+                ids[place, offset] = self.token(truth, offset, draw)
+        return Draft(ids, None)
+
+    def token(self, truth, offset, draw):
+        wrong = len(RESERVED) + (truth + 1 - len(RESERVED)) % (SIZE - len(RESERVED)) if truth >= len(RESERVED) else len(RESERVED)
+        return {
+            "perfect": truth,
+            "wrong": wrong,
+            "end": EOS,
+            "pad": PAD,
+            "random": draw.choice([EOS, PAD, *range(3, SIZE)]),
+            "right at first": truth if offset < 2 else wrong,
+        }[self.kind]
+
+
+@pytest.mark.parametrize("kind", ["perfect", "wrong", "end", "pad", "random", "right at first"])
+@pytest.mark.parametrize("limit", [1, 5, 200])
+def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
+    expected = [written(sentence, limit) for sentence in range(SENTENCES)]
+    limits = torch.full((SENTENCES,), limit)
+    widths = (1, 2, 3, 8, 25)
+    for width, (adaptive, mode) in zip(widths, itertools.cycle(itertools.product((False, True), ("exact", "fast"))), strict=False):
+        search = AggressiveSearch(worthwhile=0.0, adaptive=adaptive, mode=mode)
+        state = draft_and_verify(
+            Table(SENTENCES, limit), Scripted(kind, limit), limits, search, width, [[sentence] for sentence in range(SENTENCES)]
+        )
+        for row, (ranked, (text, ended)) in enumerate(zip(state.hypotheses(), expected, strict=True)):
+            assert (tuple(ranked[0].ids), bool(state.ended[row])) == (text, ended)
+            whole = len(text) + ended
+            assert ranked[0].steps <= whole
+            if kind == "wrong" or kind == "pad":
+                assert ranked[0].steps == whole
+            if kind == "perfect" and not adaptive:
+                assert ranked[0].steps == -(-whole // (width + 1))
+
+
+def test_outputs_of_tables_are_long_and_short():
+    """So that the limits above matter."""
+    assert [len(written(sentence, 200)[0]) for sentence in range(SENTENCES)][0] == 200
+    assert 0 < len(written(SENTENCES - 1, 200)[0]) < 20
+
+
+class Watched(Verifying):
+    """Before every pass: what is kept of the slots that are written is what a pass over them from the beginning gives."""
+
+    def __init__(self, network, source, lengths, slots):
+        super().__init__(network, source, lengths, slots)
+        self.given, self.fresh = (source, lengths), list(self.memories)
+        self.text = torch.full((len(source), slots + 1), PAD)
+        self.checked = 0
+
+    def step(self, tokens, slots):
+        for row, length in enumerate(slots[:, 0].tolist()):
+            again = Verifying(self.network, self.given[0][row : row + 1], self.given[1][row : row + 1], self.padding)
+            if length:
+                again.step(self.text[row : row + 1, :length], torch.arange(length)[None])
+            torch.testing.assert_close(self.cache[:, :, row, :, :length], again.cache[:, :, 0, :, :length], atol=1e-5, rtol=0)
+            self.checked += length
+        assert all(one is other for one, other in zip(self.memories, self.fresh, strict=True)), "what is read of the source stays"
+        self.text.scatter_(1, slots, tokens)
+        return super().step(tokens, slots)
+
+    def select(self, rows):
+        super().select(rows)
+        self.text, self.given, self.fresh = self.text[rows], tuple(part[rows] for part in self.given), list(self.memories)
+
+
+@pytest.mark.parametrize("kind", ["network", "lookup"])
+def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
+    verifier = verifier_of()
+    model, rows = sharing(verifier), sources(8)
+    prepared = AggressiveDecoder(model, verifier).prepare(rows)
+    search, limits = AggressiveSearch(worthwhile=0.0), prepared.lengths + 12
+    with at_work(verifier):
+        watched = Watched(verifier, prepared.ids, prepared.lengths, int(limits.max()))
+        drafter = (
+            NetworkDrafter(model, prepared.ids, prepared.lengths, search)
+            if kind == "network"
+            else LookupDrafter([[*row, EOS] for row in rows], 3)
+        )
+        state = draft_and_verify(watched, drafter, limits, search, 4, rows)
+    assert watched.checked > 100
+    assert 0 < int(state.accepted.sum()) < int(state.drafted.sum()), "some slots were taken back"
+
+
+@pytest.mark.parametrize("width", [1, 3, 8])
+@pytest.mark.parametrize("strategy", [{}, {"drafter": "lookup"}, {"adaptive": True}])
+def test_through_torch_as_many_queries_write_what_greedy_passes_of_that_width_write(width, strategy):
+    verifier = verifier_of(seed=7)
+    decoder, rows = AggressiveDecoder(drafter_of(decoder_layers=2), verifier), sources(40, seed=3)
+    searches = (
+        AggressiveSearch(strategy="greedy", draft_width=width, max_extra_tokens=12),
+        AggressiveSearch(worthwhile=0.0, draft_width=width, max_extra_tokens=12, **strategy),
+    )
+    plain, drafted = ([one for (one,) in decoder.decode(decoder.prepare(rows, how), how)] for how in searches)
+    sure = [row for row, one in enumerate(plain) if one.statistics["margin"] >= 1e-4]
+    assert len(sure) >= 39
+    for row in sure:
+        assert drafted[row].ids == plain[row].ids
+        assert drafted[row].score == pytest.approx(plain[row].score, abs=1e-5)
+    assert sum(one.steps for one in drafted) < sum(one.steps for one in plain)
+
+
+def kept_by(scores, ids, **options):
+    return judge(scores.clone(), ids, AggressiveSearch(strategy="gad++", **options)).kept[0].tolist()
+
+
+def test_more_ranks_and_a_wider_gap_keep_what_fewer_and_a_narrower_keep():
+    torch.manual_seed(0)
+    scores = torch.randn(1, 300, 9).log_softmax(2)
+    ids = torch.randint(9, (1, 300))
+    for strict in (False, True):
+        by_rank = [kept_by(scores, ids, ranks=ranks, gap=2.0, strict_end=strict) for ranks in range(1, 10)]
+        by_gap = [kept_by(scores, ids, ranks=4, gap=gap, strict_end=strict) for gap in (0.0, 0.3, 1.0, 2.0, 9.0)]
+        for fewer, more in (*itertools.pairwise(by_rank), *itertools.pairwise(by_gap)):
+            assert all(high >= low for low, high in zip(fewer, more, strict=True))
+        assert sum(by_rank[0]) < sum(by_rank[-1])
+        assert by_gap[0] == [token == best for token, best in zip(ids[0].tolist(), scores[0].argmax(1).tolist(), strict=True)]
+
+
+def test_a_gap_is_inclusive_and_so_is_a_tie_at_the_last_rank():
+    scores, ids = torch.tensor([[[-1.0, -1.5, -2.0, -2.0, -2.0, -4.0]] * 6]), torch.arange(6)[None]
+    ids = torch.tensor([[0, 1, 3, 4, 5, 2]])
+    assert kept_by(scores, ids, ranks=3, gap=1.0, strict_end=False) == [True, True, True, True, False, True]
+    assert kept_by(scores, ids, ranks=3, gap=0.99, strict_end=False) == [True, True, False, False, False, False]
+    assert kept_by(scores, ids, ranks=2, gap=9.0, strict_end=False) == [True, True, False, False, False, False]
+    assert kept_by(scores, ids, ranks=3, gap=1.0) == [True, True, True, True, False, False], "2 is EOS, and not the best"
+
+
+def test_of_equal_words_the_first_is_written():
+    for size in (23, 4000):
+        scores = torch.zeros(1, 5, size)
+        scores[0, torch.arange(5), torch.tensor([7, 9, 3, 11, 8])] = 1.0
+        scores[..., 20] = 1.0
+        assert judge(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
