@@ -237,9 +237,7 @@ def check_pair(model: AggressiveModel, verifier: Backbone) -> None:
         raise ValueError(f"verifier: expected vocabularies {tuple(model.sizes)} as the drafter has, got {tuple(verifier.sizes)}")
     mine, theirs = model.config.max_positions, cast(Autoregressive, verifier).config.max_positions
     if mine != theirs:
-        raise ValueError(
-            f"verifier: expected max_positions {mine} as the drafter has, got {theirs}; outputs would end elsewhere than greedy ones"
-        )
+        raise ValueError(f"verifier: expected max_positions {mine} as the drafter has, got {theirs}; train both with one")
     if model.config.encoder != "shared":
         return
     own, others = model.state_dict(), verifier.state_dict()
