@@ -29,8 +29,9 @@ def greedy(
 
 
 def _likeliest(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    best, ids = log_probs.topk(2)
-    return ids[..., 0], best[..., 0], best[..., 0] - best[..., 1]
+    best = log_probs.topk(2).values
+    # Of equals the first, as native code has it; topk promises none.
+    return log_probs.argmax(-1), best[..., 0], best[..., 0] - best[..., 1]
 
 
 def write(

@@ -14,6 +14,7 @@ from models.aggressive.loop import draft_and_verify, judge
 from models.aggressive.verifier import Verifying
 from models.common.at_work import at_work
 from models.family import EOS, PAD, RESERVED
+from models.stepwise.greedy import _likeliest
 from tests.models.aggressive.networks import drafter_of, sharing, sources, verifier_of
 
 SIZE = 13
@@ -216,3 +217,4 @@ def test_of_equal_words_the_first_is_written():
         scores[0, torch.arange(5), torch.tensor([7, 9, 3, 11, 8])] = 1.0
         scores[..., 20] = 1.0
         assert judge(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
+        assert _likeliest(scores, 0, torch.arange(1))[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"
