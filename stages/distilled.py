@@ -37,6 +37,8 @@ class Judge:
     config: DistillConfig
     longest_source: int | None
     """Tokens, without EOS, that a source is cut to because the teacher reads no more; None where cutting is a rule of the run."""
+    longest_output: int
+    """Tokens, without EOS, after which the teacher has no room for more."""
 
     def verdict(self, ranked: Sequence[dict[str, Any]]) -> str | None:
         """Why none of the hypotheses (rows of `Hypotheses`, those that are looked at) is a target, or None."""
@@ -49,7 +51,7 @@ class Judge:
         return [row for row in ranked if self._failure(row) is None]
 
     def _failure(self, row: dict[str, Any]) -> str | None:
-        longest = longest_output(self.config.search, row["source_tokens"])
+        longest = min(self.longest_output, longest_output(self.config.search, row["source_tokens"]))
         if (ratio := self.config.max_ratio) is not None:
             longest = min(longest, int(ratio * (row["source_tokens"] + 1)))
         return failure(row["ids"], row["text"], longest)
@@ -62,7 +64,7 @@ def distilled_tables(
 
     What was chosen in an earlier attempt is not chosen again.
     """
-    judge = Judge(config, longest_source(teacher))
+    judge = Judge(config, *limits_of(teacher))
     folder = work.directory / CHECKPOINTS / f"chosen-{hashlib.sha256(repr(config).encode()).hexdigest()[:16]}"
     places = [(piece, folder / piece.decoded.name) for piece in pieces]
     missing = [place for place in places if not place[1].is_file()]
@@ -79,16 +81,17 @@ def distilled_tables(
         yield table.replace_schema_metadata(None)
 
 
-def longest_source(teacher: System) -> int | None:
-    """See `Judge`. Raises ArtifactError for a directory that says nothing of it."""
+def limits_of(teacher: System) -> tuple[int | None, int]:
+    """The longest source and the longest output, see `Judge`. Raises ArtifactError for a directory that says nothing of them."""
     path = teacher.path / "system.json"
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
-        return None if "max_source_tokens" in described else int(described["network"]["max_positions"]) - 1
+        longest = int(described["network"]["max_positions"]) - 1
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtifactError(
             f"{path}: expected the description of a system, got: {error!r}; remove the artifact and run again"
         ) from error
+    return None if "max_source_tokens" in described else longest, longest
 
 
 def make_chooser(argument: tuple[Judge, Work]) -> Callable[[tuple[Piece, Path]], None]:

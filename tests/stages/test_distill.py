@@ -144,6 +144,15 @@ def test_outputs_much_longer_than_their_source_can_be_dropped(tmp_path: Path) ->
     assert list(targets_of(directory)) == [2, 4, 6, 8]
 
 
+def test_what_the_teachers_positions_cut_is_too_long(tmp_path: Path) -> None:
+    """`endless` has six tokens, and the search allows a source of three tokens eight."""
+    lines = ["endless a a", "good a a"]
+    assert distill(tmp_path / "roomy", lines, described={"network": {"max_positions": 8}})[1]["over_long"] == 0
+    directory, counts = distill(tmp_path / "full", lines, described={"network": {"max_positions": 7}})
+    assert counts == {"rows": 2, "kept": 1, "empty": 0, "over_long": 1, "repeating": 0}
+    assert list(targets_of(directory)) == [2]
+
+
 def test_a_source_that_the_teacher_cannot_read_whole_is_skipped_and_counted(tmp_path: Path) -> None:
     lines = ["good a", "good" + " x" * 1999, "fine"]
     directory, counts = distill(tmp_path, lines)
