@@ -41,13 +41,19 @@ class Batch:
         return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 
 
-def pad_rows(rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+def padded(rows: Sequence[Any]) -> tuple[Ints, Ints]:
     """Rows of ids (lists or arrays, without EOS) as ([B,N] ended by EOS and padded, [B] lengths with EOS)."""
-    lengths = np.fromiter((len(row) + 1 for row in rows), dtype=np.int64, count=len(rows))
-    matrix = np.full((len(rows), int(lengths.max(initial=1))), PAD, dtype=np.int64)
+    lengths = [len(row) + 1 for row in rows]
+    matrix = np.full((len(rows), max(lengths, default=1)), PAD, dtype=np.int64)
     for line, row in zip(matrix, rows, strict=True):
         line[: len(row)] = row
         line[len(row)] = EOS
+    return matrix, np.array(lengths, dtype=np.int64)
+
+
+def pad_rows(rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """The same for torch."""
+    matrix, lengths = padded(rows)
     return torch.from_numpy(matrix), torch.from_numpy(lengths)
 
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -16,12 +16,13 @@ from models.aggressive.drafters import Drafter, LookupDrafter, NetworkDrafter
 from models.aggressive.loop import State, draft_and_verify, statistics_of
 from models.aggressive.model import AggressiveModel
 from models.aggressive.native import NativeLoop
-from models.aggressive.rules import block_width, output_limits
+from models.aggressive.rules import block_width
 from models.aggressive.verifier import Autoregressive, Verifying, as_verifier
-from models.batch import pad_rows
-from models.common.at_work import at_work, check_lengths
+from models.batch import Ints
+from models.common.at_work import at_work
 from models.common.backbone import Backbone
 from models.common.linear import pack
+from models.common.sources import Sources, gather, output_limits
 from models.family import EOS, Decoder, Hypothesis
 from models.vocabulary import vocabulary_digest
 from models.weights import MEMBERS, BundleError, make_model, read_json
@@ -30,17 +31,6 @@ log = logging.getLogger("fewstep")
 
 VERIFIER, DRAFTER = "verifier", "drafter"
 """Directories of a system: the system whose network verifies, and, where there is one, another that drafts."""
-
-
-class Sources(NamedTuple):
-    """A batch of sources with EOS."""
-
-    rows: Sequence[Sequence[int]]
-    """As they came, without EOS."""
-    ids: Tensor
-    """[B,S]"""
-    lengths: Tensor
-    """[B]"""
 
 
 @dataclass
@@ -85,18 +75,13 @@ class DraftDecoder:
 
     def prepare(self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the networks' `max_positions`."""
-        check_lengths("sources", sources, self._positions - 1)
-        return Sources(sources, *pad_rows(sources))
+        return gather(sources, self._positions - 1)
 
     def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
         """For each source its hypothesis."""
-        if len(prepared.ids) == 0:
+        if not prepared.rows:
             return []
-        limits = output_limits(search, prepared.lengths, self._positions)
-        with at_work(self.model) as device:
-            return self._search(
-                prepared._replace(ids=prepared.ids.to(device), lengths=prepared.lengths.to(device)), search, limits.to(device)
-            )
+        return self._search(prepared, search, output_limits(search, prepared.lengths, self._positions))
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Raises ValueError: what a drafter writes depends on where its blocks begin, so a text has no probability of its own."""
@@ -106,8 +91,9 @@ class DraftDecoder:
     def _positions(self) -> int:
         return self.model.config.max_positions
 
-    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
-        return self._finish(draft_alone(self.model, prepared, search, limits))
+    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
+        with at_work(self.model) as device:
+            return self._finish(draft_alone(self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device)))
 
     def _finish(self, state: State) -> list[list[Hypothesis]]:
         found = state.hypotheses()
@@ -115,11 +101,11 @@ class DraftDecoder:
         return found
 
 
-def draft_alone(model: AggressiveModel, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> State:
+def draft_alone(model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, limits: Tensor) -> State:
     """Block after block, each as drafted, until one holds EOS."""
     width = block_width(search, model.config)
     state = State(limits, width)
-    drafter = NetworkDrafter(model, prepared.ids, prepared.lengths, search)
+    drafter = NetworkDrafter(model, source, source_lengths, search)
     rows = torch.arange(len(limits), device=limits.device)
     while len(rows):
         lengths = state.lengths[rows]
@@ -169,18 +155,19 @@ class AggressiveDecoder(DraftDecoder):
 
         return models.family_of("stepwise").decoder(self.verifier).score(sources, targets)
 
-    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
+    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "draft":
             return super()._search(prepared, search, limits)
-        with at_work(self.verifier):
-            verifying = Verifying(self.verifier, prepared.ids, prepared.lengths, int(limits.max()))
+        with at_work(self.model) as device, at_work(self.verifier):
+            source, longest = prepared.tensors(device), torch.from_numpy(limits).to(device)
+            verifying = Verifying(self.verifier, *source, int(limits.max()))
             drafter: Drafter | None = None
             if search.looks_up:
                 drafter = LookupDrafter(self._hints(prepared, search), search.ngram)
             elif search.strategy != "greedy":
-                drafter = NetworkDrafter(self.model, prepared.ids, prepared.lengths, search)
+                drafter = NetworkDrafter(self.model, *source, search)
             width = block_width(search, self.model.config)
-            return self._finish(draft_and_verify(verifying, drafter, limits, search, width, prepared.rows))
+            return self._finish(draft_and_verify(verifying, drafter, longest, search, width, prepared.rows))
 
     def _hints(self, prepared: Sources, search: AggressiveSearch) -> list[list[int]]:
         """What n-grams are looked up in besides the output: the source, where both sides have one vocabulary, or what another
@@ -214,7 +201,7 @@ class NativeDecoder(AggressiveDecoder):
         pack(verifier)
         self._native = NativeLoop(model, self.verifier)
 
-    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Tensor) -> list[list[Hypothesis]]:
+    def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "sample":
             return super()._search(prepared, search, limits)
         hints = self._hints(prepared, search) if search.looks_up else []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import cast
 
 import torch
-from torch import Tensor
 
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, WritingRules
 from kernels.aggressive import Drafts
@@ -14,9 +14,12 @@ from models.aggressive.config import AggressiveSearch
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
+from models.batch import Ints
 from models.common.backbone import Backbone
 from models.common.native import arrays_of, shape_of
 from models.family import EOS, MASK, PAD
+
+BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 
 
 class NativeLoop:
@@ -32,21 +35,28 @@ class NativeLoop:
         self._transformer = AggressiveTransformer(arrays, shape=shape_of(config, "relu"), drafter=drafter_of(model))
 
     def __call__(
-        self, source: Tensor, lengths: Tensor, search: AggressiveSearch, limits: Tensor, hints: Sequence[Sequence[int]]
+        self, source: Ints, lengths: Ints, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]
     ) -> Drafts:
         """For each source [B,S] what `models.aggressive.loop` finds, to the last bit alike in any company."""
         return self._transformer(
-            source.numpy(),
-            lengths.numpy(),
-            limits.numpy(),
-            options=BeamOptions(beam_size=1, eos=EOS, pad=PAD),
-            rules=WritingRules(mask="causal", banned=tuple(banned(search)), min_tokens=search.min_tokens),
+            source,
+            lengths,
+            limits,
+            options=BEAM,
+            rules=writing_rules(search),
             drafts=draft_options(search, block_width(search, self._config)),
             hints=hints,
             threads=torch.get_num_threads(),
         )
 
 
+@lru_cache
+def writing_rules(search: AggressiveSearch) -> WritingRules:
+    """The kernel's rules."""
+    return WritingRules(mask="causal", banned=tuple(banned(search)), min_tokens=search.min_tokens)
+
+
+@lru_cache
 def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
     """The kernel's options."""
     loose = search.strategy == "gad++"

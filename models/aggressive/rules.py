@@ -23,11 +23,6 @@ def ban(log_probs: Tensor, search: AggressiveSearch, slots: Tensor) -> Tensor:
     return log_probs
 
 
-def output_limits(search: AggressiveSearch, source_lengths: Tensor, max_positions: int) -> Tensor:
-    """[B]: longest outputs in tokens with EOS, from source lengths with EOS; the same as greedy decoding has."""
-    return (source_lengths + search.max_extra_tokens).clamp(1, min(search.max_tokens or max_positions, max_positions))
-
-
 def block_width(search: AggressiveSearch, config: AggressiveConfig) -> int:
     """k"""
     return search.draft_width or config.draft_width

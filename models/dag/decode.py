@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from kernels import NgramModel
-from models.batch import pad_rows
-from models.common.at_work import at_work, check_lengths, score_pairs
+from models.common.at_work import at_work, score_pairs
 from models.common.linear import pack
+from models.common.sources import Sources, gather
 from models.dag.config import DagSearch
 from models.dag.graph import decoding_factor, graph_lengths
 from models.dag.loss import log_probability
@@ -28,17 +28,6 @@ if TYPE_CHECKING:
     from kernels.ngram import NgramScorer
 
 
-class Sources(NamedTuple):
-    """A batch of sources with EOS."""
-
-    rows: Sequence[Sequence[int]]
-    """As they came, without EOS."""
-    ids: Tensor
-    """[B,S]"""
-    lengths: Tensor
-    """[B]"""
-
-
 class DagDecoder:
     """A network at work, in evaluation mode and float32."""
 
@@ -48,8 +37,7 @@ class DagDecoder:
 
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
-        check_lengths("sources", sources, self._longest)
-        return Sources(sources, *pad_rows(sources))
+        return gather(sources, self._longest)
 
     def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
         """For each source its hypotheses, best first. A graph that would be larger than `max_vertices` has as many.
@@ -60,7 +48,7 @@ class DagDecoder:
             raise ValueError(f"n_best: expected 1 with {search.strategy}, got {search.n_best}")
         if search.strategy == "beam" and search.ngram_weight and self.ngram is None:
             raise ValueError(f"ngram_weight: expected 0 for a system without an n-gram model, got {search.ngram_weight}")
-        if len(prepared.ids) == 0:
+        if not prepared.rows:
             return []
         return self._search(prepared, search)
 
@@ -70,7 +58,7 @@ class DagDecoder:
 
     def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
         with at_work(self.model) as device:
-            graph = self._graph(prepared.ids.to(device), prepared.lengths.to(device), search)
+            graph = self._graph(*prepared.tensors(device), search)
         with torch.inference_mode():
             return search_graph(graph, search, prepared.rows, self.ngram)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
-from torch import Tensor
 
 from kernels import GraphNetwork, GraphRules
+from models.batch import Ints
 from models.common.native import arrays_of, shape_of
-from models.dag.config import DagSearch
+from models.dag.config import DagConfig, DagSearch
 from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel
 from models.dag.search import Graph, words_needed
@@ -20,26 +22,27 @@ class NativeGraphs:
 
     def __init__(self, model: DagModel) -> None:
         """A network on the CPU in float32."""
-        self._config, self._network = model.config, graph_network(model)
+        self._network = graph_network(model)
+        self._predicted, self._sizes = model.config.graph_size == "predicted", sizes(model.config)
 
-    def follow(self, source: Tensor, lengths: Tensor, search: DagSearch) -> list[list[Hypothesis]]:
+    def follow(self, source: Ints, lengths: Ints, search: DagSearch) -> list[list[Hypothesis]]:
         """Greedy search and lookahead that bans no repetition; sources [B,S]."""
         paths = self._network.follow(
-            source.numpy(),
-            lengths.numpy(),
-            self._sizes(lengths).numpy(),
+            source,
+            lengths,
+            self._vertices(lengths),
             word_weight=search.token_weight if search.strategy == "lookahead" else 0.0,
             rules=_rules(search),
             threads=torch.get_num_threads(),
         )
         return [[Hypothesis(path.ids, path.score, 1, {"margin": path.margin})] for path in paths]
 
-    def graph(self, source: Tensor, lengths: Tensor, search: DagSearch) -> Graph:
+    def graph(self, source: Ints, lengths: Ints, search: DagSearch) -> Graph:
         """What the other searches need."""
         found = self._network.scores(
-            source.numpy(),
-            lengths.numpy(),
-            self._sizes(lengths).numpy(),
+            source,
+            lengths,
+            self._vertices(lengths),
             words=words_needed(search),
             rules=_rules(search),
             threads=torch.get_num_threads(),
@@ -47,15 +50,20 @@ class NativeGraphs:
         transitions, scores, ids, vertices = (torch.from_numpy(part) for part in found)
         return Graph(transitions, Words(scores, ids), vertices)
 
-    def _sizes(self, lengths: Tensor) -> Tensor:
-        """Vertices by sentence, or by the target's length where the network predicts it."""
-        config = self._config
-        predicted = config.graph_size == "predicted"
-        target = torch.arange(LENGTHS).clamp(min=2) if predicted else torch.zeros_like(lengths)
-        source = torch.zeros_like(target) if predicted else lengths
-        return graph_lengths(config, source, target, decoding_factor(config)).clamp(max=config.max_vertices)
+    def _vertices(self, lengths: Ints) -> Ints:
+        """By sentence, or by the target's length where the network predicts it."""
+        return self._sizes if self._predicted else self._sizes[lengths]
 
 
+def sizes(config: DagConfig) -> Ints:
+    """Vertices by the length of the source with EOS, or, where the network predicts it, of the target."""
+    lengths = torch.arange(LENGTHS if config.graph_size == "predicted" else config.max_positions + 1)
+    vertices = graph_lengths(config, lengths, lengths.clamp(min=2), decoding_factor(config))
+    found: Ints = vertices.clamp(max=config.max_vertices).numpy()
+    return found
+
+
+@lru_cache
 def _rules(search: DagSearch) -> GraphRules:
     return GraphRules(bos=BOS, eos=EOS, mask=MASK, banned=tuple(banned(allow_unknown=search.allow_unknown)))
 

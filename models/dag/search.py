@@ -75,8 +75,7 @@ def _follow(graph: Graph, scores: Tensor) -> list[list[Hypothesis]]:
     """From vertex to vertex by the best score [B,L,L]. The margin is that of the next vertices and of the tokens on the path."""
     best, vertices = scores.topk(min(2, scores.size(2)), 2)
     path = torch.from_numpy(dag_follow(vertices[..., 0].contiguous(), graph.lengths))
-    gaps = torch.minimum(_gap(best), _gap(graph.words.scores))
-    return _on_path(graph, path, gaps)
+    return _on_path(graph, path, torch.minimum(_gap(best), _gap(graph.words.scores)))
 
 
 def _gap(best: Tensor) -> Tensor:
@@ -86,7 +85,7 @@ def _gap(best: Tensor) -> Tensor:
     return torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
 
 
-def _on_path(graph: Graph, path: Tensor, gaps: Tensor | None = None) -> list[list[Hypothesis]]:
+def _on_path(graph: Graph, path: Tensor, gaps: Tensor) -> list[list[Hypothesis]]:
     """The best tokens of paths [B,P]. A hypothesis scores its path: transitions and tokens."""
     real = path >= 0
     vertices = path.clamp(min=0)
@@ -94,9 +93,9 @@ def _on_path(graph: Graph, path: Tensor, gaps: Tensor | None = None) -> list[lis
     steps = graph.transitions[torch.arange(len(path))[:, None], vertices[:, :-1], vertices[:, 1:]]
     scores = tokens.where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
     inner = (real.sum(1) - 2).clamp(min=0).tolist()
-    margins = None if gaps is None else gaps.gather(1, vertices).where(real, torch.inf).amin(1).tolist()
-    rows = zip(ids.tolist(), inner, scores.tolist(), margins or [None] * len(path), strict=True)
-    return [[Hypothesis(row[1 : count + 1], score, 1, {} if gap is None else {"margin": gap})] for row, count, score, gap in rows]
+    margins = gaps.gather(1, vertices).where(real, torch.inf).amin(1).tolist()
+    rows = zip(ids.tolist(), inner, scores.tolist(), margins, strict=True)
+    return [[Hypothesis(row[1 : count + 1], score, 1, {"margin": gap})] for row, count, score, gap in rows]
 
 
 def _viterbi(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
@@ -104,8 +103,9 @@ def _viterbi(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], 
     weighted = search.token_weight * best if search.strategy == "joint-viterbi" else torch.zeros_like(best)
     options = DagViterbiOptions(length_exponent=search.length_penalty, threads=torch.get_num_threads())
     found = dag_viterbi(graph.transitions, weighted.contiguous(), graph.lengths, options=options)
-    ranked = _on_path(graph, torch.from_numpy(found.vertices))
-    return [[replace(one, score=score)] for (one,), score in zip(ranked, found.scores.tolist(), strict=True)]
+    ids = graph.words.ids[..., 0].gather(1, torch.from_numpy(found.vertices).clamp(min=0))
+    rows = zip(ids.tolist(), found.lengths.tolist(), found.scores.tolist(), strict=True)
+    return [[Hypothesis(row[1 : count + 1], score, 1)] for row, count, score in rows]
 
 
 def _beam(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,7 @@ def beam_search(
     return hypotheses_of(beam.outcomes(), order)
 
 
+@lru_cache
 def beam_options(search: StepwiseSearch, order: Order) -> BeamOptions:
     """The kernel's options."""
     return BeamOptions(

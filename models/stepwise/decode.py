@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
-from torch import Tensor
+import torch
 
-from models.batch import pad_rows
-from models.common.at_work import at_work, check_lengths, score_pairs
+from models.batch import Ints
+from models.common.at_work import at_work, score_pairs
 from models.common.deduplicate import deduplicate
 from models.common.linear import pack
+from models.common.sources import Sources, gather, output_limits
 from models.family import Hypothesis
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch
@@ -23,17 +23,7 @@ from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
 from models.stepwise.native import NativeSearch
 from models.stepwise.sampling import sample
-from models.stepwise.scores import output_limits
 from models.weights import make_model, read_json, weights_of
-
-
-class Sources(NamedTuple):
-    """A batch of sources with EOS."""
-
-    ids: Tensor
-    """[B,S]"""
-    lengths: Tensor
-    """[B]"""
 
 
 class StepwiseDecoder:
@@ -44,8 +34,7 @@ class StepwiseDecoder:
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
-        check_lengths("sources", sources, self._longest)
-        return Sources(*pad_rows(sources))
+        return gather(sources, self._longest)
 
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
         """For each source its hypotheses, best first. Raises ValueError for a search that does not go with itself or the order, and
@@ -56,7 +45,7 @@ class StepwiseDecoder:
             raise ValueError(
                 f"selection: expected exact or outer with {self.model.order.step_size} tokens a step, got double-top-k"
             )
-        if len(prepared.ids) == 0:
+        if not prepared.rows:
             return []
         found = self._search(prepared, search, output_limits(search, prepared.lengths, self.model.config.max_positions))
         return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
@@ -73,12 +62,12 @@ class StepwiseDecoder:
         """Longest sources and targets, in tokens without EOS."""
         return self.model.config.max_positions - 1
 
-    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.engine == "ctranslate2":
             raise ValueError("engine: expected auto or torch with a network that is not finished yet, got ctranslate2")
         strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
         with at_work(self.model) as device:
-            return strategy(self.model, prepared.ids.to(device), prepared.lengths.to(device), search, limits.to(device))
+            return strategy(self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device))
 
 
 class FinishedDecoder(StepwiseDecoder):
@@ -88,14 +77,13 @@ class FinishedDecoder(StepwiseDecoder):
         super().__init__(model)
         self._converted: dict[str, CTranslate2Search] = {}
 
-    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.engine != "ctranslate2":
             return super()._search(prepared, search, limits)
         if search.precision not in self._converted:
             device = next(self.model.parameters()).device.type
             self._converted[search.precision] = CTranslate2Search(self.model, precision=search.precision, device=device)
-        rows = zip(prepared.ids.tolist(), prepared.lengths.tolist(), strict=True)
-        return self._converted[search.precision]([row[: length - 1] for row, length in rows], search, limits.tolist())
+        return self._converted[search.precision](prepared.rows, search, limits.tolist())
 
 
 class NativeDecoder(FinishedDecoder):
@@ -106,7 +94,7 @@ class NativeDecoder(FinishedDecoder):
         pack(model)
         self._native = NativeSearch(model)
 
-    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Tensor) -> list[list[Hypothesis]]:
+    def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "sample" or search.engine != "auto":
             return super()._search(prepared, search, limits)
         return self._native(prepared.ids, prepared.lengths, search, limits)

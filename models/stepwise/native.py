@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 
 from kernels import Transformer, WritingRules
+from models.batch import Ints
 from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
 from models.stepwise.beam import beam_options, hypotheses_of
@@ -23,15 +26,13 @@ class NativeSearch:
         self._order = model.order
         self._transformer, *self._others = [transformer(member) for member in networks(model)]
 
-    def __call__(
-        self, source: torch.Tensor, lengths: torch.Tensor, search: StepwiseSearch, limits: torch.Tensor
-    ) -> list[list[Hypothesis]]:
+    def __call__(self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them."""
         run = self._transformer.greedy if search.strategy == "greedy" else self._transformer.beam_search
         outcomes = run(
-            source.numpy(),
-            lengths.numpy(),
-            limits.numpy(),
+            source,
+            lengths,
+            limits,
             options=beam_options(search, self._order),
             rules=writing_rules(search, self._order),
             threads=torch.get_num_threads(),
@@ -40,6 +41,7 @@ class NativeSearch:
         return hypotheses_of(outcomes, self._order)
 
 
+@lru_cache
 def writing_rules(search: StepwiseSearch, order: Order) -> WritingRules:
     """The kernel's rules."""
     return WritingRules(mask=order.mask, directions=order.directions, banned=tuple(banned(search)), min_tokens=search.min_tokens)

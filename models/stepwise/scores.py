@@ -31,11 +31,6 @@ def penalty(search: StepwiseSearch, tokens: Tensor) -> Tensor:
     return tokens.float() ** search.length_penalty
 
 
-def output_limits(search: StepwiseSearch, source_lengths: Tensor, max_positions: int) -> Tensor:
-    """[B]: longest outputs in tokens with EOS, from source lengths with EOS."""
-    return (source_lengths + search.max_extra_tokens).clamp(1, min(search.max_tokens or max_positions, max_positions))
-
-
 def gap(kept: Tensor, dropped: Tensor) -> Tensor:
     """How far `dropped` is behind `kept`: infinitely far where nothing was dropped."""
     return torch.where(dropped.isfinite(), kept - dropped, torch.inf)

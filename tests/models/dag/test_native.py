@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from models.batch import pad_rows
+from models.common.sources import gather
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, NativeDecoder, load
 from models.dag.model import DagModel
@@ -82,10 +82,10 @@ def outputs(decoder, rows, search):
 def test_graphs_are_those_of_torch(changes, joint):
     model, rows = network(joint, **changes), sources(9)
     plain, search = DagDecoder(model), DagSearch(strategy="beam", candidates=4)
-    ids, lengths = pad_rows(rows)
+    prepared = gather(rows, 40)
     with torch.inference_mode():
-        expected = plain._graph(ids, lengths, search)
-    found = NativeGraphs(model).graph(ids, lengths, search)
+        expected = plain._graph(*prepared.tensors("cpu"), search)
+    found = NativeGraphs(model).graph(prepared.ids, prepared.lengths, search)
     assert torch.equal(found.lengths, expected.lengths)
     assert found.transitions.shape == expected.transitions.shape
     torch.testing.assert_close(found.transitions, expected.transitions, rtol=1e-4, atol=1e-4)

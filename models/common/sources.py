@@ -1,0 +1,48 @@
+"""What decoders of all families are given: arrays, which native code reads as they are and torch shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.batch import Ints, padded
+from models.common.at_work import check_lengths
+
+
+class Sources(NamedTuple):
+    """A batch of sources."""
+
+    rows: Sequence[Sequence[int]]
+    """As they came, without EOS."""
+    ids: Ints
+    """[B,S] with EOS"""
+    lengths: Ints
+    """[B] with EOS"""
+
+    def tensors(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
+        """Ids and lengths."""
+        return torch.from_numpy(self.ids).to(device), torch.from_numpy(self.lengths).to(device)
+
+
+def gather(rows: Sequence[Sequence[int]], longest: int) -> Sources:
+    """Sources without EOS as one batch. Raises ValueError for one of more than `longest` tokens."""
+    check_lengths("sources", rows, longest)
+    return Sources(rows, *padded(rows))
+
+
+class Limited(Protocol):
+    """A search that says how long outputs may be."""
+
+    @property
+    def max_extra_tokens(self) -> int: ...
+    @property
+    def max_tokens(self) -> int | None: ...
+
+
+def output_limits(search: Limited, source_lengths: Ints, max_positions: int) -> Ints:
+    """[B]: longest outputs in tokens with EOS, from source lengths with EOS."""
+    return np.minimum(source_lengths + search.max_extra_tokens, min(search.max_tokens or max_positions, max_positions))
