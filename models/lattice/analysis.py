@@ -25,7 +25,7 @@ class Ranks(NamedTuple):
 
 def ranks(decoder: LatticeDecoder, sources: Sequence[Sequence[int]], search: LatticeSearch) -> list[Ranks | None]:
     """Of each source, none of them empty; None where no path reaches the window."""
-    prepared = decoder.prepare(sources, search)
+    prepared = decoder.looked_up(decoder.prepare(sources), search)
     found: list[Ranks | None] = [None] * len(sources)
     assert prepared.slots is not None
     with at_work(decoder.model) as device:

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from kernels import CandidateTables
-from models.batch import pad_rows
-from models.common.at_work import at_work, check_lengths, score_pairs
+from models.batch import Ints
+from models.common.at_work import at_work, score_pairs
+from models.common.sources import gather
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.lookup import first_words, look_up
@@ -30,9 +31,9 @@ CPU_ROWS, GPU_ROWS = 2**14, 2**18
 class Sources(NamedTuple):
     """A batch of sources."""
 
-    ids: Tensor
+    ids: Ints
     """[B,S] with EOS"""
-    lengths: Tensor
+    lengths: Ints
     """[B] with EOS"""
     slots: Slots | None
     """What counts propose for `search`"""
@@ -65,8 +66,8 @@ def part_of(slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.dev
 
 def part_of_sources(prepared: Sources, rows: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
     """Some sources and their lengths."""
-    lengths = prepared.lengths[rows]
-    return prepared.ids[rows, : int(lengths.max())].to(device), lengths.to(device)
+    lengths = torch.from_numpy(prepared.lengths)[rows]
+    return torch.from_numpy(prepared.ids)[rows, : int(lengths.max())].to(device), lengths.to(device)
 
 
 class LatticeDecoder:
@@ -79,9 +80,9 @@ class LatticeDecoder:
     def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
         """Sources without EOS as one batch, looked up for `search`. Raises ValueError for one that is longer than the network's
         `max_positions`."""
-        check_lengths("sources", sources, self._longest)
-        prepared = Sources(*pad_rows(sources), None, None)
-        return prepared if search is None or not sources else self._looked_up(prepared, search)
+        _, ids, lengths = gather(sources, self._longest)
+        prepared = Sources(ids, lengths, None, None)
+        return prepared if search is None or not sources else self.looked_up(prepared, search)
 
     def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
         """For each source its hypotheses, best first; an empty one for an empty source.
@@ -97,11 +98,11 @@ class LatticeDecoder:
             return []
         if search.strategy == "lookup":
             return first_words(self._tables, prepared.ids, prepared.lengths - 1, self._longest)
-        slots = (prepared if prepared.search == search else self._looked_up(prepared, search)).slots
-        assert slots is not None
-        return self._decoded(prepared, slots, search)
+        return self._decoded(prepared, search)
 
-    def _decoded(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
+    def _decoded(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
+        slots = self.looked_up(prepared, search).slots
+        assert slots is not None
         found = [[Hypothesis([], 0.0, 0)] for _ in prepared.ids]
         with at_work(self.model) as device:
             for rows in self.parts(slots, device):
@@ -113,8 +114,9 @@ class LatticeDecoder:
         """See `models.family.Decoder.score`: of the bigrams that lattices are scored with, over the whole vocabulary."""
         return score_pairs(self.model, log_probability, sources, targets, self._longest)
 
-    def _looked_up(self, prepared: Sources, search: LatticeSearch) -> Sources:
-        if search.strategy == "lookup":
+    def looked_up(self, prepared: Sources, search: LatticeSearch) -> Sources:
+        """The same with what counts propose for `search`, unless it is there."""
+        if search.strategy == "lookup" or search == prepared.search:
             return prepared
         slots = look_up(self._tables, prepared.ids, prepared.lengths - 1, search, self._longest)
         return prepared._replace(slots=slots, search=search)
@@ -161,7 +163,8 @@ class LatticeDecoder:
             moments.append(clock())
             assert prepared.slots is not None
             slots = Slots(*(part.to(device) for part in prepared.slots))
-            memories = self.model.encode(prepared.ids.to(device), prepared.lengths.to(device))
+            rows = torch.zeros(1, dtype=torch.int64)
+            memories = self.model.encode(*part_of_sources(prepared, rows, device))
             moments.append(_moment(device, clock))
             lattice = score_rows(self.model, scored_states(self.model, memories, slots, self.bigrams), slots, search)
             moments.append(_moment(device, clock))

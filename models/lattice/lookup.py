@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from kernels import CandidateOptions, CandidateTables, lattice_candidates
+from models.batch import Ints
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.scoring import Slots
@@ -17,18 +17,18 @@ from models.vocabulary import vocabulary_digest
 from models.weights import TABLES, BundleError
 
 
-def look_up(tables: CandidateTables, source: Tensor, lengths: Tensor, search: LatticeSearch, longest: int) -> Slots:
+def look_up(tables: CandidateTables, source: Ints, lengths: Ints, search: LatticeSearch, longest: int) -> Slots:
     """The candidates of every slot that the length window admits for sources [B,S] of `lengths` [B] tokens without EOS, up to
     `longest` words; with `local` also of the slot behind the last, which the end of the longest outputs is weighed against."""
     window = [tables.words(length, search.length_window) for length in lengths.tolist()]
-    least, most = (torch.tensor(side, dtype=torch.int64).clamp(max=longest) for side in zip(*window, strict=True))
-    behind = (most > 0).long() if search.normalizer == "local" else torch.zeros_like(most)
+    least, most = np.minimum(np.array(window, dtype=np.int64).T, longest)
+    behind = (most > 0) & (search.normalizer == "local")
     options = CandidateOptions(candidates=search.candidates, threads=torch.get_num_threads())
-    found = lattice_candidates(tables, source.numpy(), lengths.numpy(), num_slots=(most + behind).numpy(), options=options)
-    return Slots(torch.from_numpy(found.token_ids), torch.from_numpy(found.log_probs.astype(np.float32)), least, most)
+    found = lattice_candidates(tables, source, lengths, num_slots=most + behind, options=options)
+    return Slots(*(torch.from_numpy(part) for part in (found.token_ids, found.log_probs.astype(np.float32), least, most)))
 
 
-def first_words(tables: CandidateTables, source: Tensor, lengths: Tensor, longest: int) -> list[list[Hypothesis]]:
+def first_words(tables: CandidateTables, source: Ints, lengths: Ints, longest: int) -> list[list[Hypothesis]]:
     """The most frequent word of each slot of the predicted length: what counts alone translate (table 2, K = 1). It scores the sum
     of the counts' log-probabilities; a slot without a candidate writes nothing."""
     slots = look_up(tables, source, lengths, LatticeSearch(candidates=1, length_window=0), longest)

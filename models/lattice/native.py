@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from kernels import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, TransformerShape
-from models.batch import pad_rows
+from models.batch import padded
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, Sources, Taken
@@ -28,6 +29,10 @@ class NativeDecoder(LatticeDecoder):
         super().__init__(model, tables, bigrams)
         self._transformers = {"fp32": transformer(model)}
 
+    def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
+        """As `LatticeDecoder.prepare`; what the kernel decodes it looks up itself."""
+        return super().prepare(sources, None if search is None or _one_path(search) else search)
+
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
         """As `LatticeDecoder.lattice`."""
         found = self._transformer(search).score(
@@ -39,10 +44,10 @@ class NativeDecoder(LatticeDecoder):
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> Taken:
         """Decode one source, not empty; what its parts took, as the kernel tells it."""
-        ids, lengths = pad_rows([source])
+        ids, lengths = padded([source])
         threads = torch.get_num_threads()
         (found,), seconds = self._transformer(search).timed_decode(
-            ids.numpy(), lengths.numpy(), self._tables, options=_options(search), threads=threads
+            ids, lengths, self._tables, options=_options(search), threads=threads
         )
         parts = (seconds.lookup, seconds.encoding, seconds.scoring, seconds.search)
         return Taken(len(found.words), *(1000 * part for part in parts))
@@ -53,40 +58,26 @@ class NativeDecoder(LatticeDecoder):
             self._transformers[search.precision] = transformer(self.model, search.precision)
         return self._transformers[search.precision]
 
-    def _decoded(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
-        if search.n_best > 1 or search.confidences:
-            return super()._decoded(prepared, slots, search)
-        found = self._outcomes(prepared, slots, search)
-        missed = [row for row, (one,) in enumerate(found) if one.score == float("-inf")]
-        if missed:
-            rows = torch.tensor(missed)
-            some = Slots(*(part[rows] for part in slots))
-            shorter = prepared._replace(ids=prepared.ids[rows], lengths=prepared.lengths[rows])
-            again = self._outcomes(shorter, some._replace(least=torch.ones_like(some.least)), search)
-            for row, ranked in zip(missed, again, strict=True):
-                found[row] = ranked
-        return found
-
-    def _outcomes(self, prepared: Sources, slots: Slots, search: LatticeSearch) -> list[list[Hypothesis]]:
-        outcomes = self._transformer(search).decode_candidates(
-            prepared.ids.numpy(),
-            prepared.lengths.numpy(),
-            _candidates(slots),
-            slots.least.numpy(),
-            slots.most.numpy(),
-            options=_options(search),
-            threads=torch.get_num_threads(),
+    def _decoded(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
+        if not _one_path(search):
+            return super()._decoded(prepared, search)
+        outcomes = self._transformer(search).decode(
+            prepared.ids, prepared.lengths, self._tables, options=_options(search), threads=torch.get_num_threads()
         )
-        return [
-            [Hypothesis(list(one.words), one.score, 1 if most else 0)]
-            for one, most in zip(outcomes, slots.most.tolist(), strict=True)
-        ]
+        rows = zip(outcomes, prepared.lengths.tolist(), strict=True)
+        return [[Hypothesis(one.words, one.score, int(length > 1))] for one, length in rows]
+
+
+def _one_path(search: LatticeSearch) -> bool:
+    """Is the best path all that is asked for?"""
+    return search.strategy == "viterbi" and search.n_best == 1 and not search.confidences
 
 
 def _candidates(slots: Slots) -> Candidates:
     return Candidates(slots.token_ids.contiguous().numpy(), slots.log_probs.numpy().astype(np.float64), slots.most.numpy())
 
 
+@lru_cache
 def _options(search: LatticeSearch) -> LatticeOptions:
     return LatticeOptions(
         candidates=search.candidates,

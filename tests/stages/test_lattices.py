@@ -152,7 +152,7 @@ def test_a_rank_counts_the_better_ones(parts: system.SystemInputs, tmp_path: Pat
     ((best,),) = decoder.decode(decoder.prepare([source], search), search)
     assert told is not None
     assert (len(told.words), len(told.edges)) == (len(best.ids), len(best.ids) - 1)
-    slots = decoder.prepare([source], search).slots
+    slots = decoder.looked_up(decoder.prepare([source]), search).slots
     assert slots is not None
     columns = slots.token_ids[0].tolist()
     assert [columns[slot][rank - 1] for slot, rank in enumerate(told.words)] == best.ids
