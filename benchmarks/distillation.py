@@ -184,7 +184,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             undisturbed[engine].append(fresh(origin, folder / f"{number}-{turn}", arguments, engine))
             undisturbed[engine][-1].finish()
             print(engine, undisturbed[engine][-1].figures(), file=sys.stderr, flush=True)
-    draw, found = random.Random(arguments.seed), {}
+    draw = random.Random(arguments.seed)
+    found: dict[str, dict[str, Any]] = {}
     reference = undisturbed[arguments.engines[0]][0].targets()
     for number, (engine, runs) in enumerate(undisturbed.items()):
         targets = runs[0].targets()
