@@ -308,7 +308,11 @@ def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bench", "recipes", "trained"),
     [
-        ("bench-demo", ["demo"], {"teacher", "shallow", "distilled", "interleaved", "interleaved-sa", "graph", "lattice"}),
+        (
+            "bench-demo",
+            ["demo"],
+            {"teacher", "shallow", "distilled", "interleaved", "interleaved-sa", "graph", "lattice", "aggressive"},
+        ),
         (
             "bench-multi30k",
             ["multi30k-en-de", "multi30k-en-de-orders", "multi30k-en-de-lattice", "multi30k-en-de-aggressive"],
