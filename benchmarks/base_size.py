@@ -145,7 +145,7 @@ def biased(model: Backbone, word: int) -> None:
 
 
 DRAFTERS: dict[str, dict[str, Any]] = {
-    "k6 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix": "prefix", "draft_width": 6},
+    "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix": "prefix", "draft_width": 4},
     "k15 separate": {"draft_width": 15},
 }
 """That of the recipes for a CPU, and the paper's."""
