@@ -1,52 +1,61 @@
 """All families beside CTranslate2 at Transformer-base size, where arithmetic counts and not Python, turn by turn in one run.
 
-    python benchmarks/base_size.py [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 5] [--only greedy] [--json FILE]
+    python benchmarks/base_size.py [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 3] [--only greedy] [--json FILE]
 
 Networks have random weights (base: 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one layer of decoder;
-`--size tiny`: 4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones and CTranslate2 write 27
-tokens; what a graph of random weights writes is as long as it comes out, and costs the same whatever it is; a lattice is as long as
-its tables, counted from random pairs, say. A decode is everything
-from lists of ids to lists of ids, without scores computed anew. Entries take turns A B C A B C; a cell is the median of the rounds,
-in milliseconds a sentence, by the better number of threads.
+`--size tiny`: 4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones, verifiers of drafts and
+CTranslate2 write 27 tokens; what a graph of random weights writes is as long as it comes out, and costs the same whatever it is; a
+lattice is as long as its tables, counted from random pairs, say. What drafting costs depends on how many drafts are kept; both ends
+are measured: all of them (verifier and drafter have a bias towards the same word) and none (towards two different words).
+
+A decode is everything from lists of ids to lists of ids, without scores computed anew. Entries take turns A B C A B C; a cell is
+the median of the rounds, in milliseconds a sentence, by the better number of threads (`2t`: two). The table is Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from record import save
 
 from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from models.aggressive.decode import NativeDecoder as DraftingDecoder
+from models.aggressive.model import build as build_drafter
 from models.batch import pad_rows
+from models.common.backbone import Backbone
 from models.common.linear import pack
 from models.common.network import SIZES
 from models.dag.config import DagConfig, DagSearch
-from models.dag.decode import NativeDecoder
+from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import build as build_graph
 from models.family import Sizes
 from models.lattice.config import LatticeModelConfig, LatticeSearch
-from models.lattice.decode import LatticeDecoder
 from models.lattice.model import build as build_lattice
+from models.lattice.native import NativeDecoder as LatticeDecoder
 from models.lattice.tables import bigram_tables
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.ctranslate2_search import CTranslate2Search
 from models.stepwise.model import StepwiseModel, build
 from models.stepwise.native import NativeSearch
+from stages.reporting.text import table
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
 ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
 Decode = Callable[[list[list[int]]], object]
+Layers = tuple[int, int]
+AGREED, OTHER = 10, 11
+"""Words that biased networks write."""
 
 
 def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
@@ -54,15 +63,28 @@ def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
     return [[draw.randrange(7, vocabulary) for _ in range(tokens)] for _ in range(count)]
 
 
-def network(size: str, layers: tuple[int, int], order: Any = "autoregressive") -> StepwiseModel:
+def sizes(size: str) -> Sizes:
+    return Sizes(VOCABULARY[size], VOCABULARY[size], True)
+
+
+def network(size: str, layers: Layers, order: Any = "autoregressive") -> StepwiseModel:
     torch.manual_seed(1)
-    sizes = {**SIZES[size], "encoder_layers": layers[0], "decoder_layers": layers[1]}
-    config = StepwiseConfig(order=order, size=size, **sizes)  # type: ignore[arg-type]
-    return build(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval()
+    shape = {**SIZES[size], "encoder_layers": layers[0], "decoder_layers": layers[1]}
+    return build(StepwiseConfig(order=order, size=size, **shape), sizes(size)).eval()  # type: ignore[arg-type]
 
 
-def natively(size: str, layers: tuple[int, int], order: str, search: StepwiseSearch) -> Decode:
-    found = NativeSearch(network(size, layers, order))
+@cache
+def native_search(size: str, layers: Layers, order: str) -> NativeSearch:
+    return NativeSearch(network(size, layers, order))
+
+
+@cache
+def ctranslate2_search(size: str, layers: Layers, precision: str) -> CTranslate2Search:
+    return CTranslate2Search(network(size, layers), precision=precision)
+
+
+def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> Decode:
+    found = native_search(size, layers, order)
 
     def decode(sources: list[list[int]]) -> object:
         ids, lengths = pad_rows(sources)
@@ -71,24 +93,33 @@ def natively(size: str, layers: tuple[int, int], order: str, search: StepwiseSea
     return decode
 
 
-def by_ctranslate2(size: str, layers: tuple[int, int], search: StepwiseSearch, precision: str) -> Decode:
-    found = CTranslate2Search(network(size, layers), precision=precision)
+def by_ctranslate2(size: str, layers: Layers, search: StepwiseSearch, precision: str) -> Decode:
+    found = ctranslate2_search(size, layers, precision)
     return lambda sources: found(sources, search, [search.max_tokens or 1] * len(sources))
 
 
-def by_graph(size: str, search: DagSearch) -> Decode:
+@cache
+def graph_decoder(size: str) -> GraphDecoder:
     torch.manual_seed(1)
-    config = DagConfig(size=size, **SIZES[size])  # type: ignore[arg-type]
-    decoder = NativeDecoder(build_graph(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval())
+    return GraphDecoder(build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval())  # type: ignore[arg-type]
+
+
+def by_graph(size: str, search: DagSearch) -> Decode:
+    decoder = graph_decoder(size)
     return lambda sources: decoder.decode(decoder.prepare(sources), search)
 
 
-def by_lattice(size: str, search: LatticeSearch, sources: list[list[int]]) -> Decode:
+@cache
+def lattice_decoder(size: str, batches: tuple[int, ...], tokens: int) -> LatticeDecoder:
     torch.manual_seed(1)
-    config = LatticeModelConfig(size=size, **SIZES[size])  # type: ignore[arg-type]
-    model = build_lattice(config, Sizes(VOCABULARY[size], VOCABULARY[size], True)).eval()
+    model = build_lattice(LatticeModelConfig(size=size, **SIZES[size]), sizes(size)).eval()  # type: ignore[arg-type]
     pack(model)
-    decoder = LatticeDecoder(model, candidates_for(sources, VOCABULARY[size]), bigram_tables(model))
+    sources = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
+    return LatticeDecoder(model, candidates_for(sources, VOCABULARY[size]), bigram_tables(model))
+
+
+def by_lattice(size: str, batches: tuple[int, ...], tokens: int, search: LatticeSearch) -> Decode:
+    decoder = lattice_decoder(size, batches, tokens)
     return lambda sources: decoder.decode(decoder.prepare(sources, search), search)
 
 
@@ -106,40 +137,81 @@ def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables
         return CandidateTables.load(path)
 
 
-def entries(size: str, tokens: int, batches: Sequence[int], only: Sequence[str]) -> dict[str, Decode]:
+@torch.no_grad()
+def biased(model: Backbone, word: int) -> None:
+    """Add to the last states what lets `word` win everywhere."""
+    towards = model.target_embedding.weight[word]
+    model.get_parameter("decoder.norm.bias").add_(1000 * towards / towards.norm())
+
+
+DRAFTERS: dict[str, dict[str, Any]] = {
+    "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix": "prefix", "draft_width": 4},
+    "k15 separate": {"draft_width": 15},
+}
+"""That of the recipes for a CPU, and the paper's."""
+
+
+def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> Decode:
+    """A drafter all of whose drafts are kept, or none."""
+    verifier = network(size, (SIZES[size]["encoder_layers"], SIZES[size]["decoder_layers"]))
+    model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
+    if model.config.encoder == "shared":
+        mine = {
+            name: values for name, values in verifier.state_dict().items() if name.startswith(("encoder.", "target_embedding."))
+        }
+        model.load_state_dict(mine, strict=False)
+    biased(verifier, AGREED)
+    biased(model, AGREED if kept else OTHER)
+    decoder = DraftingDecoder(model, verifier)
+
+    def decode(sources: list[list[int]]) -> object:
+        found = decoder.decode(decoder.prepare(sources), search)
+        accepted = found[0][0].statistics["accepted"]
+        assert (accepted > 0) == kept, f"expected {'drafts to be kept' if kept else 'none to be kept'}, got {accepted}"
+        return found
+
+    return decode
+
+
+def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str]) -> dict[str, Decode]:
     """By name. What a family offers is added here."""
-    fixed: dict[str, Any] = {"min_tokens": tokens, "max_tokens": tokens, "rescore": False}
-    searches = {"greedy": StepwiseSearch(**fixed), "beam5": StepwiseSearch(strategy="beam", **fixed)}
+    fixed: dict[str, Any] = {"min_tokens": tokens, "max_tokens": tokens}
+    searches = {"greedy": StepwiseSearch(rescore=False, **fixed), "beam5": StepwiseSearch(strategy="beam", rescore=False, **fixed)}
     depth = SIZES[size]["encoder_layers"]
     found: dict[str, Callable[[], Decode]] = {}
     for name, search in searches.items():
         for layers in ((depth, depth), (depth, 1)):
             shape = f"{layers[0]}-{layers[1]}"
-            for precision in ("float32", "int8"):
+            for precision in ("int8", "float32"):
                 found[f"ctranslate2 {precision} {shape} {name}"] = partial(by_ctranslate2, size, layers, search, precision)
             found[f"autoregressive {shape} {name}"] = partial(natively, size, layers, ORDERS[0], search)
         for order in ORDERS[1:]:
             found[f"{order} {name}"] = partial(natively, size, (depth, depth), order, search)
     found["graph lookahead"] = partial(by_graph, size, DagSearch())
     found["graph beam200"] = partial(by_graph, size, DagSearch(strategy="beam"))
-    given = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
     for lattice in (
         LatticeSearch(candidates=16),
         LatticeSearch(candidates=64),
         LatticeSearch(candidates=64, normalizer="selfnorm"),
     ):
-        found[f"lattice {lattice.name}"] = partial(by_lattice, size, lattice, given)
+        found[f"lattice {lattice.name}"] = partial(by_lattice, size, batches, tokens, lattice)
+    short, paper = DRAFTERS
+    few = AggressiveSearch(draft_words=2000, **fixed)
+    found[f"aggressive {short}, all kept"] = partial(by_drafts, size, short, True, few)
+    found[f"aggressive {short}, none kept"] = partial(by_drafts, size, short, False, few)
+    found[f"aggressive {paper}, all kept"] = partial(by_drafts, size, paper, True, AggressiveSearch(**fixed))
     return {name: make() for name, make in found.items() if any(part in name for part in only)}
 
 
 def measure(
-    decoders: dict[str, Decode], batches: list[int], threads: list[int], tokens: int, vocabulary: int, rounds: int
+    decoders: dict[str, Decode], batches: Sequence[int], threads: list[int], tokens: int, vocabulary: int, rounds: int
 ) -> list[dict[str, Any]]:
+    """The times of each entry, number of threads and size of batch; a round before the first is not counted."""
     results = []
     for count in threads:
         torch.set_num_threads(count)
         for batch in batches:
-            sources = sentences(batch, tokens, vocabulary)
+            began_all, sources = time.perf_counter(), sentences(batch, tokens, vocabulary)
             times: dict[str, list[float]] = {name: [] for name in decoders}
             for turn in range(rounds + 1):
                 for name, decode in decoders.items():
@@ -151,22 +223,27 @@ def measure(
                 {"entry": name, "threads": count, "batch": batch, "median": statistics.median(taken), "rounds": taken}
                 for name, taken in times.items()
             ]
+            print(f"{count} threads, batch {batch}: {time.perf_counter() - began_all:.0f} s", file=sys.stderr, flush=True)
     return results
 
 
-def table(results: list[dict[str, Any]], batches: list[int]) -> str:
-    """Milliseconds a sentence by the better number of threads."""
+def shown(results: list[dict[str, Any]], batches: Sequence[int]) -> str:
+    """Milliseconds a sentence by the better number of threads, and how many times quicker that is than the yardstick."""
     names = list(dict.fromkeys(row["entry"] for row in results))
-    best = {
-        (name, batch): min((row for row in results if (row["entry"], row["batch"]) == (name, batch)), key=lambda row: row["median"])
-        for name in names
-        for batch in batches
-    }
-    lines = ["entry".ljust(36) + "".join(f"{f'batch {batch}':>12} thr" for batch in batches)]
+    best: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in sorted(results, key=lambda row: -row["median"]):
+        best[row["entry"], row["batch"]] = row
+    yardstick = next((name for name in names if name.startswith("ctranslate2 int8") and name.endswith("greedy")), names[0])
+    header = ["entry", *(f"ms, batch {batch}" for batch in batches), *(f"x, batch {batch}" for batch in batches)]
+    lines = []
     for name in names:
-        cells = [f"{best[name, batch]['median']:12.2f} {best[name, batch]['threads']:3d}" for batch in batches]
-        lines.append(name.ljust(36) + "".join(cells))
-    return "\n".join(lines)
+        rows = [best[name, batch] for batch in batches]
+        cells = [f"{row['median']:.2f} {row['threads']}t" for row in rows]
+        ratios = [f"{best[yardstick, batch]['median'] / row['median']:.2f}x" for batch, row in zip(batches, rows, strict=True)]
+        lines.append([name, *cells, *ratios])
+    return (
+        f"{table(header, lines, 1)}\n\nms: a sentence, by the better number of threads; x: how many times quicker than {yardstick}."
+    )
 
 
 def main() -> None:
@@ -175,23 +252,18 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--tokens", type=int, default=27, help="of each source and each output")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[""], help="entries whose names hold one of these")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    decoders = entries(arguments.size, arguments.tokens, arguments.batches, arguments.only)
+    began = time.perf_counter()
+    decoders = entries(arguments.size, arguments.tokens, tuple(arguments.batches), arguments.only)
+    print(f"{len(decoders)} entries made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
     results = measure(
         decoders, arguments.batches, arguments.threads, arguments.tokens, VOCABULARY[arguments.size], arguments.rounds
     )
-    print(table(results, arguments.batches))
-    if arguments.json:
-        from ctranslate2 import __version__ as version
-
-        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
-        versions = {"torch": torch.__version__, "ctranslate2": version, "python": platform.python_version()}
-        machine = {"cpus": os.cpu_count(), "processor": platform.processor(), "load_average": os.getloadavg()}
-        whole = {"results": results, "conditions": conditions, "versions": versions, "machine": machine}
-        arguments.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    print(shown(results, arguments.batches))
+    save(arguments, results=results)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,7 @@ def main() -> None:
     lines = [row for result in results for row in rows(result["values"], result, arguments.only)]
     print(f"\n{table(header, lines, len(keys) + 1)}\n\n{first['environment']}")
     if arguments.json:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

@@ -303,3 +303,38 @@ def test_monolingual_text_is_cleaned_and_distilled_apart(tmp_path: Path) -> None
 
 def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
     assert "distill:train" in needs(planned(tmp_path), "report:run")
+
+
+@pytest.mark.parametrize(
+    ("bench", "recipes", "trained"),
+    [
+        (
+            "bench-demo",
+            ["demo"],
+            {"teacher", "shallow", "distilled", "interleaved", "interleaved-sa", "graph", "lattice", "aggressive"},
+        ),
+        (
+            "bench-multi30k",
+            ["multi30k-en-de", "multi30k-en-de-orders", "multi30k-en-de-lattice", "multi30k-en-de-aggressive"],
+            {"teacher", "teacher/2", "distilled", "interleaved", "interleaved-sa", "lattice", "aggressive"},
+        ),
+    ],
+)
+def test_what_is_timed_together_is_what_the_recipes_train(
+    tmp_path: Path, bench: str, recipes: list[str], trained: set[str]
+) -> None:
+    """`make bench` on a store that holds the recipes' systems trains none of them again."""
+    sets = [f"store.path={tmp_path / 'store'}"]
+    for part in ("train", "validation", "test.test_2016") if "multi30k" in bench else ():
+        for side in ("source", "target"):
+            (tmp_path / f"{part}.{side}").write_text(f"{part} {side}\n")
+            sets.append(f"corpus.{part}.{side}={tmp_path / f'{part}.{side}'}")
+
+    def trainings(name: str) -> dict[str, str]:
+        config = load_config(Path(__file__).parents[2] / f"configs/{name}.yaml", sets)
+        steps = build_plan(config, Store(config.store.path)).steps
+        return {step.name.removeprefix("train:"): step.fingerprint for step in steps if step.stage.name == "train"}
+
+    known = {key: value for name in recipes for key, value in trainings(name).items()}
+    mine = trainings(bench)
+    assert {name for name, fingerprint in mine.items() if known.get(name) == fingerprint} >= trained

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,6 +26,7 @@ from stages.workers import LocalWorkers
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
 SEARCH = StepwiseSearch(strategy="beam", n_best=2, max_extra_tokens=5)
+LOAD_SYSTEM = models.bundle.load_system
 LONGEST = 30
 """Tokens of a source that the teacher reads."""
 
@@ -241,6 +243,36 @@ def test_a_kept_piece_with_missing_or_doubled_rows_is_decoded_anew(tmp_path: Pat
     again, _ = finish(tmp_path, text, name="again")
     assert 0 < len(Teacher.lines) - before <= 6
     assert [path.read_bytes() for path in sorted(again.rglob("shards/*"))] == sound
+
+
+def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
+    monkeypatch.setattr(Teacher, "dies_at", 7)
+    with pytest.raises(KeyboardInterrupt):
+        finish(tmp_path, text)
+    monkeypatch.setattr(Teacher, "dies_at", 10**9)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")}
+    assert kept
+    sizes = {"source": 37, "target": 37, "joint": True}
+    whole = {"format": 1, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes, "parts": ["model.safetensors"]}
+    network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
+    (tmp_path / "teacher" / "model.safetensors").write_bytes(b"\x80\x00 cut off")
+    with monkeypatch.context() as real:
+        real.setattr(models.bundle, "load_system", LOAD_SYSTEM)
+        with pytest.raises(ArtifactError, match=r"model.safetensors: .*damaged.*; remove the artifact and run again"):
+            finish(tmp_path, text, described={**whole, "languages": {"source": "en", "target": "de"}, "network": network})
+    assert {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")} == kept
+    before = len(Teacher.lines)
+    _, counts = finish(tmp_path, text)
+    assert counts["rows"] == 9
+    assert len(Teacher.lines) - before < 9, "what was decoded before is not decoded again"
+
+
+def test_a_worker_without_the_engine_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stages.engines.find_spec", lambda name: None)
+    with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
+        distill(tmp_path, LINES, search=replace(SEARCH, engine="ctranslate2"))
+    assert not list((tmp_path / "cache").glob("*"))
 
 
 def test_a_teacher_without_a_description_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""The engines of autoregressive decoding on a finished system and real text."""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.bundle import load_system
+from models.family import Hypothesis
+from models.stepwise.config import StepwiseSearch
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
+from agreement import Agreement, agreement, compared
+
+ROOT = Path(__file__).resolve().parents[3]
+SENTENCES = 200
+GREEDY, BEAM = StepwiseSearch(), StepwiseSearch(strategy="beam", beam_size=5)
+
+
+class Words:
+    """Ids are their own text."""
+
+    def decode_ids(self, ids):
+        return [" ".join(map(str, row)) for row in ids]
+
+
+def hypotheses(*rows):
+    return [Hypothesis(list(ids), score, len(ids) + 1, {"margin": margin}) for ids, score, margin in rows]
+
+
+def judged(found, search):
+    expected = hypotheses(([7, 8, 9, 10], -1.0, 0.5), ([9, 10, 11, 12], -2.0, 5e-5))
+    references = ["7 8 9 10", "9 10 11 12"]
+    return agreement(Words(), expected, found, references, greedy=search is GREEDY)
+
+
+def test_what_counts_as_agreement():
+    same = hypotheses(([7, 8, 9, 10], -1.0, 0.5), ([9, 10, 11, 12], -2.00005, 0.5))
+    one = judged(same, GREEDY)
+    assert (one.sentences, one.identical, one.near_ties, one.bleu_difference) == (2, 2, 0, 0.0)
+    assert one.score_difference == pytest.approx(5e-5)
+    assert one.holds(GREEDY)
+    assert one.holds(BEAM)
+    tied = judged(hypotheses(([7, 8, 9, 10], -1.0, 0.5), ([9], -1.9, 0.5)), GREEDY)
+    assert (tied.identical, tied.near_ties) == (1, 1)
+    assert tied.bleu_difference < 0
+    assert tied.holds(GREEDY), "the second was near a tie"
+    assert not tied.holds(BEAM)
+    other = judged(hypotheses(([7, 8], -1.0, 0.5), ([9, 10, 11, 12], -2.0, 0.5)), GREEDY)
+    assert not other.holds(GREEDY), "the first was not"
+    scored = judged(hypotheses(([7, 8, 9, 10], -1.001, 0.5), ([9, 10, 11, 12], -2.0, 0.5)), GREEDY)
+    assert not scored.holds(GREEDY)
+    assert not scored.holds(BEAM)
+    beams = Agreement(1000, 970, 0, 1e-5, 40.0, 0.09)
+    assert beams.holds(BEAM)
+    assert not dataclasses.replace(beams, identical=969).holds(BEAM)
+    assert not dataclasses.replace(beams, bleu_difference=-0.11).holds(BEAM)
+
+
+def multi30k():
+    """Sources and references, and the system that `FEWSTEP_SYSTEM` names."""
+    folders = [ROOT / "data", ROOT.parent / "shared" / "data"]
+    folders = [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else folders
+    text = next((folder / "multi30k" for folder in folders if (folder / "multi30k/test_2016.en").is_file()), None)
+    if text is None:
+        pytest.skip("no Multi30k text: set FEWSTEP_DATA to a folder that holds multi30k/")
+    if "FEWSTEP_SYSTEM" not in os.environ:
+        pytest.skip("no trained system: set FEWSTEP_SYSTEM to the directory of an autoregressive one of Multi30k")
+    sides = [(text / f"test_2016.{side}").read_text(encoding="utf-8").splitlines()[:SENTENCES] for side in ("en", "de")]
+    return load_system(os.environ["FEWSTEP_SYSTEM"]), *sides
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=lambda search: search.name)
+def test_engines_agree_on_a_trained_system(search):
+    system, sources, references = multi30k()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        found = compared(system, sources, references, search)
+    finally:
+        torch.set_num_threads(before)
+    for engine in ("native", "ctranslate2 float32"):
+        one = found[engine]
+        assert isinstance(one, Agreement), one
+        assert one.holds(search), f"{engine}: {one}"
