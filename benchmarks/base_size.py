@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from record import save
 
@@ -32,7 +33,7 @@ from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOp
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import NativeDecoder as DraftingDecoder
 from models.aggressive.model import build as build_drafter
-from models.batch import pad_rows
+from models.batch import padded
 from models.common.backbone import Backbone
 from models.common.linear import pack
 from models.common.network import SIZES
@@ -87,8 +88,8 @@ def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> D
     found = native_search(size, layers, order)
 
     def decode(sources: list[list[int]]) -> object:
-        ids, lengths = pad_rows(sources)
-        return found(ids, lengths, search, torch.full_like(lengths, search.max_tokens or 1))
+        ids, lengths = padded(sources)
+        return found(ids, lengths, search, np.full_like(lengths, search.max_tokens or 1))
 
     return decode
 
