@@ -190,6 +190,7 @@ def make_graph_network(
     slots: int,
     gelu: bool,
     classes: int,
+    halves: bool,
 ) -> GraphNetwork: ...
 
 class Bitext:
