@@ -47,7 +47,8 @@ def _mix(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
 class _SelfAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, projected: Tensor, heads: int, seen: Tensor | None, causal: bool) -> Tensor:
-        mixed, normalisers = _mix(AttentionInputs(*split(projected, 3, heads), seen, causal))
+        queries, keys, values = split(projected, 3, heads)
+        mixed, normalisers = _mix(AttentionInputs(queries, keys, values, seen, causal))
         ctx.save_for_backward(projected, seen, normalisers)
         ctx.heads, ctx.causal = heads, causal
         return mixed
@@ -58,7 +59,8 @@ class _SelfAttention(torch.autograd.Function):
         projected, seen, normalisers = ctx.saved_tensors
         gradient = torch.empty_like(projected)
         of_queries, of_keys, of_values = split(gradient, 3, ctx.heads)
-        inputs = AttentionInputs(*split(projected, 3, ctx.heads), seen, ctx.causal)
+        queries, keys, values = split(projected, 3, ctx.heads)
+        inputs = AttentionInputs(queries, keys, values, seen, ctx.causal)
         given = split(upstream[0].contiguous(), 1, ctx.heads)[0]
         fused_attention_gradients_(inputs, normalisers, given, (of_queries, of_keys, of_values))
         return gradient, None, None, None
