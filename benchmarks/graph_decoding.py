@@ -5,7 +5,8 @@
 Networks of the size `tiny` with random weights; the autoregressive one writes as many tokens as its source has. A decode is
 everything from lists of ids to lists of ids. All take turns, round by round. Milliseconds are wall time of one batch, the median
 and the least of all rounds; "gain" is how many times faster than the autoregressive network, by the least. Random weights make
-paths of no particular length, but a graph is made and searched whole either way.
+paths of no particular length; a graph is made whole either way, and greedy search ranks words on its path alone. Where the machine
+has instructions for bf16, searches come in both precisions; the autoregressive network is in fp32.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 
 import torch
 
+from kernels.native import fewstep_native
 from models.common.network import SIZES
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder
@@ -32,6 +34,7 @@ from models.stepwise.decode import NativeDecoder
 from models.stepwise.model import build
 
 STRATEGIES = ("greedy", "lookahead", "joint-viterbi", "beam")
+PRECISIONS = ("fp32", "bf16") if fewstep_native.has_half_products() else ("fp32",)
 
 
 def decoders(vocabulary: int, factors: list[float], tokens: int) -> dict[str, tuple[Any, Any]]:
@@ -45,7 +48,9 @@ def decoders(vocabulary: int, factors: list[float], tokens: int) -> dict[str, tu
         torch.manual_seed(1)
         graphs = DagConfig(size="tiny", graph_factor=factor, **SIZES["tiny"])
         decoder = GraphDecoder(build_graphs(graphs, sizes).eval())
-        found |= {f"graph {factor:g} {name}": (decoder, DagSearch(strategy=name)) for name in STRATEGIES}  # type: ignore[arg-type]
+        for strategy, precision in itertools.product(STRATEGIES, PRECISIONS):
+            search = DagSearch(strategy=strategy, precision=precision)  # type: ignore[arg-type]
+            found[f"graph {factor:g} {search.name}"] = decoder, search
     return found
 
 

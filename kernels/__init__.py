@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         dag_sample,
         dag_viterbi,
     )
+    from kernels.fused_attention import AttentionInputs, fused_attention_, fused_attention_gradients_
     from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
@@ -41,6 +42,7 @@ __all__ = [
     "AlignOptions",
     "Alignment",
     "AlignmentModel",
+    "AttentionInputs",
     "Beam",
     "BeamOptions",
     "CandidateOptions",
@@ -78,6 +80,8 @@ __all__ = [
     "dag_sample",
     "dag_viterbi",
     "fast_align",
+    "fused_attention_",
+    "fused_attention_gradients_",
     "lattice_candidates",
     "lattice_max_marginals",
     "lattice_n_best",
@@ -97,6 +101,9 @@ _HOMES = {
     "CandidateTables": "kernels.candidates",
     "Candidates": "kernels.candidates",
     "DagAlignment": "kernels.dag",
+    "AttentionInputs": "kernels.fused_attention",
+    "fused_attention_": "kernels.fused_attention",
+    "fused_attention_gradients_": "kernels.fused_attention",
     "GraphNetwork": "kernels.graph_network",
     "GraphPath": "kernels.graph_network",
     "GraphRules": "kernels.graph_network",

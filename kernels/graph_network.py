@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from kernels.transformer import ANY, TransformerShape, expected_arrays, native_arguments
 
@@ -60,15 +60,18 @@ class GraphNetwork:
     `lengths`, one for each length of the target that it ranks. Raises ValueError for shapes, ids and lengths that do not fit.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape) -> None:
+    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Literal["fp32", "bf16"] = "fp32") -> None:
         """`arrays` as for `kernels.Transformer`, `slot_codes` being those of the vertices, and with H heads
 
             links [2D+H,D]          what the states of vertices give to the queries, keys and gates of transitions
             link_codes [T,2D+H]     what their places give to them, biases included
             lengths [C,D]           optional: times the mean state of a source, logits of its target's length
 
-        Raises ValueError that names all that are missing or misshapen.
+        `precision` bf16 rounds what the decoder's layers multiply and sums in fp32; encoder, transitions and the ranking of words
+        stay in fp32. Raises ValueError that names all that are missing or misshapen, and for bf16 where the build lacks it.
         """
+        if precision not in ("fp32", "bf16"):
+            raise ValueError(f"precision: expected fp32 or bf16, got {precision!r}")
         from kernels.native import fewstep_native
 
         wanted = expected_arrays(shape, "source_embedding" in arrays)
@@ -80,7 +83,7 @@ class GraphNetwork:
         if len(arrays["link_codes"]) != arguments["slots"]:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_graph_network(**arguments, classes=classes)
+        self._native = fewstep_native.make_graph_network(**arguments, classes=classes, halves=precision == "bf16")
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, word_weight: float, rules: GraphRules, threads: int = 1

@@ -17,6 +17,7 @@ void bind_candidates(nanobind::module_& module);
 void bind_ngram(nanobind::module_& module);
 void bind_dag_paths(nanobind::module_& module);
 void bind_dag_search(nanobind::module_& module);
+void bind_fused_attention(nanobind::module_& module);
 void bind_graph_network(nanobind::module_& module);
 void bind_token_scores(nanobind::module_& module);
 void bind_transformer(nanobind::module_& module);

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 I32: TypeAlias = npt.NDArray[np.int32]
 I64: TypeAlias = npt.NDArray[np.int64]
+Bool: TypeAlias = npt.NDArray[np.bool_]
 U8: TypeAlias = npt.NDArray[np.uint8]
 U16: TypeAlias = npt.NDArray[np.uint16]
 U32: TypeAlias = npt.NDArray[np.uint32]
@@ -189,6 +190,7 @@ def make_graph_network(
     slots: int,
     gelu: bool,
     classes: int,
+    halves: bool,
 ) -> GraphNetwork: ...
 
 class Bitext:
@@ -427,6 +429,31 @@ def dag_walk(
     no_consecutive_repeat: int,
     threads: int,
 ) -> tuple[I64, I64, F64]: ...
+def fused_attention(
+    queries: F32 | U16,
+    keys: F32 | U16,
+    values: F32 | U16,
+    seen: Bool | None,
+    mixed: F32 | U16,
+    normalisers: F32,
+    *,
+    causal: bool,
+    threads: int,
+) -> None: ...
+def fused_attention_gradients(
+    queries: F32 | U16,
+    keys: F32 | U16,
+    values: F32 | U16,
+    seen: Bool | None,
+    normalisers: F32,
+    upstream: F32 | U16,
+    of_queries: F32 | U16,
+    of_keys: F32 | U16,
+    of_values: F32 | U16,
+    *,
+    causal: bool,
+    threads: int,
+) -> None: ...
 def token_scores(
     logits: F32 | U16,
     targets: I64,

@@ -65,7 +65,8 @@ struct BoundGraphs {
         std::vector<GraphPath> paths(ids.shape(0));
         {
             const nb::gil_scoped_release release;
-            each_graph(graphs, sources, {view(sizes).begin(), view(sizes).end()}, rules, threads, [&](std::size_t sentence, Graph& graph) {
+            each_graph(graphs, sources, {view(sizes).begin(), view(sizes).end()}, rules,
+                       word_weight != 0.0, threads, [&](std::size_t sentence, Graph& graph) {
                 paths[sentence] = fewstep::follow(graph, static_cast<float>(word_weight));
             });
         }
@@ -91,7 +92,8 @@ struct BoundGraphs {
         std::vector<std::int64_t> tokens;
         {
             const nb::gil_scoped_release release;
-            each_graph(graphs, sources, {view(sizes).begin(), view(sizes).end()}, rules, threads, [&](std::size_t sentence, Graph& graph) {
+            each_graph(graphs, sources, {view(sizes).begin(), view(sizes).end()}, rules,
+                       true, threads, [&](std::size_t sentence, Graph& graph) {
                 const std::size_t size = graph.vertices();
                 Scores& one = found[sentence];
                 vertices[sentence] = static_cast<std::int64_t>(size);
@@ -120,16 +122,21 @@ struct BoundGraphs {
 
 BoundGraphs make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers, std::size_t width,
                  std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words, std::size_t target_words,
-                 std::size_t source_positions, std::size_t slots, bool gelu, std::size_t classes) {
+                 std::size_t source_positions, std::size_t slots, bool gelu, std::size_t classes, bool halves) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
+    require(!halves || HalfMatrix::available(),
+            "precision: expected fp32 in a build without instructions for bf16; build with FEWSTEP_NATIVE_ARCH=ON on a machine that has them");
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
                                  pre_norm,       source_words,   target_words, source_positions, slots, gelu};
     const std::size_t links = 2 * width + heads;
     const nb::gil_scoped_release release;
     const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
-    return {{Transformer(shape, floats), PackedMatrix(floats.at("links"), nullptr, links, width), {codes, codes + slots * links},
-             {lengths, lengths + classes * width}}};
+    Transformer network(shape, floats);
+    std::vector<HalfLayer> layers(decoder_layers);
+    for (std::size_t layer = 0; halves && layer < decoder_layers; ++layer) layers[layer] = HalfLayer(network.decoder[layer]);
+    return {{std::move(network), PackedMatrix(floats.at("links"), nullptr, links, width), {codes, codes + slots * links},
+             {lengths, lengths + classes * width}, std::move(layers)}};
 }
 
 }  // namespace
@@ -141,7 +148,7 @@ void bind_graph_network(nb::module_& module) {
         .def("scores", &BoundGraphs::scores, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "words"_a, "banned"_a, "bos"_a,
              "eos"_a, "mask"_a, "threads"_a);
     module.def("make_graph_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
-               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "classes"_a);
+               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "classes"_a, "halves"_a);
 }
 
 }  // namespace fewstep

@@ -37,6 +37,7 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_ngram(module);
     fewstep::bind_dag_paths(module);
     fewstep::bind_dag_search(module);
+    fewstep::bind_fused_attention(module);
     fewstep::bind_graph_network(module);
     fewstep::bind_token_scores(module);
     fewstep::bind_transformer(module);

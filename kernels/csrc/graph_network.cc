@@ -68,7 +68,7 @@ void embed_vertices(const Transformer& model, const GraphRules& rules, const std
 
 // The graphs of some sentences that go through the layers together.
 void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::vector<std::int64_t>& sizes, const GraphRules& rules,
-                    const std::function<void(std::size_t, Graph&)>& use) {
+                    bool ranked, const std::function<void(std::size_t, Graph&)>& use) {
     const Transformer& model = all.network;
     const Buffer encoded = model.encoded(sources);
     const Memory memory = model.memory(sources, encoded.data());
@@ -76,38 +76,29 @@ void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::
     SequencePass pass(model, vertices);
     embed_vertices(model, rules, vertices, pass.x());
     for (std::size_t layer = 0; layer < model.decoder.size(); ++layer) {
-        pass.attend_to_own(model.decoder[layer]);
-        pass.attend_to_sources(model.decoder[layer], memory.layers[layer]);
-        pass.feed_forward(model.decoder[layer].feed_forward);
+        const HalfLayer& half = all.halves[layer];
+        pass.attend_to_own(model.decoder[layer], half);
+        pass.attend_to_sources(model.decoder[layer], memory.layers[layer], half);
+        pass.feed_forward(model.decoder[layer].feed_forward, half);
     }
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
     BestWords words;
-    best_words(model.vocabulary, pass.x(), pass.rows(), 1, 0, rules.wanted, true, rules.words, words);
+    if (ranked) best_words(model.vocabulary, pass.x(), pass.rows(), 1, 0, rules.wanted, true, rules.words, words);
     std::size_t row = 0;
     for (std::size_t sentence = 0; sentence < vertices.size(); row += vertices[sentence++]) {
-        Graph graph(all, rules, pass.x() + row * model.shape.width, vertices[sentence], words, row);
+        Graph graph(all, rules, pass.x() + row * model.shape.width, vertices[sentence]);
+        if (ranked) graph.rank(words, row);
         use(sources.rows[sentence], graph);
     }
 }
 
 }  // namespace
 
-Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, const BestWords& words,
-             std::size_t first)
-    : network_(network), vertices_(vertices), wanted_(rules.wanted), room_(room_for(vertices)),
-      scores_(words.scores.begin() + static_cast<std::ptrdiff_t>(first * wanted_),
-              words.scores.begin() + static_cast<std::ptrdiff_t>((first + vertices) * wanted_)),
-      ids_(words.ids.begin() + static_cast<std::ptrdiff_t>(first * wanted_),
-           words.ids.begin() + static_cast<std::ptrdiff_t>((first + vertices) * wanted_)),
-      links_(vertices * network.link_width()), keys_(network.network.shape.width * room_), joint_(network.network.shape.heads * room_),
-      row_(room_) {
-    const std::size_t width = network.network.shape.width, stride = network.link_width(), last = vertices - 1;
-    const auto score_of = [&](std::size_t vertex, std::int64_t word) {
-        const float* vector = network.network.target_words.data() + static_cast<std::size_t>(word) * width;
-        return dot(states + vertex * width, vector, width) - words.normalisers[first + vertex];
-    };
-    write_end(0, rules.bos, score_of(0, rules.bos));
-    write_end(last, rules.words.eos, score_of(last, rules.words.eos));
+Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices)
+    : network_(network), rules_(rules), states_(states), vertices_(vertices), wanted_(rules.wanted), room_(room_for(vertices)),
+      scores_(vertices * wanted_, NONE), ids_(vertices * wanted_, rules.words.eos), links_(vertices * network.link_width()),
+      keys_(network.network.shape.width * room_), joint_(network.network.shape.heads * room_), row_(room_) {
+    const std::size_t width = network.network.shape.width, stride = network.link_width();
     std::copy_n(network.link_codes.data(), vertices * stride, links_.data());
     network.links.multiply(states, width, vertices, links_.data(), stride, Then::ADD);
     for (std::size_t unit = 0; unit < width; ++unit)
@@ -115,10 +106,31 @@ Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* 
             keys_.data()[unit * room_ + vertex] = vertex < vertices ? links_.data()[vertex * stride + width + unit] : 0.0F;
 }
 
-void Graph::write_end(std::size_t vertex, std::int64_t word, float score) {
-    std::fill_n(scores_.data() + vertex * wanted_, wanted_, NONE);
-    scores_[vertex * wanted_] = score;
-    ids_[vertex * wanted_] = word;
+void Graph::take(std::size_t vertex, const BestWords& words, std::size_t row) {
+    float* const scores = scores_.data() + vertex * wanted_;
+    std::int64_t* const ids = ids_.data() + vertex * wanted_;
+    std::copy_n(words.scores.data() + row * wanted_, wanted_, scores);
+    std::copy_n(words.ids.data() + row * wanted_, wanted_, ids);
+    if (vertex != 0 && vertex + 1 != vertices_) return;
+    const std::size_t width = network_.network.shape.width;
+    const std::int64_t word = vertex == 0 ? rules_.bos : rules_.words.eos;
+    const float* vector = network_.network.target_words.data() + static_cast<std::size_t>(word) * width;
+    std::fill_n(scores, wanted_, NONE);
+    scores[0] = dot(states_ + vertex * width, vector, width) - words.normalisers[row];
+    ids[0] = word;
+}
+
+void Graph::rank(const BestWords& words, std::size_t first) {
+    for (std::size_t vertex = 0; vertex < vertices_; ++vertex) take(vertex, words, first + vertex);
+}
+
+void Graph::rank(const std::vector<std::size_t>& some) {
+    const std::size_t width = network_.network.shape.width;
+    Buffer states(some.size() * width);
+    for (std::size_t row = 0; row < some.size(); ++row) std::copy_n(states_ + some[row] * width, width, states.data() + row * width);
+    BestWords words;
+    best_words(network_.network.vocabulary, states.data(), some.size(), 1, 0, wanted_, true, rules_.words, words);
+    for (std::size_t row = 0; row < some.size(); ++row) take(some[row], words, row);
 }
 
 const float* Graph::transitions(std::size_t vertex) {
@@ -166,7 +178,7 @@ const float* Graph::transitions(std::size_t vertex) {
 }
 
 void each_graph(const GraphNetwork& network, const Sources& sources, const std::vector<std::int64_t>& sizes, const GraphRules& rules,
-                int threads, const std::function<void(std::size_t, Graph&)>& use) {
+                bool ranked, int threads, const std::function<void(std::size_t, Graph&)>& use) {
     const std::size_t sentences = sources.rows.size(), shares = static_cast<std::size_t>(threads);
     const std::size_t together = std::clamp<std::size_t>((sentences + shares - 1) / shares, 1, TOGETHER);
     const std::size_t groups = (sentences + together - 1) / together;
@@ -175,22 +187,23 @@ void each_graph(const GraphNetwork& network, const Sources& sources, const std::
         const auto end = std::min(first + static_cast<std::ptrdiff_t>(together), static_cast<std::ptrdiff_t>(sentences));
         const Sources some{sources.ids, sources.stride, {sources.lengths.begin() + first, sources.lengths.begin() + end},
                            {sources.rows.begin() + first, sources.rows.begin() + end}};
-        graphs_of_some(network, some, sizes, rules, use);
+        graphs_of_some(network, some, sizes, rules, ranked, use);
     });
 }
 
-GraphPath follow(Graph& graph, float word_weight) {
-    GraphPath path{{}, 0.0, INFINITE};
+namespace {
+
+struct Step {
+    std::size_t from;
+    float score;         // of the transition
+    float best, second;  // what it was chosen by, and of the next best
+};
+
+// Steps from vertex 0 to the last one, or to where there is no step (of NaNs).
+std::vector<Step> walk(Graph& graph, float word_weight) {
     const std::size_t last = graph.vertices() - 1;
-    const auto gap = [&](float best, float second) {
-        if (second > NONE) path.margin = std::min(path.margin, static_cast<double>(best) - static_cast<double>(second));
-    };
-    for (std::size_t vertex = 0;;) {
-        const float* scores = graph.scores(vertex);
-        path.score += scores[0];
-        gap(scores[0], scores[1]);
-        if (vertex == last) return path;
-        if (vertex > 0) path.ids.push_back(graph.ids(vertex)[0]);
+    std::vector<Step> path;
+    for (std::size_t vertex = 0; vertex != last;) {
         const float* steps = graph.transitions(vertex);
         std::size_t next = vertex;
         float best = NONE, second = NONE;
@@ -199,11 +212,38 @@ GraphPath follow(Graph& graph, float word_weight) {
             if (score > best) second = best, best = score, next = to;
             else if (score > second) second = score;
         }
-        if (next == vertex) return path;  // of NaNs: there is no step
-        gap(best, second);
-        path.score += steps[next];
+        path.push_back({vertex, next == vertex ? NONE : steps[next], best, second});
+        if (next == vertex) return path;
         vertex = next;
     }
+    path.push_back({last, NONE, NONE, NONE});
+    return path;
+}
+
+}  // namespace
+
+GraphPath follow(Graph& graph, float word_weight) {
+    const std::vector<Step> steps = walk(graph, word_weight);
+    if (word_weight == 0.0F) {
+        std::vector<std::size_t> visited;
+        for (const Step& step : steps) visited.push_back(step.from);
+        graph.rank(visited);
+    }
+    GraphPath path{{}, 0.0, INFINITE};
+    const auto gap = [&](float best, float second) {
+        if (second > NONE) path.margin = std::min(path.margin, static_cast<double>(best) - static_cast<double>(second));
+    };
+    for (const Step& step : steps) {
+        const float* scores = graph.scores(step.from);
+        path.score += scores[0];
+        gap(scores[0], scores[1]);
+        if (step.from + 1 == graph.vertices()) break;
+        if (step.from > 0) path.ids.push_back(graph.ids(step.from)[0]);
+        if (step.best == NONE) break;
+        gap(step.best, step.second);
+        path.score += step.score;
+    }
+    return path;
 }
 
 }  // namespace fewstep

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "csrc/best_words.h"
+#include "csrc/sequence_pass.h"
 #include "csrc/transformer.h"
 
 namespace fewstep {
@@ -22,6 +23,7 @@ struct GraphNetwork {
     PackedMatrix links;             // [2D+H,D] of states to queries, keys and gates
     std::vector<float> link_codes;  // [slots,2D+H] what places add to them
     std::vector<float> lengths;     // [classes,D] ranks the target's length by the mean state of the source; empty where it is given
+    std::vector<HalfLayer> halves;  // of the decoder's layers; empty matrices where products are in float
 
     std::size_t link_width() const { return 2 * network.shape.width + network.shape.heads; }
 };
@@ -32,34 +34,39 @@ struct GraphRules {
     std::size_t wanted;   // words of each vertex
 };
 
-// The graph of one sentence.
+// The graph of one sentence. Its states [vertices,D] are read as long as it lives.
 class Graph {
  public:
-    Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, const BestWords& words,
-          std::size_t first);
+    Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices);
 
     std::size_t vertices() const { return vertices_; }
-    // [W] the best words of a vertex, best first; minus infinity where there are no more. The first vertex writes BOS alone, the last
-    // one EOS.
+    // Finds the words of some vertices, or takes those found of all in the rows of `words` from `first` on.
+    void rank(const std::vector<std::size_t>& some);
+    void rank(const BestWords& words, std::size_t first);
+    // [W] the best words of a vertex, best first; minus infinity where there are no more, and where none were found. The first vertex
+    // writes BOS alone, the last one EOS.
     const float* scores(std::size_t vertex) const { return scores_.data() + vertex * wanted_; }
     const std::int64_t* ids(std::size_t vertex) const { return ids_.data() + vertex * wanted_; }
     // log E(vertex -> j) for all j, minus infinity where there is none. Good until the next call.
     const float* transitions(std::size_t vertex);
 
  private:
-    void write_end(std::size_t vertex, std::int64_t word, float score);
+    void take(std::size_t vertex, const BestWords& words, std::size_t row);
 
     const GraphNetwork& network_;
+    const GraphRules& rules_;
+    const float* states_;
     std::size_t vertices_, wanted_, room_;
     std::vector<float> scores_;
     std::vector<std::int64_t> ids_;
     Buffer links_, keys_, joint_, row_;  // [vertices,2D+H]; [D,room]; [H,room]; [room]
 };
 
-// Calls use(sentence, graph) for each sentence, from any of the threads. `sizes` are the vertices of the graphs, by sentence or, where
-// the network ranks lengths, by the likeliest of them. A sentence's graph is the same to the last bit whatever is beside it.
+// Calls use(sentence, graph) for each sentence, from any of the threads; the words of all its vertices are `ranked`, or of none. `sizes`
+// are the vertices of the graphs, by sentence or, where the network ranks lengths, by the likeliest of them. A sentence's graph is the
+// same to the last bit whatever is beside it.
 void each_graph(const GraphNetwork& network, const Sources& sources, const std::vector<std::int64_t>& sizes, const GraphRules& rules,
-                int threads, const std::function<void(std::size_t, Graph&)>& use);
+                bool ranked, int threads, const std::function<void(std::size_t, Graph&)>& use);
 
 struct GraphPath {
     std::vector<std::int64_t> ids;  // the words of the vertices between the ends
@@ -67,7 +74,8 @@ struct GraphPath {
     double margin;                  // the least gap, at a vertex of the path, between the best and the second step or word
 };
 
-// From vertex 0 on always the j of the highest log E(i -> j), plus `word_weight` times the score of j's best word; 0: without words.
+// From vertex 0 on always the j of the highest log E(i -> j), plus `word_weight` times the score of j's best word. With 0 words do not
+// matter, and those on the path alone are ranked here; else they must have been.
 GraphPath follow(Graph& graph, float word_weight);
 
 }  // namespace fewstep

@@ -163,4 +163,10 @@ void HalfMatrix::multiply(const float*, std::size_t, std::size_t, float*, std::s
 }
 #endif
 
+void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,
+             std::vector<Half>& halves) {
+    if (half.empty()) return whole.multiply(x, whole.inputs(), rows, y, whole.outputs(), then);
+    half.multiply(x, whole.inputs(), rows, y, whole.outputs(), then, halves);
+}
+
 }  // namespace fewstep

@@ -129,13 +129,6 @@ void soften(const float* scores, std::size_t rows, std::size_t heads, std::size_
         }
 }
 
-// x [rows,inputs] to y [rows,outputs], in bfloat16 where there is such a matrix.
-void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,
-             std::vector<Half>& halves) {
-    if (half.empty()) return whole.multiply(x, whole.inputs(), rows, y, whole.outputs(), then);
-    half.multiply(x, whole.inputs(), rows, y, whole.outputs(), then, halves);
-}
-
 }  // namespace
 
 LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves)

@@ -30,19 +30,22 @@ void SequencePass::mix_own() {
     }
 }
 
-void SequencePass::attend_to_sources(const DecoderLayer& layer, const std::vector<Sequence>& sources) {
+void SequencePass::attend_to_sources(const DecoderLayer& layer, const std::vector<Sequence>& sources, const HalfLayer& half) {
     const std::size_t width = model_.shape.width;
     residual(layer.cross_norm, model_.shape.pre_norm, x_.data(), rows_, normed_.data(), [&](const float* input) {
-        layer.cross_queries.multiply(input, width, rows_, wide_.data(), width);
+        product(layer.cross_queries, half.cross_queries, input, rows_, wide_.data(), Then::STORE, halves_);
         std::size_t row = 0;
         for (std::size_t sequence = 0; sequence < lengths_.size(); row += lengths_[sequence++])
             attention_.attend(wide_.data() + row * width, width, lengths_[sequence], sources[sequence], mixed_.data() + row * width);
-        layer.cross_output.multiply(mixed_.data(), width, rows_, x_.data(), width, Then::ADD);
+        product(layer.cross_output, half.cross_output, mixed_.data(), rows_, x_.data(), Then::ADD, halves_);
     });
 }
 
-void SequencePass::feed_forward(const FeedForward& block) {
-    fewstep::feed_forward(block, model_.shape.pre_norm, x_.data(), rows_, normed_.data(), wide_.data());
+void SequencePass::feed_forward(const FeedForward& block, const HalfLayer& half) {
+    residual(block.norm, model_.shape.pre_norm, x_.data(), rows_, normed_.data(), [&](const float* input) {
+        product(block.widen, half.widen, input, rows_, wide_.data(), block.activation, halves_);
+        product(block.narrow, half.narrow, wide_.data(), rows_, x_.data(), Then::ADD, halves_);
+    });
 }
 
 }  // namespace fewstep

@@ -1,10 +1,10 @@
 #include "csrc/token_scores.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
+#include "csrc/bfloat.h"
 #include "csrc/buffer.h"
 #include "csrc/parallel.h"
 #include "csrc/vectors.h"
@@ -16,35 +16,6 @@ namespace {
 constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = LANES, BLOCK = 4 * STEP;
 constexpr std::size_t TOGETHER = 64;  // rows that a thread takes at a time
-
-typedef std::uint16_t Halves __attribute__((vector_size(LANES * sizeof(std::uint16_t))));
-
-float widened(std::uint16_t half) { return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16); }
-float widened(float value) { return value; }
-
-Floats load(const std::uint16_t* at) {
-    Halves halves;
-    std::memcpy(&halves, at, sizeof halves);
-    const Ints bits = __builtin_convertvector(halves, Ints) << 16;
-    return std::bit_cast<Floats>(bits);
-}
-using fewstep::load;
-
-// To the nearest, of two equally near ones the even one; a NaN stays one.
-std::uint16_t narrowed(float value) {
-    if (value != value) return 0x7fc0;
-    const auto bits = std::bit_cast<std::uint32_t>(value);
-    return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-void store_as(float* at, Floats values) { store(at, values); }
-void store_as(float* at, float value) { *at = value; }
-void store_as(std::uint16_t* at, float value) { *at = narrowed(value); }
-void store_as(std::uint16_t* at, Floats values) {
-    const Ints bits = std::bit_cast<Ints>(values), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const Halves halves = __builtin_convertvector(values == values ? rounded : Ints{} + 0x7fc0, Halves);
-    std::memcpy(at, &halves, sizeof halves);
-}
 
 // A row as floats, filled up to whole blocks with minus infinity.
 class Row {

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.common import fused_attention
 from models.common.dropout import dropout as drop
+from models.common.fused_attention import split
 from models.common.linear import Linear
 
 
@@ -57,9 +59,10 @@ def attend(
     return drop(scores.softmax(-1), dropout) @ values
 
 
-def _split(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """[B,T,parts*D] as `parts` tensors [B,H,T,D/H]."""
-    return x.view(x.size(0), x.size(1), parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+def _is_trained(module: nn.Module, projected: Tensor, dropout: float) -> bool:
+    """Is it worth, or asked for, what gradients need, and no weight of attention dropped? A pass of training without gradients
+    goes the way of that with them, for what it tells to be true of the other."""
+    return not dropout and (module.training or projected.requires_grad)
 
 
 class SelfAttention(nn.Module):
@@ -73,12 +76,16 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False, cache: Cache | None = None) -> Tensor:
         """x [B,T,D] to [B,T,D]. `mask` broadcasts to [B,H,T,T]; `causal` stands for the lower triangle."""
-        queries, keys, values = _split(self.projection(x), 3, self.heads)
-        if cache is not None:
-            keys, values = cache.extend(keys, values)
+        projected = self.projection(x)
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(queries, keys, values, mask, causal=causal, dropout=dropout)
-        output: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        if cache is None and _is_trained(self, projected, dropout) and fused_attention.applies(projected, mask):
+            mixed = fused_attention.self_attention(projected, self.heads, mask, causal=causal)
+        else:
+            queries, keys, values = split(projected, 3, self.heads)
+            if cache is not None:
+                keys, values = cache.extend(keys, values)
+            mixed = attend(queries, keys, values, mask, causal=causal, dropout=dropout).transpose(1, 2).flatten(2)
+        output: Tensor = self.output(mixed)
         return output
 
 
@@ -94,14 +101,17 @@ class CrossAttention(nn.Module):
 
     def memory(self, encoded: Tensor, mask: Tensor | None) -> Memory:
         """Keys and values of encoded sources [B,S,D], computed once per sentence."""
-        keys, values = _split(self.projection(encoded), 2, self.heads)
+        keys, values = split(self.projection(encoded), 2, self.heads)
         return Memory(keys, values, mask)
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """x [B,T,D] to [B,T,D]. x may have K rows for each sentence of `memory`, side by side, which then share it."""
         grouped = self.queries(x).reshape(memory.keys.size(0), -1, x.size(-1))
-        (queries,) = _split(grouped, 1, self.heads)
         dropout = self.dropout if self.training else 0.0
-        mixed = attend(queries, memory.keys, memory.values, memory.mask, dropout=dropout)
-        output: Tensor = self.output(mixed.transpose(1, 2).reshape(x.shape))
+        if _is_trained(self, grouped, dropout) and fused_attention.applies(grouped, memory.mask):
+            mixed = fused_attention.cross_attention(grouped, memory.keys, memory.values, memory.mask)
+        else:
+            (queries,) = split(grouped, 1, self.heads)
+            mixed = attend(queries, memory.keys, memory.values, memory.mask, dropout=dropout).transpose(1, 2)
+        output: Tensor = self.output(mixed.reshape(x.shape))
         return output

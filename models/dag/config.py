@@ -89,6 +89,9 @@ class DagSearch:
     """No n-gram of so many tokens comes twice (lookahead, beam and sample only); 0: they may."""
     no_consecutive_repeat: Annotated[int, Ge(0)] = 0
     """No n-gram of up to so many tokens comes twice side by side (lookahead, beam and sample only); 0: they may."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Arithmetic of the decoder's products on a CPU with instructions for bf16; sums, encoder, transitions and ranking of words
+    stay fp32. A search through torch, as on a GPU and when sampling, knows fp32 alone."""
 
     @property
     def penalises_length(self) -> bool:
@@ -98,8 +101,9 @@ class DagSearch:
     @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
+        name: str = self.strategy
         if self.strategy == "sample" and self.temperature != 1:
-            return f"sample-t{self.temperature:g}"
-        if self.strategy != "beam":
-            return self.strategy
-        return f"beam{self.beam_size}-lm" if self.ngram_weight else f"beam{self.beam_size}"
+            name = f"sample-t{self.temperature:g}"
+        elif self.strategy == "beam":
+            name = f"beam{self.beam_size}-lm" if self.ngram_weight else f"beam{self.beam_size}"
+        return name if self.precision == "fp32" else f"{name}-{self.precision}"

@@ -42,7 +42,8 @@ class DagDecoder:
     def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
         """For each source its hypotheses, best first. A graph that would be larger than `max_vertices` has as many.
 
-        Raises ValueError for more hypotheses than the search gives, and for a weight of an n-gram model that is not there.
+        Raises ValueError for more hypotheses than the search gives, for a weight of an n-gram model that is not there, and for a
+        precision that the machine lacks.
         """
         if search.n_best > 1 and search.strategy not in ("beam", "sample"):
             raise ValueError(f"n_best: expected 1 with {search.strategy}, got {search.n_best}")
@@ -57,6 +58,11 @@ class DagDecoder:
         return score_pairs(self.model, log_probability, sources, targets, self._longest)
 
     def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        if search.precision != "fp32":
+            raise ValueError(
+                "precision: expected fp32 for sampling, and for a network that is not decoded natively on a CPU, "
+                f"got {search.precision}"
+            )
         with at_work(self.model) as device:
             graph = self._graph(*prepared.tensors(device), search)
         with torch.inference_mode():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Literal
 
 import torch
 
@@ -18,16 +19,17 @@ from models.family import BOS, EOS, MASK, Hypothesis
 
 
 class NativeGraphs:
-    """Graphs of a copy of a network as it is now. It counts torch's threads as its own."""
+    """Graphs of copies of a network that does not change any more, one for each precision that is asked for. It counts torch's
+    threads as its own."""
 
     def __init__(self, model: DagModel) -> None:
         """A network on the CPU in float32."""
-        self._network = graph_network(model)
+        self._model, self._networks = model, {"fp32": graph_network(model)}
         self._predicted, self._sizes = model.config.graph_size == "predicted", sizes(model.config)
 
     def follow(self, source: Ints, lengths: Ints, search: DagSearch) -> list[list[Hypothesis]]:
         """Greedy search and lookahead that bans no repetition; sources [B,S]."""
-        paths = self._network.follow(
+        paths = self._network(search).follow(
             source,
             lengths,
             self._vertices(lengths),
@@ -39,7 +41,7 @@ class NativeGraphs:
 
     def graph(self, source: Ints, lengths: Ints, search: DagSearch) -> Graph:
         """What the other searches need."""
-        found = self._network.scores(
+        found = self._network(search).scores(
             source,
             lengths,
             self._vertices(lengths),
@@ -53,6 +55,12 @@ class NativeGraphs:
     def _vertices(self, lengths: Ints) -> Ints:
         """By sentence, or by the target's length where the network predicts it."""
         return self._sizes if self._predicted else self._sizes[lengths]
+
+    def _network(self, search: DagSearch) -> GraphNetwork:
+        """That of the search's precision; raises ValueError where there can be none."""
+        if search.precision not in self._networks:
+            self._networks[search.precision] = graph_network(self._model, search.precision)
+        return self._networks[search.precision]
 
 
 def sizes(config: DagConfig) -> Ints:
@@ -69,8 +77,9 @@ def _rules(search: DagSearch) -> GraphRules:
 
 
 @torch.no_grad()
-def graph_network(model: DagModel) -> GraphNetwork:
-    """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand."""
+def graph_network(model: DagModel, precision: Literal["fp32", "bf16"] = "fp32") -> GraphNetwork:
+    """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand.
+    Raises ValueError for a precision that this build lacks."""
     config, width = model.config, model.config.width
     vertices, links = torch.arange(config.max_vertices), model.links
     parts = links.queries, links.keys, links.gates
@@ -82,4 +91,4 @@ def graph_network(model: DagModel) -> GraphNetwork:
     }
     if model.length is not None:
         arrays["lengths"] = model.length.weight.numpy()
-    return GraphNetwork(arrays, shape=shape_of(config, "gelu"))
+    return GraphNetwork(arrays, shape=shape_of(config, "gelu"), precision=precision)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import GraphNetwork, GraphRules, TransformerShape
+from kernels.native import fewstep_native
 from kernels.reference.graph_network import GraphReference
 from kernels.transformer import expected_arrays
 
@@ -94,12 +95,51 @@ def test_a_sentence_has_the_same_bits_alone_and_in_company():
         assert np.array_equal(alone.ids[0], together.ids[row, :size])
 
 
+def test_without_words_a_path_is_the_same_as_in_the_whole_graph():
+    """Words of the path alone are ranked: to the bit those of all vertices."""
+    network = GraphNetwork(arrays_for(SHAPE, 2), shape=SHAPE)
+    draw = np.random.default_rng(2)
+    sources, lengths, sizes = draw.integers(0, 13, (9, 9)), draw.integers(1, 10, 9), draw.integers(2, 41, 9)
+    graphs = network.scores(sources, lengths, sizes, words=2, rules=RULES)
+    for row, path in enumerate(network.follow(sources, lengths, sizes, word_weight=0.0, rules=RULES, threads=2)):
+        vertex, visited, score = 0, [0], float(graphs.words[row, 0, 0])
+        while vertex < sizes[row] - 1:
+            step = int(graphs.transitions[row, vertex].argmax())
+            score = score + float(graphs.transitions[row, vertex, step]) + float(graphs.words[row, step, 0])
+            visited.append(vertex := step)
+        assert path.ids == graphs.ids[row, visited[1:-1], 0].tolist()
+        assert path.score == pytest.approx(score, abs=1e-9)
+
+
+@pytest.mark.skipif(not fewstep_native.has_half_products(), reason="this build has no products in bf16")
+@settings(deadline=None, max_examples=15)
+@given(problem=problems())
+def test_bf16(problem):
+    """Close to fp32 (weights and inputs keep 8 bits), and as independent of company and threads."""
+    shape, arrays, sources, lengths, sizes = problem
+    network, half = (GraphNetwork(arrays, shape=shape, precision=name) for name in ("fp32", "bf16"))
+    wide, found = (one.scores(sources, lengths, sizes, words=2, rules=RULES, threads=2) for one in (network, half))
+    assert (wide.lengths == found.lengths).all()
+    assert ((wide.transitions == -np.inf) == (found.transitions == -np.inf)).all()
+    there = wide.words[..., 0] > -np.inf
+    assert np.median(np.abs(wide.words[..., 0][there] - found.words[..., 0][there])) < 0.2
+    for row in range(len(lengths)):
+        one = slice(row, row + 1)
+        given_sizes = sizes if "lengths" in arrays else sizes[one]
+        alone, size = half.scores(sources[one], lengths[one], given_sizes, words=2, rules=RULES), found.lengths[row]
+        assert np.array_equal(alone.transitions[0], found.transitions[row, :size, :size])
+        assert np.array_equal(alone.words[0], found.words[row, :size])
+        assert np.array_equal(alone.ids[0], found.ids[row, :size])
+
+
 def test_bad_input_is_named():
     arrays = arrays_for(SHAPE, 1)
     with pytest.raises(ValueError, match="missing link_codes, links"):
         GraphNetwork({name: array for name, array in arrays.items() if not name.startswith("link")}, shape=SHAPE)
     with pytest.raises(ValueError, match="link_codes: expected 40 rows as in slot_codes, got 3"):
         GraphNetwork({**arrays, "link_codes": arrays["link_codes"][:3]}, shape=SHAPE)
+    with pytest.raises(ValueError, match="precision: expected fp32 or bf16, got 'int8'"):
+        GraphNetwork(arrays, shape=SHAPE, precision="int8")
     network = GraphNetwork(arrays, shape=SHAPE)
     good = {"sources": np.full((2, 4), 7), "lengths": np.array([4, 1]), "graph_lengths": np.array([9, 40])}
     bad = {

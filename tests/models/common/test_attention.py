@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from models.common import fused_attention
 from models.common.attention import CrossAttention, SelfAttention, attend, padding_mask
 
 NEXT_TO_NOTHING = 1e-9
@@ -58,3 +59,22 @@ def test_one_matrix_projects_queries_keys_and_values():
     assert {name: tuple(p.shape) for name, p in SelfAttention(8, 2, 0.0).named_parameters()} == {
         "projection.weight": (24, 8), "projection.bias": (24,), "output.weight": (8, 8), "output.bias": (8,),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_training_mixes_alike_with_and_without_the_fused_kernel(causal, monkeypatch):
+    """Outputs and all gradients, of padded sequences over padded memories."""
+    torch.manual_seed(0)
+    own, cross = SelfAttention(16, 4, 0.0), CrossAttention(16, 4, 0.0)
+    x, encoded, weights = torch.randn(3, 7, 16), torch.randn(3, 5, 16), torch.randn(3, 7, 16)
+    mask = None if causal else padding_mask(torch.tensor([7, 4, 1]), 7)
+    read = padding_mask(torch.tensor([5, 2, 3]), 5)
+    leaves = [x.requires_grad_(), encoded.requires_grad_(), *own.parameters(), *cross.parameters()]
+    found = []
+    for fused in (True, False):
+        if not fused:
+            monkeypatch.setattr(fused_attention, "applies", lambda *_: False)
+        mixed = cross(own(x, mask, causal=causal), cross.memory(encoded, read))
+        found.append([mixed, *torch.autograd.grad((mixed * weights).sum(), leaves)])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

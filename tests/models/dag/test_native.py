@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from kernels.native import fewstep_native
 from models.common.sources import gather
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, NativeDecoder, load
@@ -129,6 +130,28 @@ def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(changes, searc
     assert outputs(decoder, rows, search) == together
     for source, ranked in zip(rows, together, strict=True):
         assert outputs(decoder, [source], search) == [ranked]
+
+
+@pytest.mark.parametrize("strategy", ["greedy", "lookahead", "beam"])
+def test_half_precision_is_near_or_refused(strategy):
+    model, rows = network(), sources(12)
+    native, half = NativeDecoder(model), DagSearch(strategy=strategy, precision="bf16")
+    assert half.name == f"{DagSearch(strategy=strategy).name}-bf16"
+    with pytest.raises(ValueError, match="precision: expected fp32 for sampling, and for a network that is not decoded natively"):
+        outputs(DagDecoder(model), rows, half)
+    with pytest.raises(ValueError, match="precision: expected fp32 for sampling"):
+        outputs(native, rows, DagSearch(strategy="sample", precision="bf16"))
+    if not fewstep_native.has_half_products():
+        with pytest.raises(ValueError, match="bf16"):
+            outputs(native, rows, half)
+        return
+    found, exact = outputs(native, rows, half), outputs(native, rows, dataclasses.replace(half, precision="fp32"))
+    same = [one[0].ids == other[0].ids for one, other in zip(found, exact, strict=True)]
+    assert sum(same) >= 8
+    gaps = [
+        abs(one[0].score - other[0].score) for one, other, alike in zip(found, exact, same, strict=True) if alike and one[0].ids
+    ]
+    assert 0 < max(gaps) < 0.5
 
 
 def test_graphs_are_cut_to_the_table_of_positions_and_empty_batches_are_empty():

@@ -1,0 +1,82 @@
+"""Attention and its gradient for training on a CPU, where the weights of one head of one sentence are all that is ever held.
+
+Queries q [B,H,T,d], keys k and values v [B,H,S,d]: float32 or bfloat16, wherever their rows of d values lie. `seen` [B,S] bool says
+which keys may be seen (none: all); with `causal` query t sees keys up to t alone. For each sentence and head
+
+    o_t = sum_s p_ts v_s        p_ts = exp(q_t k_s / sqrt(d) - n_t), which sum to 1 over what query t sees
+
+Products and sums are float32. A query that sees nothing is given zeros. Results do not depend on `threads` (none: as many as torch
+uses). Raises TypeError and ValueError for tensors that do not fit together.
+
+`kernels.reference.fused_attention` is the slow twin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from kernels.native import fewstep_native
+
+__all__ = ["AttentionInputs", "fused_attention_", "fused_attention_gradients_"]
+
+
+class AttentionInputs(NamedTuple):
+    """What attention reads."""
+
+    queries: Tensor
+    """[B,H,T,d]"""
+    keys: Tensor
+    """[B,H,S,d]"""
+    values: Tensor
+    """[B,H,S,d]"""
+    seen: Tensor | None = None
+    """[B,S] bool"""
+    causal: bool = False
+
+
+def fused_attention_(inputs: AttentionInputs, mixed: Tensor, *, threads: int | None = None) -> Tensor:
+    """Writes o into `mixed` [B,H,T,d]. Returns the normalisers n [B,H,T] float32, minus infinity where nothing is seen."""
+    normalisers = torch.empty(inputs.queries.shape[:3])
+    fewstep_native.fused_attention(
+        *_arrays(inputs),
+        _bits(mixed),
+        normalisers.numpy(),
+        causal=inputs.causal,
+        threads=threads or torch.get_num_threads(),
+    )
+    return normalisers
+
+
+def fused_attention_gradients_(
+    inputs: AttentionInputs,
+    normalisers: Tensor,
+    upstream: Tensor,
+    gradients: tuple[Tensor, Tensor, Tensor],
+    *,
+    threads: int | None = None,
+) -> None:
+    """Writes the gradients by queries, keys and values of sum(upstream o), upstream [B,H,T,d]. `normalisers` are those of
+    `fused_attention_`."""
+    fewstep_native.fused_attention_gradients(
+        *_arrays(inputs),
+        normalisers.numpy(),
+        _bits(upstream),
+        *(_bits(gradient) for gradient in gradients),
+        causal=inputs.causal,
+        threads=threads or torch.get_num_threads(),
+    )
+
+
+def _arrays(inputs: AttentionInputs) -> tuple[Any, Any, Any, Any]:
+    seen = None if inputs.seen is None else inputs.seen.numpy()
+    return _bits(inputs.queries), _bits(inputs.keys), _bits(inputs.values), seen
+
+
+def _bits(tensor: Tensor) -> Any:
+    """Bits of bfloat16 cross as integers."""
+    if tensor.dtype not in (torch.float32, torch.bfloat16):
+        raise TypeError(f"attention: expected float32 or bfloat16, got {tensor.dtype}; convert it with .float()")
+    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
