@@ -153,14 +153,12 @@ class Watched(Verifying):
 def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
     verifier = verifier_of()
     model, rows = sharing(verifier), sources(8)
-    prepared = AggressiveDecoder(model, verifier).prepare(rows)
-    search, limits = AggressiveSearch(worthwhile=0.0), prepared.lengths + 12
+    source, lengths = AggressiveDecoder(model, verifier).prepare(rows).tensors("cpu")
+    search, limits = AggressiveSearch(worthwhile=0.0), lengths + 12
     with at_work(verifier):
-        watched = Watched(verifier, prepared.ids, prepared.lengths, int(limits.max()))
+        watched = Watched(verifier, source, lengths, int(limits.max()))
         drafter = (
-            NetworkDrafter(model, prepared.ids, prepared.lengths, search)
-            if kind == "network"
-            else LookupDrafter([[*row, EOS] for row in rows], 3)
+            NetworkDrafter(model, source, lengths, search) if kind == "network" else LookupDrafter([[*row, EOS] for row in rows], 3)
         )
         state = draft_and_verify(watched, drafter, limits, search, 4, rows)
     assert watched.checked > 100
