@@ -28,6 +28,8 @@ class Drafter:
     """Tokens of the prefix see the whole sequence, or what stands before them; empty slots see everything."""
     codes_in_layers: bool = False
     """Codes are added again to the input of every layer but the first."""
+    last_token: bool = False
+    """Empty slots also carry the last token of the prefix, if there is one."""
     mask: int = 4
     """The word that empty slots carry, unless they carry a soft copy."""
     copy_queries: F32 | None = None
@@ -145,6 +147,7 @@ class AggressiveTransformer:
             shares_encoder=drafter is not None and drafter.shares_encoder,
             sight="all" if drafter is None else drafter.sight,
             codes_in_layers=drafter is not None and drafter.codes_in_layers,
+            last_token=drafter is not None and drafter.last_token,
             mask=-1 if drafter is not None and drafter.copy_queries is not None else 4 if drafter is None else drafter.mask,
             copy_queries=queries.reshape(-1),
         )

@@ -40,6 +40,10 @@ class Batch:
         """The same on another device."""
         return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 
+    def select(self, rows: Tensor) -> Batch:
+        """Some of the pairs, as often as they are named."""
+        return Batch(**{name: tensor[rows] for name, tensor in vars(self).items()})
+
 
 def padded(rows: Sequence[Any]) -> tuple[Ints, Ints]:
     """Rows of ids (lists or arrays, without EOS) as ([B,N] ended by EOS and padded, [B] lengths with EOS)."""

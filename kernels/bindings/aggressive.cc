@@ -123,14 +123,14 @@ struct BoundAggressive {
 // In the heap and never moved: the drafter refers to its network there.
 BoundAggressive* make(const std::map<std::string, Array>& verifier, const Numbers& verifier_shape,
                       const std::map<std::string, Array>& drafter, const Numbers& drafter_shape, bool shares_encoder,
-                      const std::string& sight, bool codes_in_layers, std::int64_t mask, const Vector<float>& copy_queries) {
+                      const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask, const Vector<float>& copy_queries) {
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_words")), "mask: expected a word of the drafter" + got(mask));
     const nb::gil_scoped_release release;
     auto made = std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
     if (!drafts) return made.release();
     made->network.emplace(transformer_of(drafter, drafter_shape));
-    made->drafter.emplace(Drafter{*made->network, shares_encoder, sight_of(sight), codes_in_layers, mask,
+    made->drafter.emplace(Drafter{*made->network, shares_encoder, sight_of(sight), codes_in_layers, last_token, mask,
                                   {copy_queries.data(), copy_queries.data() + copy_queries.size()}});
     return made.release();
 }
@@ -143,7 +143,7 @@ void bind_aggressive(nb::module_& module) {
              "width"_a, "adaptive"_a, "words"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
              "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(), "shares_encoder"_a,
-               "sight"_a, "codes_in_layers"_a, "mask"_a, "copy_queries"_a);
+               "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a);
 }
 
 }  // namespace fewstep

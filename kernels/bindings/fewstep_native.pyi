@@ -60,6 +60,7 @@ def make_aggressive(
     shares_encoder: bool,
     sight: str,
     codes_in_layers: bool,
+    last_token: bool,
     mask: int,
     copy_queries: F32,
 ) -> AggressiveTransformer: ...

@@ -17,6 +17,7 @@ struct Drafter {
     bool shares_encoder;     // reads what the verifier's encoder says
     Sight sight;             // ALL or PREFIX
     bool codes_in_layers;    // codes are added again before every layer but the first
+    bool last_token;         // empty slots also carry the last token of the prefix
     std::int64_t mask;       // the word that empty slots carry; -1: a soft copy of the source
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
 };

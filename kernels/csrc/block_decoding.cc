@@ -34,6 +34,12 @@ void BlockDecoding::embed(std::int64_t word, std::size_t slot, float* x) const {
     for (std::size_t unit = 0; unit < width_; ++unit) x[unit] = vector[unit] * scale + code[unit];
 }
 
+void BlockDecoding::add_word(std::int64_t word, float* x) const {
+    const float scale = std::sqrt(static_cast<float>(width_));
+    const float* vector = model_.target_words.data() + static_cast<std::size_t>(word) * width_;
+    for (std::size_t unit = 0; unit < width_; ++unit) x[unit] += vector[unit] * scale;
+}
+
 const float* BlockDecoding::states(std::span<const Block> blocks) {
     std::size_t rows = 0;
     for (const Block& block : blocks) rows += block.count;

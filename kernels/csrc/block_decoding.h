@@ -35,6 +35,9 @@ class BlockDecoding {
     // Input of a slot that carries a word (-1: none): sqrt(D) embedding + code.
     void embed(std::int64_t word, std::size_t slot, float* x) const;
 
+    // Adds sqrt(D) embedding.
+    void add_word(std::int64_t word, float* x) const;
+
  private:
     void add_codes(std::span<const Block> blocks);
     void keep(std::size_t layer, std::span<const Block> blocks);

@@ -63,6 +63,7 @@ const float* NetworkDrafts::states(std::span<const Order> orders) {
             if (slot < prefix) decoding_.embed((*order.written)[slot], slot, x);
             else if (drafter_.mask >= 0) decoding_.embed(drafter_.mask, slot, x);
             else copy_source(order, slot, x);
+            if (slot >= prefix && prefix > 0 && drafter_.last_token) decoding_.add_word(order.written->back(), x);
             if (slot >= prefix) places_.push_back(static_cast<std::int64_t>(slot));
         }
         done_[order.sentence] = static_cast<std::int64_t>(prefix);

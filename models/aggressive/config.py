@@ -26,8 +26,13 @@ class AggressiveConfig(NetworkConfig):
     kept."""
     soft_copy: bool = True
     """What an empty slot carries: words of the source mixed by attention from its position, or the mask token alone."""
+    last_token: bool = False
+    """Does an empty slot also carry the last token of the prefix? A shallow drafter writes better with it."""
     layer_positions: bool = True
     """Are position codes added again before every layer of the decoder?"""
+    prefixes: Annotated[int, Ge(1)] = 1
+    """Prefixes of each target in an update of training, each with its block; the source is read once for all. More teach a drafter
+    with a shared encoder more in the same time."""
     glancing_ratio: Annotated[float, Ge(0), Le(1)] = 0.5
     """Of the number of slots that are still wrong, the share that is shown in training at first; 0: none."""
     glancing_ratio_end: Annotated[float, Ge(0), Le(1)] = 0.3

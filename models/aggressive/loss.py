@@ -51,8 +51,11 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     `shown` slots. Nothing is shown in evaluation mode.
     """
     network = cast(AggressiveModel, model)
-    blocks = draw(network.config, batch, training=network.training)
     source = network.read(batch.source, batch.source_lengths)
+    if network.training and network.config.prefixes > 1:
+        rows = torch.arange(len(batch.ids), device=batch.ids.device).repeat_interleave(network.config.prefixes)
+        batch, source = batch.select(rows), source.select(rows)
+    blocks = draw(network.config, batch, training=network.training)
     ids = sequences(batch.target, blocks.prefix_lengths, blocks.widths)
     target = F.pad(batch.target, (0, max(0, ids.size(1) - batch.target.size(1))), value=PAD)[:, : ids.size(1)]
     place = torch.arange(ids.size(1), device=ids.device)

@@ -26,6 +26,11 @@ class Source(NamedTuple):
     mask: Tensor | None
     """[B,1,1,S] True at real tokens (None: everything)"""
 
+    def select(self, rows: Tensor) -> Source:
+        """The same for some of the sentences, as often as they are named."""
+        mask = None if self.mask is None else self.mask[rows]
+        return Source([memory.select(rows) for memory in self.memories], self.words[rows], mask)
+
 
 class AggressiveModel(Backbone):
     """Fills a block of slots with one call of its decoder. There is no start symbol: token t stands at place t, and slot t predicts
@@ -64,6 +69,8 @@ class AggressiveModel(Backbone):
         x = embed(ids, self.target_embedding)
         if self.copy is not None:
             x = torch.where((ids == MASK)[:, :, None], self.soft_copy(codes, source).to(x.dtype), x)
+        if self.config.last_token:
+            x = x + self._last_token(ids, prefix_lengths)
         x = self.dropout(x + codes)
         mask = self._mask(prefix_lengths, lengths, ids.size(1))
         for index, (layer, memory) in enumerate(zip(self.decoder.layers, source.memories, strict=True)):
@@ -72,6 +79,12 @@ class AggressiveModel(Backbone):
             x = layer(x, memory, mask)
         found: Tensor = self.decoder.norm(x)
         return found
+
+    def _last_token(self, ids: Tensor, prefix_lengths: Tensor) -> Tensor:
+        """[B,T,D] of the last token of each prefix where a slot is empty, else 0; also without a prefix."""
+        last = ids.gather(1, (prefix_lengths - 1).clamp(min=0)[:, None])
+        carries = (ids == MASK) & (prefix_lengths > 0)[:, None]
+        return embed(last, self.target_embedding) * carries[:, :, None]
 
     def slot_codes(self, count: int) -> Tensor:
         """[count,D]"""

@@ -85,6 +85,7 @@ def drafter_of(model: AggressiveModel) -> Drafter:
         shares_encoder=config.encoder == "shared",
         sight="all" if config.prefix == "all" else "prefix",
         codes_in_layers=config.layer_positions,
+        last_token=config.last_token,
         mask=MASK,
         copy_queries=model.copy_queries(codes).numpy() if config.soft_copy else None,
     )

@@ -47,13 +47,14 @@ def pairs():
     yield pre, drafter_of(decoder_layers=2, soft_copy=False)
     yield pre, sharing(pre)
     yield pre, sharing(pre, decoder_layers=2, prefix="prefix")
+    yield pre, sharing(pre, decoder_layers=1, prefix="prefix", last_token=True)
     post = verifier_of(joint=False, norm="post", positions="learned")
     yield post, drafter_of(joint=False, norm="post", positions="learned", width=16, encoder_layers=1)
     yield post, sharing(post, norm="post", positions="learned")
 
 
 PAIRS = list(pairs())
-KINDS = ["separate", "deep", "masks", "shared", "shared-prefix", "post", "post-shared"]
+KINDS = ["separate", "deep", "masks", "shared", "shared-prefix", "last-token", "post", "post-shared"]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)

@@ -91,6 +91,46 @@ def test_slots_past_the_end_are_not_trained():
     assert all(one.equal(other) for one, other in zip(found[0][1], found[1][1], strict=True))
 
 
+def test_several_prefixes_of_a_pair_are_as_many_pairs():
+    """The source is read once; everything else is as if each pair stood so often in the batch."""
+    several, one = (drafter_of(glancing_ratio=0.0, glancing_ratio_end=0.0, dropout=0.0, prefixes=count).train() for count in (3, 1))
+    one.load_state_dict(several.state_dict())
+    batch = batch_of(12, 9)
+    repeated = batch.select(torch.arange(12).repeat_interleave(3))
+    found = []
+    for model, pairs in ((several, batch), (one, repeated)):
+        torch.manual_seed(3)
+        result = loss(model, pairs, 1, 0.1)
+        result.total.backward()
+        found.append((result, [values.grad for values in model.parameters()]))
+    assert found[0][0].count == found[1][0].count > 12
+    torch.testing.assert_close(found[0][0].total, found[1][0].total)
+    for mine, theirs in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-4)
+    several.eval()
+    assert loss(several, batch, 1, 0.0).count == loss(one.eval(), batch, 1, 0.0).count
+
+
+@pytest.mark.parametrize("carried", [False, True])
+def test_empty_slots_may_carry_the_last_token(carried):
+    """With one layer, whose other inputs are the same for both prefixes but for what attention brings: it is shut off."""
+    model = drafter_of(decoder_layers=1, last_token=carried)
+    for layer in model.decoder.layers:
+        torch.nn.init.zeros_(layer.attention.output.weight)
+    source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
+    first, second, none = (
+        model.states(
+            sequences(torch.tensor([tokens]), torch.tensor([count]), torch.tensor([2])),
+            torch.tensor([count]),
+            torch.tensor([count + 2]),
+            source,
+        )
+        for tokens, count in (([9, 10], 2), ([9, 11], 2), ([9, 10], 0))
+    )
+    assert torch.allclose(first[:, 2:], second[:, 2:], atol=1e-6) != carried
+    assert none.shape[1] == 2
+
+
 def test_what_is_shown_carries_no_loss():
     model = drafter_of().train()
     batch = batch_of(40, 9)
