@@ -80,29 +80,33 @@ def run(transformer, name, sources, limits, options, rules, threads=1, others=()
     return call(*padded(sources), np.array(limits), options=options, rules=rules, threads=threads, others=others)
 
 
-def same(found, expected, shaken):
-    """False where the two may differ by rounding: where the twin's margin is small, or where its own scores move when weights are
-    shaken in their last bits (normalising a few nearly equal numbers makes much of them)."""
-    if min(found.margin, expected.margin) < NEAR or not close(expected, shaken, 1e-5):
+def same(found, expected, *shaken):
+    """False for a close call: where rounding may choose otherwise, since the margin is small beside what the twin's own scores move
+    by when weights are shaken in their last bits (normalising a few nearly equal numbers makes much of them)."""
+    moved = max(distance(expected, one) for one in shaken)
+    if min(found.margin, expected.margin) < NEAR + 10 * moved:
         return False
     assert found.steps == expected.steps
-    assert [tokens for _, tokens in found.hypotheses] == [tokens for _, tokens in expected.hypotheses]
-    # Scores of float32 are sums: what they may differ by grows with what they are.
-    scores, wanted = ([score for score, _ in outcome.hypotheses] for outcome in (found, expected))
-    assert scores == pytest.approx(wanted, abs=1e-4, rel=3e-6)
-    assert found.margin == pytest.approx(expected.margin, abs=1e-3)
+    assert distance(found, expected) <= 1e-4 + 10 * moved
+    assert found.margin == pytest.approx(expected.margin, abs=1e-3 + 10 * moved)
     return True
 
 
-def close(one, other, tolerance):
-    return [tokens for _, tokens in one.hypotheses] == [tokens for _, tokens in other.hypotheses] and all(
-        abs(a - b) <= tolerance for (a, _), (b, _) in zip(one.hypotheses, other.hypotheses, strict=True)
-    )
+def distance(one, other):
+    """How far scores of equal hypotheses are apart; infinitely where they are not equal."""
+    if [tokens for _, tokens in one.hypotheses] != [tokens for _, tokens in other.hypotheses]:
+        return math.inf
+    pairs = zip(one.hypotheses, other.hypotheses, strict=True)
+    return max((abs(a - b) for (a, _), (b, _) in pairs if a != b), default=0.0)
 
 
-def shake(arrays):
+SHAKES = 4
+"""One alone may happen to move little what another moves a hundred times as far."""
+
+
+def shake(arrays, seed=0):
     """Each number changed by about one float32 rounding."""
-    draw = np.random.default_rng(0)
+    draw = np.random.default_rng(seed)
     return {name: values * (1.0 + 6e-8 * draw.standard_normal(values.shape)) for name, values in arrays.items()}
 
 
@@ -113,7 +117,8 @@ CLOSE, ALL = [0], [0]
 @given(problems())
 def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
     arrays, shape, sources, limits, options, rules = problem
-    transformer, *twins = Transformer(arrays, shape=shape), Reference(arrays, shape=shape), Reference(shake(arrays), shape=shape)
+    transformer = Transformer(arrays, shape=shape)
+    twins = [Reference(given, shape=shape) for given in (arrays, *(shake(arrays, seed) for seed in range(SHAKES)))]
     for name in ("greedy", "beam_search"):
         for found, source, limit in zip(run(transformer, name, *problem[2:]), sources, limits, strict=True):
             ALL[0] += 1
@@ -224,7 +229,8 @@ def test_networks_that_write_together_average_their_probabilities(problem, seeds
     arrays, shape, sources, limits, options, rules = problem
     all_arrays = ensemble_of(arrays, seeds)
     first, *others = [Transformer(one, shape=shape) for one in all_arrays]
-    twins = [ReferenceEnsemble([Reference(change(one), shape=shape) for one in all_arrays]) for change in (dict, shake)]
+    changed = (all_arrays, *([shake(one, seed) for one in all_arrays] for seed in range(2)))
+    twins = [ReferenceEnsemble([Reference(one, shape=shape) for one in arrays]) for arrays in changed]
     for name in ("greedy", "beam_search"):
         for found, source, limit in zip(run(first, name, *problem[2:], others=others), sources, limits, strict=True):
             TOGETHER[0] += 1
