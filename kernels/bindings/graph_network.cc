@@ -133,10 +133,9 @@ BoundGraphs make(const std::map<std::string, Array>& arrays, std::size_t encoder
     const nb::gil_scoped_release release;
     const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
     Transformer network(shape, floats);
-    std::vector<HalfLayer> layers(decoder_layers);
-    for (std::size_t layer = 0; halves && layer < decoder_layers; ++layer) layers[layer] = HalfLayer(network.decoder[layer]);
+    if (halves) network.halve();
     return {{std::move(network), PackedMatrix(floats.at("links"), nullptr, links, width), {codes, codes + slots * links},
-             {lengths, lengths + classes * width}, std::move(layers)}};
+             {lengths, lengths + classes * width}}};
 }
 
 }  // namespace

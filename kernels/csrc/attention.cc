@@ -147,13 +147,14 @@ float scale_of(const Heads& heads) { return 1.0F / std::sqrt(static_cast<float>(
 
 std::size_t room_for(std::size_t length) { return (length + STEP - 1) / STEP * STEP; }
 
-void lay_out(const float* rows, std::size_t stride, std::size_t length, std::size_t width, float* keys, float* values) {
+void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
+             float* values) {
     const std::size_t room = room_for(length);
     for (std::size_t unit = 0; unit < width; ++unit) {
-        for (std::size_t s = 0; s < length; ++s) keys[unit * room + s] = rows[s * stride + unit];
-        std::fill(keys + unit * room + length, keys + (unit + 1) * room, 0.0F);
+        for (std::size_t s = first; s < last; ++s) keys[unit * room + s] = rows[(s - first) * stride + unit];
+        if (last == length) std::fill(keys + unit * room + length, keys + (unit + 1) * room, 0.0F);
     }
-    for (std::size_t s = 0; s < length; ++s) std::copy_n(rows + s * stride + width, width, values + s * width);
+    for (std::size_t s = first; s < last; ++s) std::copy_n(rows + (s - first) * stride + width, width, values + s * width);
 }
 
 void Attention::attend(const float* queries, std::size_t stride, std::size_t rows, const Sequence& sequence, float* mixed) {

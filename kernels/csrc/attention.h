@@ -22,8 +22,10 @@ struct Sequence {
 };
 
 std::size_t room_for(std::size_t length);  // S rounded up
-// Keys and values side by side, [S,2D] with rows `stride` floats apart, to keys [D,room] and values [S,D].
-void lay_out(const float* rows, std::size_t stride, std::size_t length, std::size_t width, float* keys, float* values);
+// Keys and values of the places [first,last) of a sequence, side by side, [last-first,2D] with rows `stride` floats apart, to keys
+// [D,room] and values [S,D]. Who lays out the last place clears the keys behind it.
+void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
+             float* values);
 
 // Which of the slots written so far a slot sees.
 enum class SlotMask { BLOCK, CAUSAL, SAME_DIRECTION };

@@ -32,7 +32,7 @@ NetworkDrafts::NetworkDrafts(const Drafter& drafter, const Sources& sources, con
             }
         }
         const std::size_t room = room_for(length);
-        lay_out(rows.data(), 2 * width, length, width, free, free + room * width);
+        lay_out(rows.data(), 2 * width, 0, length, length, width, free, free + room * width);
         words_.push_back({length, room, free, free + room * width});
         free += (room + length) * width;
     }

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
-#include "csrc/parallel.h"
 #include "csrc/sequence_pass.h"
 #include "csrc/vectors.h"
 
@@ -15,7 +15,8 @@ namespace {
 constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr std::size_t STEP = LANES;
-constexpr std::size_t TOGETHER = 8;  // sentences that share what is read of the weights
+constexpr std::size_t TOGETHER = 8;      // sentences that share what is read of the weights
+constexpr std::size_t LEAST_RANKED = 4;  // vertices of a part: with fewer, the vocabulary is read for too little
 
 float dot(const float* one, const float* other, std::size_t width) {
     Floats sums{};
@@ -68,34 +69,32 @@ void embed_vertices(const Transformer& model, const GraphRules& rules, const std
 
 // The graphs of some sentences that go through the layers together.
 void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::vector<std::int64_t>& sizes, const GraphRules& rules,
-                    bool ranked, const std::function<void(std::size_t, Graph&)>& use) {
+                    bool ranked, Team& team, const std::function<void(std::size_t, Graph&)>& use) {
     const Transformer& model = all.network;
-    const Buffer encoded = model.encoded(sources);
+    const Buffer encoded = model.encoded(sources, team);
     const Memory memory = model.memory(sources, encoded.data());
     const std::vector<std::size_t> vertices = vertices_of(all, sources, sizes, encoded.data());
-    SequencePass pass(model, vertices);
+    SequencePass pass(model, vertices, team);
     embed_vertices(model, rules, vertices, pass.x());
-    for (std::size_t layer = 0; layer < model.decoder.size(); ++layer) {
-        const HalfLayer& half = all.halves[layer];
-        pass.attend_to_own(model.decoder[layer], half);
-        pass.attend_to_sources(model.decoder[layer], memory.layers[layer], half);
-        pass.feed_forward(model.decoder[layer].feed_forward, half);
-    }
+    for (std::size_t layer = 0; layer < model.decoder.size(); ++layer)
+        pass.decode(model.decoder[layer], model.decoder_halves[layer], memory.layers[layer]);
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
-    BestWords words;
-    if (ranked) best_words(model.vocabulary, pass.x(), pass.rows(), 1, 0, rules.wanted, true, rules.words, words);
     std::size_t row = 0;
     for (std::size_t sentence = 0; sentence < vertices.size(); row += vertices[sentence++]) {
-        Graph graph(all, rules, pass.x() + row * model.shape.width, vertices[sentence]);
-        if (ranked) graph.rank(words, row);
+        Graph graph(all, rules, pass.x() + row * model.shape.width, vertices[sentence], team);
+        if (ranked) {
+            std::vector<std::size_t> every(vertices[sentence]);
+            std::iota(every.begin(), every.end(), std::size_t{0});
+            graph.rank(every);
+        }
         use(sources.rows[sentence], graph);
     }
 }
 
 }  // namespace
 
-Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices)
-    : network_(network), rules_(rules), states_(states), vertices_(vertices), wanted_(rules.wanted), room_(room_for(vertices)),
+Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team)
+    : network_(network), rules_(rules), states_(states), team_(team), vertices_(vertices), wanted_(rules.wanted), room_(room_for(vertices)),
       scores_(vertices * wanted_, NONE), ids_(vertices * wanted_, rules.words.eos), links_(vertices * network.link_width()),
       keys_(network.network.shape.width * room_), joint_(network.network.shape.heads * room_), row_(room_) {
     const std::size_t width = network.network.shape.width, stride = network.link_width();
@@ -120,17 +119,17 @@ void Graph::take(std::size_t vertex, const BestWords& words, std::size_t row) {
     ids[0] = word;
 }
 
-void Graph::rank(const BestWords& words, std::size_t first) {
-    for (std::size_t vertex = 0; vertex < vertices_; ++vertex) take(vertex, words, first + vertex);
-}
-
 void Graph::rank(const std::vector<std::size_t>& some) {
     const std::size_t width = network_.network.shape.width;
-    Buffer states(some.size() * width);
-    for (std::size_t row = 0; row < some.size(); ++row) std::copy_n(states_ + some[row] * width, width, states.data() + row * width);
-    BestWords words;
-    best_words(network_.network.vocabulary, states.data(), some.size(), 1, 0, wanted_, true, rules_.words, words);
-    for (std::size_t row = 0; row < some.size(); ++row) take(some[row], words, row);
+    const auto parts = std::clamp<std::size_t>(some.size() / LEAST_RANKED, 1, static_cast<std::size_t>(team_.threads()));
+    team_.run(parts, [&](std::size_t part, int) {
+        const std::size_t first = some.size() * part / parts, count = some.size() * (part + 1) / parts - first;
+        Buffer states(std::max<std::size_t>(1, count * width));
+        for (std::size_t row = 0; row < count; ++row) std::copy_n(states_ + some[first + row] * width, width, states.data() + row * width);
+        BestWords words;
+        best_words(network_.network.vocabulary, states.data(), count, 1, 0, wanted_, true, rules_.words, words);
+        for (std::size_t row = 0; row < count; ++row) take(some[first + row], words, row);
+    });
 }
 
 const float* Graph::transitions(std::size_t vertex) {
@@ -182,12 +181,14 @@ void each_graph(const GraphNetwork& network, const Sources& sources, const std::
     const std::size_t sentences = sources.rows.size(), shares = static_cast<std::size_t>(threads);
     const std::size_t together = std::clamp<std::size_t>((sentences + shares - 1) / shares, 1, TOGETHER);
     const std::size_t groups = (sentences + together - 1) / together;
-    parallel_for(static_cast<std::int64_t>(groups), threads, [&](std::int64_t group, int) {
-        const auto first = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(group) * together);
+    Team& all = Team::waiting(threads);
+    Team alone(1);
+    all.run(groups, [&](std::size_t group, int) {
+        const auto first = static_cast<std::ptrdiff_t>(group * together);
         const auto end = std::min(first + static_cast<std::ptrdiff_t>(together), static_cast<std::ptrdiff_t>(sentences));
         const Sources some{sources.ids, sources.stride, {sources.lengths.begin() + first, sources.lengths.begin() + end},
                            {sources.rows.begin() + first, sources.rows.begin() + end}};
-        graphs_of_some(network, some, sizes, rules, ranked, use);
+        graphs_of_some(network, some, sizes, rules, ranked, groups == 1 ? all : alone, use);
     });
 }
 

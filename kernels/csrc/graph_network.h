@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "csrc/best_words.h"
-#include "csrc/sequence_pass.h"
+#include "csrc/team.h"
 #include "csrc/transformer.h"
 
 namespace fewstep {
@@ -23,7 +23,6 @@ struct GraphNetwork {
     PackedMatrix links;             // [2D+H,D] of states to queries, keys and gates
     std::vector<float> link_codes;  // [slots,2D+H] what places add to them
     std::vector<float> lengths;     // [classes,D] ranks the target's length by the mean state of the source; empty where it is given
-    std::vector<HalfLayer> halves;  // of the decoder's layers; empty matrices where products are in float
 
     std::size_t link_width() const { return 2 * network.shape.width + network.shape.heads; }
 };
@@ -37,12 +36,11 @@ struct GraphRules {
 // The graph of one sentence. Its states [vertices,D] are read as long as it lives.
 class Graph {
  public:
-    Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices);
+    Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team);
 
     std::size_t vertices() const { return vertices_; }
-    // Finds the words of some vertices, or takes those found of all in the rows of `words` from `first` on.
+    // Finds the words of some vertices.
     void rank(const std::vector<std::size_t>& some);
-    void rank(const BestWords& words, std::size_t first);
     // [W] the best words of a vertex, best first; minus infinity where there are no more, and where none were found. The first vertex
     // writes BOS alone, the last one EOS.
     const float* scores(std::size_t vertex) const { return scores_.data() + vertex * wanted_; }
@@ -56,6 +54,7 @@ class Graph {
     const GraphNetwork& network_;
     const GraphRules& rules_;
     const float* states_;
+    Team& team_;
     std::size_t vertices_, wanted_, room_;
     std::vector<float> scores_;
     std::vector<std::int64_t> ids_;

@@ -91,7 +91,7 @@ class Clock {
 class Task {
  public:
     Task(const LatticeNetwork& network, const Sources& sources, const LatticeRules& rules, bool all_exits, int threads)
-        : network_(network), sources_(sources), rules_(rules), all_exits_(all_exits), team_(threads), sentences_(sources.rows.size()),
+        : network_(network), sources_(sources), rules_(rules), all_exits_(all_exits), team_(Team::waiting(threads)), sentences_(sources.rows.size()),
           spaces_(static_cast<std::size_t>(threads)) {
         const std::size_t width = network.network.shape.width;
         eos_ = network.network.target_words.data() + static_cast<std::size_t>(rules.eos) * width;
@@ -347,7 +347,7 @@ class Task {
     const Sources& sources_;
     const LatticeRules& rules_;
     bool all_exits_;
-    Team team_;
+    Team& team_;
     std::vector<Sentence> sentences_;
     std::vector<Space> spaces_;
     std::vector<std::size_t> chunks_;  // first sentences, and behind the last

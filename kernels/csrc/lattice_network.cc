@@ -57,7 +57,7 @@ LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Head
     const float* output = arrays.at(layer + "cross_attention.output.weight");
     const float* output_bias = arrays.at(layer + "cross_attention.output.bias");
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
-    LatticeLayer found{Passing(arrays, layer, width).packed(), {}, {}, std::vector<float>(width), {output_bias, output_bias + width}, {}, {}};
+    LatticeLayer found{Passing(arrays, layer, width).packed(), {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
     for (std::size_t unit = 0; unit < width; ++unit) found.query_bias[unit] = query_bias[unit] * scale;
     std::vector<float> turned(width * size), part(width * size);
     for (std::size_t head = 0; head < heads.count; ++head) {
@@ -136,10 +136,7 @@ LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arra
     const std::size_t width = shape.width;
     for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
         layers.push_back(layer_of(arrays, "decoder.layers." + std::to_string(layer) + ".", network.heads));
-    for (std::size_t layer = 0; halves && layer < layers.size(); ++layer) {
-        layers[layer].widen = HalfMatrix(network.decoder[layer].feed_forward.widen);
-        layers[layer].narrow = HalfMatrix(network.decoder[layer].feed_forward.narrow);
-    }
+    if (halves) network.halve();
     const std::string first = "decoder.layers.0.";
     const Passing passing(arrays, first, width);
     const float* scale = shape.pre_norm ? arrays.at(first + "attention_residual.norm.weight") : nullptr;
@@ -219,9 +216,10 @@ void LatticeNetwork::cross(const LatticeMemory& memory, std::size_t length, cons
 
 void LatticeNetwork::feed_forward(std::size_t layer, std::size_t rows, Space& space) const {
     const FeedForward& block = network.decoder[layer].feed_forward;
+    const HalfLayer& half = network.decoder_halves[layer];
     residual(block.norm, network.shape.pre_norm, space.x.data(), rows, space.normed.data(), [&](const float* input) {
-        product(block.widen, layers[layer].widen, input, rows, space.inner.data(), block.activation, space.halves);
-        product(block.narrow, layers[layer].narrow, space.inner.data(), rows, space.x.data(), Then::ADD, space.halves);
+        product(block.widen, half.widen, input, rows, space.inner.data(), block.activation, space.halves);
+        product(block.narrow, half.narrow, space.inner.data(), rows, space.x.data(), Then::ADD, space.halves);
     });
 }
 

@@ -32,7 +32,6 @@ struct LatticeLayer {
     std::vector<PackedMatrix> outputs;  // [H] of [D,d]: W_o's part of a head
     std::vector<float> query_bias;      // [D] / sqrt(d)
     std::vector<float> output_bias;     // [D]
-    HalfMatrix widen, narrow;           // of the feed-forward block, where its products are in bfloat16
 };
 
 // What rows read of one sentence in one layer.
@@ -43,7 +42,7 @@ struct LatticeMemory {
 };
 
 struct LatticeNetwork {
-    // `halves`: the decoder's products in bfloat16, which HalfMatrix::available() must allow. Words are ranked in float all the same.
+    // `halves`: products in bfloat16, which HalfMatrix::available() must allow. Words are ranked in float all the same.
     LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves);
 
     // States [S,D] of a source to what the rows of each layer read.

@@ -4,51 +4,57 @@
 #include <cstddef>
 #include <vector>
 
-#include "csrc/half_matrix.h"
+#include "csrc/team.h"
 #include "csrc/transformer.h"
 
 namespace fewstep {
 
-// The matrices of a decoder layer in bfloat16; empty ones are multiplied with in float.
-struct HalfLayer {
-    HalfLayer() = default;
-    explicit HalfLayer(const DecoderLayer& layer)
-        : projection(layer.projection), output(layer.output), cross_queries(layer.cross_queries), cross_output(layer.cross_output),
-          widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow) {}
-
-    HalfMatrix projection, output, cross_queries, cross_output, widen, narrow;
-};
-
+// Rows are shared out among the threads of a team, which wait for each other once a layer, before the rows of others are read. What
+// becomes of a row does not depend on who else is in its part.
 class SequencePass {
  public:
-    SequencePass(const Transformer& model, std::vector<std::size_t> lengths);
+    SequencePass(const Transformer& model, std::vector<std::size_t> lengths, Team& team);
 
-    // x += attention of each sequence over itself
-    template <typename Layer>
-    void attend_to_own(const Layer& layer, const HalfLayer& half = {}) {
-        residual(layer.norm, model_.shape.pre_norm, x_.data(), rows_, normed_.data(), [&](const float* input) {
-            product(layer.projection, half.projection, input, rows_, wide_.data(), Then::STORE, halves_);
-            mix_own();
-            product(layer.output, half.output, mixed_.data(), rows_, x_.data(), Then::ADD, halves_);
-        });
-    }
-    // x += attention of each sequence over its source
-    void attend_to_sources(const DecoderLayer& layer, const std::vector<Sequence>& sources, const HalfLayer& half = {});
-    void feed_forward(const FeedForward& block, const HalfLayer& half = {});
+    void encode(const EncoderLayer& layer, const HalfLayer& half);
+    void decode(const DecoderLayer& layer, const HalfLayer& half, const std::vector<Sequence>& sources);
 
     float* x() { return x_.data(); }  // [rows,D], sequence after sequence
     Buffer states() && { return std::move(x_); }
-    std::size_t rows() const { return rows_; }
+    std::size_t rows() const { return starts_.back(); }
 
  private:
-    void mix_own();
+    // Rows [first,last), with what their thread may write to.
+    struct Part {
+        std::size_t first, last;
+        float *x, *normed, *mixed, *wide;
+        Attention& attention;
+        std::vector<Half>& halves;
+
+        std::size_t rows() const { return last - first; }
+    };
+    template <typename Body>
+    void in_parts(const Body& body);
+    template <typename Body>
+    void each_sequence(const Part& part, const Body& body) const;
+    template <typename Layer>
+    void project(const Layer& layer, const HalfLayer& half, const Part& part);
+    template <typename Layer>
+    void attend_to_own(const Layer& layer, const HalfLayer& half, const Part& part) const;
+    void attend_to_sources(const DecoderLayer& layer, const HalfLayer& half, const std::vector<Sequence>& sources, const Part& part) const;
+    void feed_forward(const FeedForward& block, const HalfLayer& half, const Part& part) const;
 
     const Transformer& model_;
-    std::vector<std::size_t> lengths_;
-    std::size_t rows_;
-    Buffer x_, normed_, mixed_, wide_, turned_;
-    Attention attention_;
-    std::vector<Half> halves_;
+    Team& team_;
+    std::vector<std::size_t> starts_;  // the first row of each sequence, and behind the last
+    std::size_t wide_width_;
+    Buffer x_, normed_, mixed_, wide_;
+    Buffer turned_;                    // keys and values of all sequences,
+    std::vector<float*> keys_;         // and where those of each begin
+    struct Space {
+        Attention attention;
+        std::vector<Half> halves;
+    };
+    std::vector<Space> spaces_;
 };
 
 }  // namespace fewstep

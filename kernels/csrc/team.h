@@ -15,6 +15,9 @@ namespace fewstep {
 // The caller is one of the threads, and does alone what the others come too late for.
 class Team {
  public:
+    // The team of this thread, whose helpers sleep between one task and the next: starting them would take longer than some tasks do.
+    static Team& waiting(int threads);
+
     explicit Team(int threads) {
         for (int thread = 1; thread < threads; ++thread) helpers_.emplace_back([this, thread] { help(thread); });
     }

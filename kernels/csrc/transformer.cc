@@ -106,7 +106,7 @@ void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t
 }
 
 Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
-    : shape(given), heads{given.heads, given.width / given.heads} {
+    : shape(given), heads{given.heads, given.width / given.heads}, encoder_halves(given.encoder_layers), decoder_halves(given.decoder_layers) {
     const Reader read{shape, arrays};
     for (std::size_t layer = 0; layer < shape.encoder_layers; ++layer)
         encoder.push_back(read.encoder_layer("encoder.layers." + std::to_string(layer) + "."));
@@ -120,13 +120,20 @@ Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
     vocabulary = {target_words.data(), nullptr, shape.target_words, shape.width};
 }
 
+void Transformer::halve() {
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer) encoder_halves[layer] = HalfLayer(encoder[layer]);
+    for (std::size_t layer = 0; layer < decoder.size(); ++layer) decoder_halves[layer] = HalfLayer(decoder[layer]);
+}
+
 Buffer Transformer::encoded(const Sources& sources) const {
-    SequencePass pass(*this, {sources.lengths.begin(), sources.lengths.end()});
+    Team alone(1);
+    return encoded(sources, alone);
+}
+
+Buffer Transformer::encoded(const Sources& sources, Team& team) const {
+    SequencePass pass(*this, {sources.lengths.begin(), sources.lengths.end()}, team);
     embed_sources(*this, sources, pass.x());
-    for (const EncoderLayer& layer : encoder) {
-        pass.attend_to_own(layer);
-        pass.feed_forward(layer.feed_forward);
-    }
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer) pass.encode(encoder[layer], encoder_halves[layer]);
     if (shape.pre_norm) encoder_norm.apply(pass.x(), pass.rows(), pass.x());
     return std::move(pass).states();
 }
@@ -147,7 +154,7 @@ Memory Transformer::memory(const Sources& sources, const float* states) const {
             const auto length = static_cast<std::size_t>(some);
             const std::size_t room = room_for(length);
             float *keys = free, *values = free + room * width;
-            lay_out(first, 2 * width, length, width, keys, values);
+            lay_out(first, 2 * width, 0, length, length, width, keys, values);
             sequences.push_back({length, room, keys, values});
             first += length * 2 * width, free += memory_size(length, width);
         }

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "csrc/attention.h"
+#include "csrc/half_matrix.h"
 #include "csrc/packed_matrix.h"
+#include "csrc/team.h"
 
 namespace fewstep {
 
@@ -57,6 +59,18 @@ struct DecoderLayer {
     FeedForward feed_forward;
 };
 
+// The matrices of a layer in bfloat16; empty ones are multiplied with in float.
+struct HalfLayer {
+    HalfLayer() = default;
+    explicit HalfLayer(const EncoderLayer& layer)
+        : projection(layer.projection), output(layer.output), widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow) {}
+    explicit HalfLayer(const DecoderLayer& layer)
+        : projection(layer.projection), output(layer.output), widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow),
+          cross_queries(layer.cross_queries), cross_output(layer.cross_output) {}
+
+    HalfMatrix projection, output, widen, narrow, cross_queries, cross_output;
+};
+
 // Sources [B,S] of `lengths`, as rows of a padded table.
 struct Sources {
     const std::int64_t* ids;
@@ -74,15 +88,20 @@ struct Memory {
 struct Transformer {
     Transformer(const TransformerShape& shape, const Arrays& arrays);
 
+    // From now on whole sequences go through layers in bfloat16, which HalfMatrix::available() must allow.
+    void halve();
+
     Memory encode(const Sources& sources) const { return memory(sources, encoded(sources).data()); }
     // States of the sources, sentence after sentence, [rows,D].
     Buffer encoded(const Sources& sources) const;
+    Buffer encoded(const Sources& sources, Team& team) const;
     Memory memory(const Sources& sources, const float* states) const;
 
     TransformerShape shape;
     Heads heads;
     std::vector<EncoderLayer> encoder;
     std::vector<DecoderLayer> decoder;
+    std::vector<HalfLayer> encoder_halves, decoder_halves;
     Norm encoder_norm, decoder_norm;            // used with pre_norm
     std::vector<float> source_words, target_words, source_positions, slot_codes;  // [rows,D]; source_words may be empty: as target's
     PackedMatrix vocabulary;                    // the target's words rank the outputs

@@ -1,4 +1,7 @@
 import dataclasses
+import itertools
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -85,14 +88,42 @@ def test_a_sentence_has_the_same_bits_alone_and_in_company():
     draw = np.random.default_rng(1)
     sources, lengths, sizes = draw.integers(0, 13, (21, 9)), draw.integers(1, 10, 21), draw.integers(2, 41, 21)
     together = network.scores(sources, lengths, sizes, words=4, rules=RULES, threads=2)
-    for row in range(21):
+    for row, threads in itertools.product(range(21), (1, 2, 3)):  # of one sentence, threads have some vertices each
         one = slice(row, row + 1)
-        alone = network.scores(sources[one], lengths[one], sizes[one], words=4, rules=RULES)
+        alone = network.scores(sources[one], lengths[one], sizes[one], words=4, rules=RULES, threads=threads)
         size = sizes[row]
         assert alone.lengths[0] == size
         assert np.array_equal(alone.transitions[0], together.transitions[row, :size, :size])
         assert np.array_equal(alone.words[0], together.words[row, :size])
         assert np.array_equal(alone.ids[0], together.ids[row, :size])
+
+
+def test_callers_do_not_get_into_each_others_way():
+    """Threads that wait from one call to the next are those of one caller."""
+    network = GraphNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
+    sources = np.random.default_rng(1).integers(0, 13, (40, 9))
+
+    def path(row):
+        return network.follow(sources[row : row + 1], np.array([9]), np.array([40]), word_weight=0.5, rules=RULES, threads=2 + row % 2)
+
+    alone = [path(row) for row in range(40)]
+    with ThreadPoolExecutor(4) as callers:
+        assert list(callers.map(path, range(40))) == alone
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
+    network = GraphNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
+    sources = np.random.default_rng(1).integers(0, 13, (1, 9))
+
+    def path():
+        return network.follow(sources, np.array([9]), np.array([40]), word_weight=0.5, rules=RULES, threads=2)
+
+    before = path()
+    if (child := os.fork()) == 0:
+        os._exit(0 if path() == before else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_without_words_a_path_is_the_same_as_in_the_whole_graph():
