@@ -90,7 +90,7 @@ class DagSearch:
     no_consecutive_repeat: Annotated[int, Ge(0)] = 0
     """No n-gram of up to so many tokens comes twice side by side (lookahead, beam and sample only); 0: they may."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the decoder's products on a CPU with instructions for bf16; sums, encoder, transitions and ranking of words
+    """Arithmetic of the products of layers on a CPU with instructions for bf16; sums, transitions and ranking of words
     stay fp32. A search through torch, as on a GPU and when sampling, knows fp32 alone."""
 
     @property

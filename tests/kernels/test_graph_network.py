@@ -104,7 +104,8 @@ def test_callers_do_not_get_into_each_others_way():
     sources = np.random.default_rng(1).integers(0, 13, (40, 9))
 
     def path(row):
-        return network.follow(sources[row : row + 1], np.array([9]), np.array([40]), word_weight=0.5, rules=RULES, threads=2 + row % 2)
+        one, length, size = sources[row : row + 1], np.array([9]), np.array([40])
+        return network.follow(one, length, size, word_weight=0.5, rules=RULES, threads=2 + row % 2)
 
     alone = [path(row) for row in range(40)]
     with ThreadPoolExecutor(4) as callers:
