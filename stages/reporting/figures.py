@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE = "#1d2433", "#667085", "#d9dde5"
+INK, MUTED, RULE, CARD = "#1d2433", "#667085", "#d9dde5", "#ffffff"
 SERIES = ("#2f6fde", "#d9622b", "#16907a", "#8a55d7", "#b3831a", "#cf3f6f", "#3f8fb5", "#6d7a28")
 """Colours of systems, in order."""
+KEY_COLUMNS = 3
+"""Of the names below a figure whose points have numbers."""
 STROKES = ("solid", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Of the searches of a system, in order."""
 
@@ -74,17 +76,22 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
 def quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
     """Quality against latency (better to the upper left) and against throughput (better to the upper right).
 
-    `metric` is what quality is called, `unit` what is timed: a sentence, say.
+    Entries have a number each, which the key below explains: names beside the points would cover each other. `metric` is what
+    quality is called, `unit` what is timed: a sentence, say.
     """
     with style():
         return _quality_speed(points, metric, unit)
 
 
 def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
-    figure, (left, right) = panels()
+    rows = math.ceil(len(points) / KEY_COLUMNS)
+    figure, (left, right) = panels(height=3.6 + 0.21 * rows)
     colours = colours_of(point.system for point in points)
     _scatter(left, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
     _scatter(right, points, [(point.sentences_per_second, point.quality) for point in points], colours, 1)
+    dots = [left.scatter([], [], s=40, color=colours[point.system]) for point in points]
+    names = [f"{number} {point.entry}" for number, point in enumerate(points, 1)]
+    figure.legend(dots, names, loc="outside lower left", ncols=KEY_COLUMNS, fontsize=9)
     left.set(title=f"One {unit} at a time", xlabel=f"latency, ms a {unit} (median)", ylabel=metric)
     right.set(title="In batches", xlabel=f"throughput, {unit}s a second")
     return as_svg(figure)
@@ -93,19 +100,15 @@ def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
 def _scatter(
     axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]], colours: Mapping[str, str], better: int
 ) -> None:
-    """Points at `places` (speed, quality); `better` is -1 where less of the first is better."""
+    """Points at `places` (speed, quality) by their numbers; `better` is -1 where less of the first is better."""
     front = pareto([(-better * x, y) for x, y in places])
     axes.plot(*zip(*[places[index] for index in front], strict=True), color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2)
-    middle = (max(x for x, _ in places) + min(x for x, _ in places)) / 2
     for index, (point, (x, y)) in enumerate(zip(points, places, strict=True)):
-        colour = colours[point.system]
-        axes.scatter([x], [y], s=52, facecolors=colour if index in front else "none", edgecolors=colour, linewidths=1.6, zorder=3)
-        side = -1 if x > middle else 1
-        offset = (7 * side, 7 if side == better else -13)  # beside the line that joins the front
-        axes.annotate(
-            point.entry, (x, y), xytext=offset, textcoords="offset points", ha="right" if side < 0 else "left", fontsize=9
-        )
-    axes.margins(x=0.1, y=0.2)
+        colour, first = colours[point.system], index in front
+        axes.scatter([x], [y], s=125, facecolors=colour if first else "none", edgecolors=colour, linewidths=1.4, zorder=3 + first)
+        ink = CARD if first else colour
+        axes.annotate(str(index + 1), (x, y), ha="center", va="center_baseline", fontsize=7.5, color=ink, zorder=3.5 + first)
+    axes.margins(x=0.1, y=0.12)
 
 
 def training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tuple[str, str], quality: tuple[str, str]) -> str:
@@ -243,12 +246,12 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(STYLE)
 
 
-def panels(*widths: int) -> tuple[Figure, Any]:
-    """Two panels side by side, equal or of these relative widths."""
+def panels(*widths: int, height: float = 3.5) -> tuple[Figure, Any]:
+    """Two panels side by side, equal or of these relative widths; `height` in inches."""
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(9.6, 3.5), layout=ConstrainedLayoutEngine(wspace=0.06))
+    figure = Figure(figsize=(9.6, height), layout=ConstrainedLayoutEngine(wspace=0.06))
     return figure, figure.subplots(1, 2, width_ratios=widths or None)
 
 
@@ -277,6 +280,12 @@ def inlined(svg: str, prefix: str) -> str:
     opening = re.sub(r' (xmlns(:\w+)?|width|height|version)="[^"]*"', "", opening)
     body = f"{opening}>{rest}".replace("xlink:href", "href")
     body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{prefix}-", body)
-    for name, colour in {"ink": INK, "muted": MUTED, "rule": RULE, **{f"series{i}": c for i, c in enumerate(SERIES)}}.items():
+    for name, colour in {
+        "ink": INK,
+        "muted": MUTED,
+        "rule": RULE,
+        "card": CARD,
+        **{f"series{i}": c for i, c in enumerate(SERIES)},
+    }.items():
         body = body.replace(colour, f"var(--{name})")
     return body.strip()

@@ -13,14 +13,14 @@ from stages.tasks import Task
 
 
 def tiles(findings: Findings) -> Markup:
-    """The figures to see first."""
+    """The figures to see first; of speeds, those of entries that come near the best score."""
     shown: list[tuple[str, str]] = []
     task = findings.task
     scored = [(score, row) for row in findings.rows if (score := row.score(task.metric)) is not None]
     if scored:
         top, best = max(scored, key=lambda pair: pair[0])
         shown.append((f"{top:.2f}", f"best {NAMES[task.metric]}: {best.entry} on {best.test}"))
-    timed = [row for row in findings.rows if row.timing]
+    timed = [row for row in findings.rows if row.timing and _is_of_use(row, task, top if scored else 0.0)]
     if timed:
         quick = min(timed, key=_latency)
         shown.append((f"{_latency(quick):.1f} ms", f"a {task.unit}, at the median: {_with_score(quick, task)}"))
@@ -37,6 +37,15 @@ def tiles(findings: Findings) -> Markup:
         *(element("div", element("b", value), element("span", label), class_="tile") for value, label in shown),
         class_="tiles",
     )
+
+
+OF_USE = 0.9
+"""Share of the best score below which an entry's speed is no figure to see first."""
+
+
+def _is_of_use(row: Row, task: Task, best: float) -> bool:
+    score = row.score(task.metric)
+    return score is None or score >= OF_USE * best
 
 
 def _with_score(row: Row, task: Task) -> str:

@@ -502,3 +502,22 @@ def test_several_test_sets_have_a_table_each(tmp_path: Path) -> None:
     assert "## two: 9 sentences" in markdown
     assert outline(work).open == []
     assert work.records("report.html").read_text().count('class="sample"') == 4
+
+
+def test_the_figures_to_see_first_are_not_the_speed_of_a_system_that_writes_nothing_of_use(tmp_path: Path) -> None:
+    maker = Maker(tmp_path)
+    demo = maker.text("demo", 60)
+    entries = (("autoregressive", "greedy", 0.05, 19.0), ("interleaved", "greedy", 0.08, 11.0), ("drafts", "draft", 0.7, 2.0))
+    given = replace(
+        maker.inputs(timed=False),
+        tests={"demo": demo},
+        evaluated=tuple(maker.evaluated(system, search, "demo", demo, noise) for system, search, noise, _ in entries),
+        timings={"demo": maker.timings({f"{system}/{search}": ms for system, search, _, ms in entries})},
+    )
+    work = make_work(tmp_path / "out")
+    STAGE.run(given, CONFIG, work)
+    page = work.records("report.html").read_text(encoding="utf-8")
+    tiles = page[page.index('class="tiles"') : page.index("</header>")]
+    assert "interleaved/greedy" in tiles
+    assert "drafts" not in tiles
+    assert "drafts/draft" in page
