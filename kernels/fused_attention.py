@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kernels.native import fewstep_native
+from kernels.tensor_bits import tensor_bits
 
 __all__ = ["AttentionInputs", "fused_attention_", "fused_attention_gradients_"]
 
@@ -42,7 +43,7 @@ def fused_attention_(inputs: AttentionInputs, mixed: Tensor, *, threads: int | N
     normalisers = torch.empty(inputs.queries.shape[:3])
     fewstep_native.fused_attention(
         *_arrays(inputs),
-        _bits(mixed),
+        tensor_bits(mixed, "mixed"),
         normalisers.numpy(),
         causal=inputs.causal,
         threads=threads or torch.get_num_threads(),
@@ -63,20 +64,13 @@ def fused_attention_gradients_(
     fewstep_native.fused_attention_gradients(
         *_arrays(inputs),
         normalisers.numpy(),
-        _bits(upstream),
-        *(_bits(gradient) for gradient in gradients),
+        tensor_bits(upstream, "upstream"),
+        *(tensor_bits(gradient, "gradients") for gradient in gradients),
         causal=inputs.causal,
         threads=threads or torch.get_num_threads(),
     )
 
 
 def _arrays(inputs: AttentionInputs) -> tuple[Any, Any, Any, Any]:
-    seen = None if inputs.seen is None else inputs.seen.numpy()
-    return _bits(inputs.queries), _bits(inputs.keys), _bits(inputs.values), seen
-
-
-def _bits(tensor: Tensor) -> Any:
-    """Bits of bfloat16 cross as integers."""
-    if tensor.dtype not in (torch.float32, torch.bfloat16):
-        raise TypeError(f"attention: expected float32 or bfloat16, got {tensor.dtype}; convert it with .float()")
-    return (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    queries, keys, values = (tensor_bits(getattr(inputs, name), name) for name in ("queries", "keys", "values"))
+    return queries, keys, values, None if inputs.seen is None else inputs.seen.numpy()

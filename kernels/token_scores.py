@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from kernels.native import fewstep_native
+from kernels.tensor_bits import tensor_bits
 
 __all__ = ["token_gradients_", "token_scores_"]
 
@@ -73,9 +74,6 @@ def token_gradients_(
 
 
 def _logits(logits: Tensor) -> Any:
-    """Bits of bfloat16 cross as integers."""
-    if logits.dtype not in (torch.float32, torch.bfloat16):
-        raise TypeError(f"logits: expected float32 or bfloat16, got {logits.dtype}; convert them with .float()")
     if not logits.is_contiguous() or logits.ndim != 2:
         raise ValueError(f"logits: expected contiguous [R,V], got {list(logits.shape)} with strides {list(logits.stride())}")
-    return (logits.view(torch.uint16) if logits.dtype == torch.bfloat16 else logits).numpy()
+    return tensor_bits(logits, "logits")
