@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from graph_decoding import PRECISIONS
 from record import save
 
 from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
@@ -188,14 +189,14 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
             found[f"autoregressive {shape} {name}"] = partial(natively, size, layers, ORDERS[0], search)
         for order in ORDERS[1:]:
             found[f"{order} {name}"] = partial(natively, size, (depth, depth), order, search)
-    found["graph lookahead"] = partial(by_graph, size, DagSearch())
-    found["graph beam200"] = partial(by_graph, size, DagSearch(strategy="beam"))
-    for lattice in (
-        LatticeSearch(candidates=16),
-        LatticeSearch(candidates=64),
-        LatticeSearch(candidates=64, normalizer="selfnorm"),
-    ):
-        found[f"lattice {lattice.name}"] = partial(by_lattice, size, batches, tokens, lattice)
+    for precision in PRECISIONS:
+        for strategy in ("greedy", "lookahead", "beam"):
+            graph = DagSearch(strategy=strategy, precision=precision)
+            found[f"graph {graph.name}"] = partial(by_graph, size, graph)
+        for candidates in (16, 64):
+            lattice = LatticeSearch(candidates=candidates, normalizer="local", precision=precision)
+            found[f"lattice {lattice.name}"] = partial(by_lattice, size, batches, tokens, lattice)
+    found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
     short, paper = DRAFTERS
     few = AggressiveSearch(draft_words=2000, **fixed)
     found[f"aggressive {short}, all kept"] = partial(by_drafts, size, short, True, few)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from models.aggressive.config import AggressiveConfig
@@ -38,8 +39,7 @@ def teacher(config: RunConfig) -> Iterator[Rule]:
             continue
         if system.data == "mixed" and system.mixture.raw + system.mixture.distilled == 0:
             yield broken((*path, "mixture"), "at least 1 of either data", "none")
-        if system.initial_weights == "teacher" and config.teacher is None:
-            yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
+        yield from _initial_weights(path, system, config)
         if system.data in ("distilled", "mixed") and config.teacher is None and not isinstance(config.distillation, Pinned):
             expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
             yield broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
@@ -51,6 +51,20 @@ def teacher(config: RunConfig) -> Iterator[Rule]:
     if config.teacher is not None and not isinstance(config.teacher, Pinned):
         yield from _network(("teacher",), config.teacher, config)
         yield from _training(("teacher", "training"), config.teacher.training, config)
+
+
+def _initial_weights(path: Path, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:
+    from pipeline.config_systems import AggressiveSystem, UsedSystem
+
+    if system.initial_weights == "teacher" and config.teacher is None:
+        yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
+    if isinstance(system, AggressiveSystem) or system.initial_weights in ("random", "teacher"):
+        return
+    before = takewhile(lambda item: item[0] != path[1], config.systems.items())
+    trained = [name for name, other in before if not isinstance(other, UsedSystem | AggressiveSystem)]
+    if system.initial_weights not in trained:
+        expected = f"one of {', '.join(['random', 'teacher', *trained])} (systems are named after those that they start from)"
+        yield broken((*path, "initial_weights"), expected, repr(system.initial_weights))
 
 
 def _distillation(settings: Distillation) -> Iterator[Rule]:

@@ -71,8 +71,9 @@ class _Trained(_Learner):
 
     data: Literal["raw", "distilled", "mixed"] = "raw"
     """What it learns from: the targets of the training text, those that the teacher writes, or both."""
-    initial_weights: Literal["random", "teacher"] = "random"
-    """What its training starts from: chance, or the teacher's weights wherever name and shape are the same."""
+    initial_weights: str = "random"
+    """What its training starts from: chance (`random`), or the weights of the `teacher` or of a trained system that is listed
+    before, by its name, wherever name and shape are the same."""
 
 
 @dataclass(frozen=True, kw_only=True)

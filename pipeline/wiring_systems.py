@@ -107,9 +107,7 @@ class Systems:
                 data = data | {"verifier": self._written_by(settings.verifier, others)}
         networks: Teachers
         if isinstance(settings, TrainedSystem):
-            initial = teachers[0] if settings.initial_weights == "teacher" else None
-            if settings.initial_weights == "verifier":
-                initial = companions[0]
+            initial = self._initial(settings, teachers, companions[0])
             tables = counts.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
             networks = (self._train(name, settings, _mixed(settings, data), initial, tables),)
         else:
@@ -129,6 +127,14 @@ class Systems:
         if not tunes_default:
             return bundle
         return self._bundle(name, replace(inputs, tuned=self.tuned[f"{name}/{search.name}"]), search, settings.family)
+
+    def _initial(self, settings: TrainedSystem, teachers: Teachers, verifier: System | None) -> Trained | System | None:
+        """Whose weights a training starts from."""
+        if settings.initial_weights == "random":
+            return None
+        if settings.initial_weights == "teacher":
+            return teachers[0]
+        return verifier if isinstance(settings, AggressiveSystem) else self.trainings[settings.initial_weights]
 
     def _train(
         self,

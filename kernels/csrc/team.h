@@ -54,7 +54,9 @@ class Team {
 
  private:
     static constexpr std::uint64_t PART = std::uint64_t{1} << 32;
-    static constexpr int PATIENCE = 4000;  // looks before a thread makes way for others
+    // Looks before a thread makes way for others: about a millisecond, more than lies between two sentences of one text. To wake a
+    // thread that sleeps takes longer than to decode half a short sentence.
+    static constexpr int PATIENCE = 20000;
 
     static void rest() {
 #if defined(__x86_64__)

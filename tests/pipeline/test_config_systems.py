@@ -69,6 +69,11 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.graph.graph_factor_range: expected two factors above 0, the lower one",
         ),
         (f"{GRAPH}, initial_weights: teacher}}}}", "systems.graph.initial_weights: expected a teacher in the config, got none"),
+        (
+            f"{GRAPH}, initial_weights: later}}, later: {{}}}}",
+            "systems.graph.initial_weights: expected one of random, teacher, one (systems are named after those that they start "
+            "from), got 'later'",
+        ),
         (f"{GRAPH}, heads: 3}}}}", "systems.graph.heads: expected a divisor of width 128, got 3"),
         (f"{GRAPH}, search: {{beam: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 without an n-gram model"),
         (

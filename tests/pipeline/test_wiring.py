@@ -253,6 +253,19 @@ def test_an_ensemble_distils_and_can_be_evaluated_beside_its_first_network(tmp_p
     assert fingerprint(plan, "distill:train") != fingerprint(alone, "distill:train")
 
 
+def test_a_training_may_start_from_another_systems_weights(tmp_path: Path) -> None:
+    systems = {
+        "first": {"dropout": 0.2},
+        "second": {"order": "interleaved", "initial_weights": "first"},
+        "third": {"initial_weights": "second"},
+    }
+    plan = planned(tmp_path, systems=systems, evaluation={})
+    assert needs(plan, "train:second") & {"train:first", "train:third"} == {"train:first"}
+    assert needs(plan, "train:third") & {"train:first", "train:second"} == {"train:second"}
+    steps = {step.name: step for step in plan.steps}
+    assert steps["train:second"].inputs.initial.fingerprint == steps["train:first"].fingerprint
+
+
 def test_a_mixture_says_how_often_either_data_stands_in_an_epoch(tmp_path: Path) -> None:
     plan = planned(
         tmp_path,
