@@ -96,8 +96,8 @@ class LatticeTransformer:
         so that lattices of up to T - 1 slots can be scored. BOS is a word of `target_embedding`, which also ranks the outputs,
         without a bias. Self-attention reads no queries and keys: a row that sees itself alone has one.
 
-        `precision` bf16 rounds what the layers multiply, the ranking of words apart, and sums in fp32. Raises ValueError that names
-        all arrays that are missing or misshapen, and where this build cannot multiply in bf16.
+        `precision` bf16 rounds what is multiplied, sums over the whole vocabulary apart, and sums in fp32. Raises ValueError
+        that names all arrays that are missing or misshapen, and where this build cannot multiply in bf16.
         """
         from kernels.native import fewstep_native
 

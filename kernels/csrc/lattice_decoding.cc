@@ -316,14 +316,14 @@ class Task {
             space.weights.assign(here.width, nothing_.data());
             for (std::size_t k = 0; k < count; ++k) space.weights[k] = vector_of(here.words(slot)[k]);
             space.words.pack(space.weights, nullptr, width);
-            space.words.multiply(states, width, rows, scores, here.width);
+            product(space.words, network_.in_halves() ? HalfMatrix(space.words) : HalfMatrix(), states, rows, scores, Then::STORE, space.network.halves);
             space.added.reserve(here.width);
             for (std::size_t k = 0; k < here.width; ++k)
                 space.added.data()[k] = k < count ? rules_.word_bonus + weighted(here.log_probs[slot * here.candidates + k]) : NONE;
         }
         const bool ends = slot > 0 && (all_exits_ || (slot >= here.least && slot <= here.most));
         for (std::size_t row = 0; row < rows; ++row) {
-            const float eos = ends || local ? product(states + row * width, eos_, width) : 0.0F;
+            const float eos = ends || local ? dot(states + row * width, eos_, width) : 0.0F;
             float* to = scores + row * here.width;
             if (local) sums[row].add(&eos, 1), sums[row].add(to, count);
             const float normaliser = rules_.normaliser == Normaliser::NONE ? 0.0F : sums[row].value();
@@ -334,7 +334,7 @@ class Task {
 
     float weighted(double log_prob) const { return rules_.count_weight == 0.0F ? 0.0F : rules_.count_weight * static_cast<float>(log_prob); }
 
-    static float product(const float* x, const float* y, std::size_t count) {
+    static float dot(const float* x, const float* y, std::size_t count) {
         Floats sums{};
         std::size_t unit = 0;
         for (; unit + STEP <= count; unit += STEP) sums += load(x + unit) * load(y + unit);

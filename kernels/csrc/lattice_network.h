@@ -42,9 +42,10 @@ struct LatticeMemory {
 };
 
 struct LatticeNetwork {
-    // `halves`: products in bfloat16, which HalfMatrix::available() must allow. Words are ranked in float all the same.
+    // `halves`: products in bfloat16, which HalfMatrix::available() must allow; sums over the whole vocabulary in float all the same.
     LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves);
 
+    bool in_halves() const { return halves_; }
     // States [S,D] of a source to what the rows of each layer read.
     std::vector<LatticeMemory> remember(const float* states, std::size_t length) const;
 
