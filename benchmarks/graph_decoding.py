@@ -20,7 +20,7 @@ import random
 import statistics
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -37,7 +37,7 @@ from models.stepwise.model import build
 STRATEGIES = ("greedy", "lookahead", "joint-viterbi", "beam")
 IN_A_ROW = 5
 """Batches of a turn, one after the other as in a text."""
-PRECISIONS = ("fp32", "bf16") if fewstep_native.has_half_products() else ("fp32",)
+PRECISIONS: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16") if fewstep_native.has_half_products() else ("fp32",)
 
 
 def decoders(vocabulary: int, factors: list[float], tokens: int) -> dict[str, tuple[Any, Any]]:

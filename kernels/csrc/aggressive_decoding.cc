@@ -140,7 +140,7 @@ class Loop {
     }
 
     void verify(const std::vector<Line*>& alive) {
-        blocks_.clear(), slots_.clear(), asked_.clear();
+        blocks_.clear(), slots_.clear(), asked_.clear(), behind_.clear();
         std::size_t rows = 0;
         for (const Line* line : alive) rows += line->draft.size() + 1;
         const std::size_t width = verifier_.shape.width;
@@ -154,9 +154,12 @@ class Loop {
                 slots_.push_back(static_cast<std::int64_t>(first + place));
                 asked_.push_back(place < line->draft.size() ? line->draft[place] : -1);
             }
+            behind_.insert(behind_.end(), count, slots_.size());
         }
         const float* states = verifying_->states(blocks_);
-        best_words(verifier_.vocabulary, states, slots_, asked_, wanted(), words_, best_);
+        // Behind a draft that is not kept nothing of its sentence counts.
+        const auto next = [this](std::size_t row) { return keeps(row) || asked_[row] < 0 ? row + 1 : behind_[row]; };
+        best_words(verifier_.vocabulary, states, slots_, asked_, wanted(), words_, next, best_);
     }
 
     std::size_t wanted() const { return std::max<std::size_t>(2, rules_.ranks); }
@@ -171,7 +174,8 @@ class Loop {
     }
 
     // Is the drafted token of a row kept? Scores are float32 log-probabilities.
-    bool keeps(std::size_t row, std::int64_t token) const {
+    bool keeps(std::size_t row) const {
+        const std::int64_t token = asked_[row];
         const float* scores = best_.scores.data() + row * wanted();
         if (token == best_.ids[row * wanted()]) return true;
         if (rules_.ranks == 1 || (rules_.strict_end && token == words_.eos)) return false;
@@ -185,7 +189,7 @@ class Loop {
         std::size_t right = 0;
         for (std::size_t place = 0; place <= width && line.goes_on(); ++place, ++row) {
             const float* best = best_.scores.data() + row * wanted();
-            const bool kept = place < width && keeps(row, line.draft[place]);
+            const bool kept = place < width && keeps(row);
             if (place < width) ++line.tried[place], line.kept[place] += kept;
             right += kept;
             const std::int64_t own = best_.ids[row * wanted()];
@@ -213,7 +217,8 @@ class Loop {
     std::optional<NetworkDrafts> drafting_;
     std::vector<Order> orders_;
     std::vector<Block> blocks_;
-    std::vector<std::int64_t> slots_, asked_, found_;
+    std::vector<std::int64_t> slots_, asked_, found_;  // rows' slots, and drafts or -1
+    std::vector<std::size_t> behind_;                  // rows behind the last of a row's sentence
     BestWords best_;
     Buffer logits_;
     AggressiveTimes times_;
@@ -270,7 +275,7 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
             if (orders.empty()) break;
             const float* states = drafting.states(orders);
             const std::vector<std::int64_t> asked(drafting.slots().size(), -1);
-            best_words(drafter.network.vocabulary, states, drafting.slots(), asked, 2, words, best);
+            best_words(drafter.network.vocabulary, states, drafting.slots(), asked, 2, words, [](std::size_t row) { return row + 1; }, best);
             std::size_t row = 0;
             for (const Order& order : orders) {
                 Line& line = lines[order.sentence];

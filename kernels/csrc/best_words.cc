@@ -145,10 +145,12 @@ void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::
 
 namespace {
 
-// `slot_of(row)`: the slot that a row predicts; `asked_of(row)`: a word that it is asked for besides, or -1.
-template <typename Slot, typename Asked>
+// `slot_of(row)`: the slot that a row predicts; `asked_of(row)`: a word that it is asked for besides, or -1; `next(row)`: the row to go
+// on with.
+template <typename Slot, typename Asked, typename Next>
 void rank_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t wanted, bool eos_apart,
-                const WordRules& rules, BestWords& found, const Slot& slot_of, const Asked& asked_of) {
+                const WordRules& rules, BestWords& found, const Slot& slot_of, const Asked& asked_of,
+                const Next& next) {
     const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
     Buffer& logits = found.logits;
     logits.reserve(std::min(rows, TOGETHER) * words);
@@ -157,10 +159,11 @@ void rank_words(const PackedMatrix& vocabulary, const float* states, std::size_t
     found.eos.resize(rows);
     found.normalisers.resize(rows);
     found.asked.assign(rows, NONE);
-    for (std::size_t start = 0; start < rows; start += TOGETHER) {
+    for (std::size_t start = 0; start < rows;) {
         const std::size_t end = std::min(rows, start + TOGETHER);
         vocabulary.multiply(states + start * width, width, end - start, logits.data(), words);
-        for (std::size_t row = start; row < end; ++row) {
+        std::size_t row = start;
+        for (; row < end; row = next(row)) {
             float* x = logits.data() + (row - start) * words;
             float* scores = found.scores.data() + row * wanted;
             const bool may_end = slot_of(row) >= rules.min_tokens;
@@ -184,6 +187,7 @@ void rank_words(const PackedMatrix& vocabulary, const float* states, std::size_t
             found.eos[row] = may_end ? eos - normaliser : NONE;
             found.asked[row] -= normaliser;
         }
+        start = row;
     }
 }
 
@@ -193,13 +197,14 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
                 std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found) {
     rank_words(vocabulary, states, rows, wanted, eos_apart, rules, found,
                [&](std::size_t row) { return static_cast<std::int64_t>(first + row % step_size); },
-               [](std::size_t) { return std::int64_t{-1}; });
+               [](std::size_t) { return std::int64_t{-1}; }, [](std::size_t row) { return row + 1; });
 }
 
 void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
-                std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules, BestWords& found) {
+                std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
+                const std::function<std::size_t(std::size_t)>& next, BestWords& found) {
     rank_words(vocabulary, states, slots.size(), wanted, false, rules, found, [&](std::size_t row) { return slots[row]; },
-               [&](std::size_t row) { return asked[row]; });
+               [&](std::size_t row) { return asked[row]; }, next);
 }
 
 void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -38,9 +39,10 @@ void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::
                         BestWords& found);
 
 // The same where row r predicts slot `slots[r]`, eos being one of the words; `asked[r]` is a word that a row is asked for besides
-// (-1: none).
+// (-1: none). When a row has been found `next(row)` names a later one to go on with; nothing is said of rows that are passed over.
 void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
-                std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules, BestWords& found);
+                std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
+                const std::function<std::size_t(std::size_t)>& next, BestWords& found);
 
 // The likeliest word of each row among those whose id is below `words`, without its probability; -1 where none is allowed.
 void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
