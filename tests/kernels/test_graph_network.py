@@ -112,7 +112,6 @@ def test_callers_do_not_get_into_each_others_way():
         assert list(callers.map(path, range(40))) == alone
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
     network = GraphNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
