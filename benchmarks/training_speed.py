@@ -31,10 +31,11 @@ from models.common.network import SIZES
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig
 from models.training.config import TrainingConfig
-from models.training.loop import TYPES, updates
+from models.training.loop import updates
 from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import prefetched
 from models.training.place import Place
+from models.training.precision import TYPES, arithmetic
 from stages.shards import write_shards
 from stages.stage import Resources, Work
 from stages.token_files import TokenFiles
@@ -83,7 +84,8 @@ def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device:
     def advance(count: int) -> None:
         for update, batch in islice(numbered, count):
             optimizer.zero_grad()
-            with torch.autocast(device.type, TYPES[recipe.precision], enabled=recipe.precision != "fp32"):
+            precision = arithmetic(recipe.precision, device.type)
+            with torch.autocast(device.type, TYPES[precision], enabled=precision != "fp32"):
                 loss = FAMILY.loss(model, batch.to(device), update, recipe.label_smoothing)
             (loss.total / loss.count).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)

@@ -68,7 +68,7 @@ class GraphNetwork:
             lengths [C,D]           optional: times the mean state of a source, logits of its target's length
 
         `precision` bf16 rounds what the layers multiply and sums in fp32; transitions and the ranking of words stay in fp32. Raises
-        ValueError that names all that are missing or misshapen, and for bf16 where the build lacks it.
+        ValueError that names all that are missing or misshapen.
         """
         if precision not in ("fp32", "bf16"):
             raise ValueError(f"precision: expected fp32 or bf16, got {precision!r}")

@@ -97,7 +97,7 @@ class LatticeTransformer:
         without a bias. Self-attention reads no queries and keys: a row that sees itself alone has one.
 
         `precision` bf16 rounds what is multiplied, sums over the whole vocabulary apart, and sums in fp32. Raises ValueError
-        that names all arrays that are missing or misshapen, and where this build cannot multiply in bf16.
+        that names all arrays that are missing or misshapen.
         """
         from kernels.native import fewstep_native
 

@@ -22,6 +22,7 @@ from models.training.loop import updates
 from models.training.optimizer import NotFiniteError, Optimizer
 from models.training.parallel import prefetched, told_by_first
 from models.training.place import Place
+from models.training.precision import arithmetic
 from models.training.seeds import seed_of
 from models.weights import WEIGHTS, take_weights
 from stages.errors import DataError, StageError, TransientError
@@ -91,6 +92,8 @@ class Worker:
         """Make the updates that are left. Raises TransientError, its state saved, when asked to stop."""
         start = self.progress
         log.info("training from update %d of %d", start.update, self.recipe.updates)
+        if (used := arithmetic(self.recipe.precision, self.place.device)) != self.recipe.precision:
+            log.info("computing in %s: this CPU has no instructions for %s", used, self.recipe.precision)
         if self.place.rank == 0:
             self.job.work.progress(start.update, self.recipe.updates, "updates")
         if averaging.stopped(self.recipe, start.validations):

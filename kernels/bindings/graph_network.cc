@@ -125,8 +125,6 @@ BoundGraphs make(const std::map<std::string, Array>& arrays, std::size_t encoder
                  std::size_t source_positions, std::size_t slots, bool gelu, std::size_t classes, bool halves) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    require(!halves || HalfMatrix::available(),
-            "precision: expected fp32 in a build without instructions for bf16; build with FEWSTEP_NATIVE_ARCH=ON on a machine that has them");
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
                                  pre_norm,       source_words,   target_words, source_positions, slots, gelu};
     const std::size_t links = 2 * width + heads;

@@ -157,8 +157,6 @@ BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
                                  pre_norm,       source_words,   target_words, source_positions, slots, gelu};
-    require(!halves || HalfMatrix::available(),
-            "precision: expected fp32, since this build has no instructions for bf16 (AVX512-BF16); build on a machine that has");
     const nb::gil_scoped_release release;
     return {LatticeNetwork(shape, floats, halves)};
 }
@@ -177,7 +175,6 @@ void bind_lattice_decoding(nb::module_& module) {
              "eos"_a, "threads"_a);
     module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "halves"_a);
-    module.def("has_half_products", &HalfMatrix::available);
 }
 
 }  // namespace fewstep

@@ -56,10 +56,13 @@ void score(const Queries& queries, const Sequence& sequence) {
             for (; unit + 2 <= size; unit += 2) {
                 const Floats one = load(keys + unit * room + place), other = load(keys + (unit + 1) * room + place);
 #pragma GCC unroll 4
-                for (int row = 0; row < R; ++row) even[row] += query[row][unit] * one, odd[row] += query[row][unit + 1] * other;
+                for (int row = 0; row < R; ++row) {
+                    even[row] = fused(all(query[row][unit]), one, even[row]);
+                    odd[row] = fused(all(query[row][unit + 1]), other, odd[row]);
+                }
             }
             for (int row = 0; row < R; ++row) {
-                if (unit < size) even[row] += query[row][unit] * load(keys + unit * room + place);
+                if (unit < size) even[row] = fused(all(query[row][unit]), load(keys + unit * room + place), even[row]);
                 store(queries.weight(row, head) + place, even[row] + odd[row]);
             }
         }
@@ -78,11 +81,11 @@ void score(const Queries& queries, const std::vector<const float*>& slots) {
             for (; unit + STEP <= size; unit += STEP) {
                 const Floats units = load(key + unit);
 #pragma GCC unroll 4
-                for (int row = 0; row < R; ++row) sums[row] += units * load(queries.query(row, head) + unit);
+                for (int row = 0; row < R; ++row) sums[row] = fused(units, load(queries.query(row, head) + unit), sums[row]);
             }
             for (int row = 0; row < R; ++row) {
                 float sum = sum_of(sums[row]);
-                for (std::size_t rest = unit; rest < size; ++rest) sum += key[rest] * queries.query(row, head)[rest];
+                for (std::size_t rest = unit; rest < size; ++rest) sum = fused(key[rest], queries.query(row, head)[rest], sum);
                 queries.weight(row, head)[slot] = sum;
             }
         }
@@ -104,7 +107,10 @@ void mix(const Queries& queries, std::size_t length, const Values& values, float
                 const float* at = values(s) + unit;
                 const Floats one = load(at), other = load(at + STEP);
 #pragma GCC unroll 4
-                for (int row = 0; row < R; ++row) low[row] += weight[row][s] * one, high[row] += weight[row][s] * other;
+                for (int row = 0; row < R; ++row) {
+                    low[row] = fused(all(weight[row][s]), one, low[row]);
+                    high[row] = fused(all(weight[row][s]), other, high[row]);
+                }
             }
             for (int row = 0; row < R; ++row) {
                 store(mixed + static_cast<std::size_t>(row) * width + unit, low[row]);
@@ -114,13 +120,13 @@ void mix(const Queries& queries, std::size_t length, const Values& values, float
         for (; unit + STEP <= end; unit += STEP) {
             Floats sums[R] = {};
             for (std::size_t s = 0; s < length; ++s)
-                for (int row = 0; row < R; ++row) sums[row] += weight[row][s] * load(values(s) + unit);
+                for (int row = 0; row < R; ++row) sums[row] = fused(all(weight[row][s]), load(values(s) + unit), sums[row]);
             for (int row = 0; row < R; ++row) store(mixed + static_cast<std::size_t>(row) * width + unit, sums[row]);
         }
         for (; unit < end; ++unit)
             for (int row = 0; row < R; ++row) {
                 float sum = 0.0F;
-                for (std::size_t s = 0; s < length; ++s) sum += weight[row][s] * values(s)[unit];
+                for (std::size_t s = 0; s < length; ++s) sum = fused(weight[row][s], values(s)[unit], sum);
                 mixed[static_cast<std::size_t>(row) * width + unit] = sum;
             }
     }

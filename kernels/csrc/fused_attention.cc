@@ -46,7 +46,7 @@ void multiply_block(const Product& given, std::size_t row, std::size_t column) {
         for (int one = 0; one < R; ++one) {
             const float factor = a[static_cast<std::size_t>(one) * given.row_stride];
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[one][vector] += factor * vectors[vector];
+            for (int vector = 0; vector < V; ++vector) sums[one][vector] = fused(all(factor), vectors[vector], sums[one][vector]);
         }
     }
     for (int one = 0; one < R; ++one)
@@ -234,7 +234,7 @@ void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const
             for (std::size_t place = 0; place < room; place += STEP) {
                 const Floats here = exp_of(load(weight + place) - shift);
                 store(weight + place, here);
-                sums += here * load(share + place);
+                sums = fused(here, load(share + place), sums);
             }
             const float sum = sum_of(sums);
             for (std::size_t place = 0; place < room; place += STEP)

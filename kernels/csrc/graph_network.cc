@@ -18,15 +18,6 @@ constexpr std::size_t STEP = LANES;
 constexpr std::size_t TOGETHER = 8;      // sentences that share what is read of the weights
 constexpr std::size_t LEAST_RANKED = 4;  // vertices of a part: with fewer, the vocabulary is read for too little
 
-float dot(const float* one, const float* other, std::size_t width) {
-    Floats sums{};
-    std::size_t unit = 0;
-    for (; unit + STEP <= width; unit += STEP) sums += load(one + unit) * load(other + unit);
-    float sum = sum_of(sums);
-    for (; unit < width; ++unit) sum += one[unit] * other[unit];
-    return sum;
-}
-
 // The likeliest length of a target, the first of equally likely ones.
 std::size_t likeliest_length(const GraphNetwork& network, const float* states, std::size_t length) {
     const std::size_t width = network.network.shape.width;
@@ -152,10 +143,10 @@ const float* Graph::transitions(std::size_t vertex) {
             Floats even{}, odd{};
             std::size_t unit = 0;
             for (; unit + 2 <= size; unit += 2) {
-                even += units[unit] * load(keys + unit * room_ + place);
-                odd += units[unit + 1] * load(keys + (unit + 1) * room_ + place);
+                even = fused(all(units[unit]), load(keys + unit * room_ + place), even);
+                odd = fused(all(units[unit + 1]), load(keys + (unit + 1) * room_ + place), odd);
             }
-            if (unit < size) even += units[unit] * load(keys + unit * room_ + place);
+            if (unit < size) even = fused(all(units[unit]), load(keys + unit * room_ + place), even);
             store(scores + place, (even + odd) * scale);
         }
         std::fill(scores + start, scores + next, NONE);

@@ -2,21 +2,17 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
-#include <stdexcept>
 #include <utility>
 
 #include "csrc/vectors.h"
-
-#if defined(__AVX512BF16__)
-#include <immintrin.h>
-#endif
 
 namespace fewstep {
 
 namespace {
 
-constexpr int VECTORS = 3, ROWS = 8;  // as PackedMatrix on machines that have these instructions
+constexpr int VECTORS = 3, ROWS = REGISTERS == 32 ? 8 : 4;  // as PackedMatrix
 
 // Bits of floats, rounded to those of bfloat16 in their upper half.
 Ints rounded(Floats values) {
@@ -43,7 +39,19 @@ void halve(const float* x, std::size_t count, Half* to) {
     if (count % 2) to[count] = 0;
 }
 
+// sums + even products + odd products, of pairs of bfloat16: the even one in the lower half of each integer, the odd one in the upper.
 #if defined(__AVX512BF16__)
+inline Floats add_products(Floats sums, Ints values, Ints weights) {
+    return _mm512_dpbf16_ps(sums, std::bit_cast<__m512bh>(values), std::bit_cast<__m512bh>(weights));
+}
+#else
+inline Floats even(Ints pairs) { return std::bit_cast<Floats>(pairs << 16); }
+inline Floats odd(Ints pairs) { return std::bit_cast<Floats>(pairs & ~0xffff); }
+
+inline Floats add_products(Floats sums, Ints values, Ints weights) {
+    return fused(even(values), even(weights), fused(odd(values), odd(weights), sums));
+}
+#endif
 
 struct Block {
     const Half* x;
@@ -68,34 +76,29 @@ void write(float* y, Floats sum, Then then, std::size_t columns) {
 
 template <int R, int V>
 void multiply_block(const Block& block) {
-    __m512 sums[R][V];
-    for (int row = 0; row < R; ++row)
-        for (int vector = 0; vector < V; ++vector) sums[row][vector] = _mm512_setzero_ps();
+    Floats sums[R][V] = {};
     const std::uint32_t* weights = block.panel;
     for (std::size_t pair = 0; pair < block.pairs; ++pair, weights += V * LANES) {
-        __m512i weight[V];
+        Ints weight[V];
 #pragma GCC unroll 3
         for (int vector = 0; vector < V; ++vector) {
-            weight[vector] = _mm512_loadu_si512(weights + vector * LANES);
-            __asm__("" : "+v"(weight[vector]));
+            std::memcpy(&weight[vector], weights + vector * LANES, sizeof weight[vector]);
+            keep_in_register(weight[vector]);
         }
 #pragma GCC unroll 8
         for (int row = 0; row < R; ++row) {
             std::int32_t both;
             std::memcpy(&both, block.x + static_cast<std::size_t>(row) * block.x_stride + 2 * pair, sizeof both);
-            const auto value = reinterpret_cast<__m512bh>(_mm512_set1_epi32(both));
+            const Ints value = both - Ints{};
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector)
-                sums[row][vector] = _mm512_dpbf16_ps(sums[row][vector], value, reinterpret_cast<__m512bh>(weight[vector]));
+            for (int vector = 0; vector < V; ++vector) sums[row][vector] = add_products(sums[row][vector], value, weight[vector]);
         }
     }
     for (int row = 0; row < R; ++row)
         for (int vector = 0; vector < V; ++vector) {
             const std::size_t column = static_cast<std::size_t>(vector) * LANES;
-            Floats sum;
-            std::memcpy(&sum, &sums[row][vector], sizeof sum);
-            write(block.y + static_cast<std::size_t>(row) * block.y_stride + column, sum + load(block.bias + column), block.then,
-                  block.columns - column);
+            write(block.y + static_cast<std::size_t>(row) * block.y_stride + column, sums[row][vector] + load(block.bias + column),
+                  block.then, block.columns - column);
         }
 }
 
@@ -112,17 +115,7 @@ constexpr std::array<std::array<Multiply, ROWS>, VECTORS> MULTIPLY = {
     by_rows<3>(std::make_integer_sequence<int, ROWS>()),
 };
 
-#endif
-
 }  // namespace
-
-bool HalfMatrix::available() {
-#if defined(__AVX512BF16__)
-    return true;
-#else
-    return false;
-#endif
-}
 
 HalfMatrix::HalfMatrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()), inputs_(matrix.inputs()) {
     const std::size_t width = (outputs_ + LANES - 1) / LANES * LANES, pairs = (inputs_ + 1) / 2;
@@ -142,7 +135,6 @@ HalfMatrix::HalfMatrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()),
     }
 }
 
-#if defined(__AVX512BF16__)
 void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
                           std::vector<Half>& halves) const {
     const std::size_t pairs = (inputs_ + 1) / 2, blocks = (rows + ROWS - 1) / ROWS, panel = PackedMatrix::panel();
@@ -157,11 +149,6 @@ void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows
         }
     }
 }
-#else
-void HalfMatrix::multiply(const float*, std::size_t, std::size_t, float*, std::size_t, Then, std::vector<Half>&) const {
-    throw std::logic_error("products in bfloat16: this build has no instructions for them");
-}
-#endif
 
 void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,
              std::vector<Half>& halves) {

@@ -1,4 +1,4 @@
-// Products with weights in bfloat16, summed in float: twice the speed where the machine has instructions for pairs of them.
+// Products with weights in bfloat16, summed in float: twice the speed where the machine has instructions for pairs of them (AVX512-BF16).
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,6 @@ class HalfMatrix {
     HalfMatrix() = default;
     explicit HalfMatrix(const PackedMatrix& matrix);
 
-    static bool available();  // in this build
     bool empty() const { return panels_.empty(); }
     std::size_t outputs() const { return outputs_; }
 

@@ -334,15 +334,6 @@ class Task {
 
     float weighted(double log_prob) const { return rules_.count_weight == 0.0F ? 0.0F : rules_.count_weight * static_cast<float>(log_prob); }
 
-    static float dot(const float* x, const float* y, std::size_t count) {
-        Floats sums{};
-        std::size_t unit = 0;
-        for (; unit + STEP <= count; unit += STEP) sums += load(x + unit) * load(y + unit);
-        float sum = sum_of(sums);
-        for (; unit < count; ++unit) sum += x[unit] * y[unit];
-        return sum;
-    }
-
     const LatticeNetwork& network_;
     const Sources& sources_;
     const LatticeRules& rules_;

@@ -16,15 +16,6 @@ constexpr float EPSILON = 1e-5F;  // as in Norm
 
 std::size_t rounded_up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
 
-float dot(const float* x, const float* y, std::size_t count) {
-    Floats sums{};
-    std::size_t unit = 0;
-    for (; unit + STEP <= count; unit += STEP) sums += load(x + unit) * load(y + unit);
-    float sum = sum_of(sums);
-    for (; unit < count; ++unit) sum += x[unit] * y[unit];
-    return sum;
-}
-
 // A linear map in double: weights [D,D] and bias [D].
 struct Passing {
     std::vector<double> weights, bias;
@@ -196,8 +187,8 @@ void LatticeNetwork::begin(std::span<const Row> rows, float* x) const {
             for (sum = sum_of(sums); unit < width; ++unit) sum += x[unit];
             const float mean = sum / static_cast<float>(width);
             Floats squared{};
-            for (unit = 0; unit + STEP <= width; unit += STEP) squared += (load(x + unit) - mean) * (load(x + unit) - mean);
-            for (squares = sum_of(squared); unit < width; ++unit) squares += (x[unit] - mean) * (x[unit] - mean);
+            for (unit = 0; unit + STEP <= width; unit += STEP) squared = fused(load(x + unit) - mean, load(x + unit) - mean, squared);
+            for (squares = sum_of(squared); unit < width; ++unit) squares = fused(x[unit] - mean, x[unit] - mean, squares);
             const float rate = 1.0F / std::sqrt(squares / static_cast<float>(width) + EPSILON);
             const float *passed_word = word + width, *passed_slot = slot + width, *bias = passed_bias_.data();
             for (unit = 0; unit < width; ++unit) x[unit] += (passed_word[unit] + passed_slot[unit]) * rate + bias[unit];

@@ -42,7 +42,7 @@ struct LatticeMemory {
 };
 
 struct LatticeNetwork {
-    // `halves`: products in bfloat16, which HalfMatrix::available() must allow; sums over the whole vocabulary in float all the same.
+    // `halves`: products in bfloat16; sums over the whole vocabulary in float all the same.
     LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves);
 
     bool in_halves() const { return halves_; }

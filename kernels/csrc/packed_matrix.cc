@@ -64,7 +64,7 @@ void multiply_block(const Block& block) {
         for (int row = 0; row < R; ++row) {
             const Floats value = all(x[row][input]);
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[row][vector] += value * weight[vector];
+            for (int vector = 0; vector < V; ++vector) sums[row][vector] = fused(value, weight[vector], sums[row][vector]);
         }
     }
 #pragma GCC unroll 8

@@ -28,10 +28,10 @@ float squares_about(const float* x, float mean, std::size_t width) {
     std::size_t unit = 0;
     for (; unit + STEP <= width; unit += STEP) {
         const Floats off = load(x + unit) - mean;
-        sums += off * off;
+        sums = fused(off, off, sums);
     }
     float sum = sum_of(sums);
-    for (; unit < width; ++unit) sum += (x[unit] - mean) * (x[unit] - mean);
+    for (; unit < width; ++unit) sum = fused(x[unit] - mean, x[unit] - mean, sum);
     return sum;
 }
 

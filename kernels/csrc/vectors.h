@@ -1,9 +1,17 @@
-// Vectors as wide as this build's registers. All functions have internal linkage: files may be compiled with other roundings.
+// Vectors as wide as this build's registers.
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <utility>
+
+#if defined(__FMA__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 namespace fewstep {
 
@@ -31,13 +39,36 @@ static inline void store(float* at, Floats values) { std::memcpy(at, &values, si
 static inline Floats all(float value) { return value - Floats{}; }  // (0 + value would turn -0 into 0)
 
 // Compilers would rather read what is used several times from memory each time.
-static inline void keep_in_register(Floats& values) {
+template <typename Values>
+static inline void keep_in_register(Values& values) {
 #if defined(__x86_64__)
     __asm__("" : "+v"(values));
 #elif defined(__aarch64__)
     __asm__("" : "+w"(values));
 #else
     (void)values;
+#endif
+}
+
+// one * other + third, rounded once where the machine has an instruction for it. Left to a compiler, some loops would have it and
+// others not (GCC for AMD's Zen 3: not where sums wait for each other), and a row's result would depend on how many share its block.
+static inline float fused(float one, float other, float third) {
+#if defined(__FMA__) || defined(__aarch64__)
+    return std::fma(one, other, third);
+#else
+    return one * other + third;
+#endif
+}
+
+static inline Floats fused(Floats one, Floats other, Floats third) {
+#if defined(__AVX512F__)
+    return _mm512_fmadd_ps(one, other, third);
+#elif defined(__FMA__)
+    return _mm256_fmadd_ps(one, other, third);
+#elif defined(__aarch64__)
+    return vfmaq_f32(third, one, other);
+#else
+    return one * other + third;
 #endif
 }
 
@@ -55,6 +86,16 @@ static inline float sum_of(Floats values) {
     else return sum_of<WIDTH / 2>(values + swapped<WIDTH>(values, std::make_integer_sequence<int, LANES>()));
 }
 
+// sum_i one_i other_i
+static inline float dot(const float* one, const float* other, std::size_t count) {
+    Floats sums{};
+    std::size_t place = 0;
+    for (; place + LANES <= count; place += LANES) sums = fused(load(one + place), load(other + place), sums);
+    float sum = sum_of(sums);
+    for (; place < count; ++place) sum = fused(one[place], other[place], sum);
+    return sum;
+}
+
 template <int WIDTH = LANES / 2>
 static inline float highest_of(Floats values) {
     if constexpr (WIDTH == 0) return values[0];
@@ -66,15 +107,15 @@ static inline float highest_of(Floats values) {
 static inline Floats exp_of(Floats x) {
     constexpr float LOWEST = -87.0F, ROUND = 12582912.0F;  // 1.5 * 2^23
     const Floats inside = x < LOWEST ? all(LOWEST) : x;
-    const Floats n = (inside * 1.44269504088896341F + ROUND) - ROUND;
-    const Floats r = (inside - n * 0.693359375F) + n * 2.12194440e-4F;
+    const Floats n = fused(inside, all(1.44269504088896341F), all(ROUND)) - ROUND;
+    const Floats r = fused(n, all(2.12194440e-4F), fused(n, all(-0.693359375F), inside));
     Floats p = all(1.9875691500e-4F);
-    p = p * r + 1.3981999507e-3F;
-    p = p * r + 8.3334519073e-3F;
-    p = p * r + 4.1665795894e-2F;
-    p = p * r + 1.6666665459e-1F;
-    p = p * r + 5.0000001201e-1F;
-    p = p * (r * r) + r + 1.0F;
+    p = fused(p, r, all(1.3981999507e-3F));
+    p = fused(p, r, all(8.3334519073e-3F));
+    p = fused(p, r, all(4.1665795894e-2F));
+    p = fused(p, r, all(1.6666665459e-1F));
+    p = fused(p, r, all(5.0000001201e-1F));
+    p = fused(p, r * r, r) + 1.0F;
     const Ints bits = (__builtin_convertvector(n, Ints) + 127) << 23;
     Floats scale;
     std::memcpy(&scale, &bits, sizeof scale);
@@ -85,12 +126,12 @@ static inline Floats exp_of(Floats x) {
 // function by formula 7.1.26 of Abramowitz and Stegun.
 static inline Floats gelu_of(Floats x) {
     const Floats size = x < Floats{} ? -x : x, z = size * 0.70710678118654752F;
-    const Floats t = 1.0F / (z * 0.3275911F + 1.0F);
+    const Floats t = 1.0F / fused(z, all(0.3275911F), all(1.0F));
     Floats p = all(1.061405429F);
-    p = p * t - 1.453152027F;
-    p = p * t + 1.421413741F;
-    p = p * t - 0.284496736F;
-    p = p * t + 0.254829592F;
+    p = fused(p, t, all(-1.453152027F));
+    p = fused(p, t, all(1.421413741F));
+    p = fused(p, t, all(-0.284496736F));
+    p = fused(p, t, all(0.254829592F));
     return larger(x, Floats{}) - size * 0.5F * p * t * exp_of(-z * z);
 }
 

@@ -90,8 +90,8 @@ class DagSearch:
     no_consecutive_repeat: Annotated[int, Ge(0)] = 0
     """No n-gram of up to so many tokens comes twice side by side (lookahead, beam and sample only); 0: they may."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the products of layers on a CPU with instructions for bf16; sums, transitions and ranking of words
-    stay fp32. A search through torch, as on a GPU and when sampling, knows fp32 alone."""
+    """Arithmetic of the products of layers on a CPU; sums, transitions and ranking of words stay fp32. Quicker where there are
+    instructions for it (AVX512-BF16), slower elsewhere. A search through torch, as on a GPU and when sampling, knows fp32 alone."""
 
     @property
     def penalises_length(self) -> bool:

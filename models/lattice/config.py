@@ -42,8 +42,8 @@ class LatticeSearch:
     token_bonus: float = 0.0
     """Added to the score for every word: what makes up for sums of log-probabilities being in favour of the short."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of products on a CPU with instructions for bf16; sums, and the normaliser `full`, stay fp32. A search through
-    torch, as on a GPU, knows fp32 alone."""
+    """Arithmetic of products on a CPU; sums, and the normaliser `full`, stay fp32. Quicker where there are instructions for it
+    (AVX512-BF16), slower elsewhere. A search through torch, as on a GPU, knows fp32 alone."""
     n_best: Annotated[int, Ge(1)] = 1
     """Hypotheses returned per sentence (viterbi only)."""
     confidences: bool = False

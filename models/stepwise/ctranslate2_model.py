@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,10 @@ class EngineError(ImportError):
 
 def ctranslate2() -> Any:
     """The package. Raises EngineError that names the extra which installs it."""
+    if not torch.cpu._is_vnni_supported():
+        # On all but Intel's CPUs CTranslate2 multiplies int8 with oneDNN, which without these instructions adds pairs of products
+        # in 16 bits, where they overflow. MKL, which the package also holds, does not; it is chosen when the package is imported.
+        os.environ.setdefault("CT2_USE_MKL", "1")
     try:
         import ctranslate2
         import ctranslate2.specs

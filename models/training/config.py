@@ -39,7 +39,7 @@ class TrainingConfig:
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
     """Mass spread evenly over the vocabulary (eps / V each)."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Arithmetic of the network; weights, sums and losses stay fp32."""
+    """Arithmetic of the network; weights, sums and losses stay fp32. CPUs without instructions for bf16 compute in fp32 instead."""
     log_every: Annotated[int, Ge(1)] = 50
     """Updates between two lines of training metrics."""
     validate_every: Annotated[int, Ge(1)] = 500

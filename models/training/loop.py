@@ -14,9 +14,8 @@ from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import sum_across
 from models.training.place import Place
+from models.training.precision import TYPES, arithmetic
 from models.training.seeds import seed_of
-
-TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Report(NamedTuple):
@@ -75,9 +74,9 @@ def accumulate(
 ) -> dict[str, Tensor]:
     """Add `scale` x the gradient of the summed losses of a share to the model's; the sums of losses, counts, statistics."""
     sums: dict[str, Tensor] = {}
-    kind = torch.device(place.device).type
+    kind, precision = torch.device(place.device).type, arithmetic(config.precision, place.device)
     for batch in share.slices:
-        with torch.autocast(kind, TYPES[config.precision], enabled=config.precision != "fp32"):
+        with torch.autocast(kind, TYPES[precision], enabled=precision != "fp32"):
             result = loss(model, batch.to(place.device), update, config.label_smoothing)
         (result.total * (scale * share.weight)).backward()  # type: ignore[no-untyped-call]
         parts = {"loss": result.total.detach(), "count": result.count, **result.statistics}

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernels import GraphNetwork, GraphRules, TransformerShape
-from kernels.native import fewstep_native
 from kernels.reference.graph_network import GraphReference
 from kernels.transformer import expected_arrays
 
@@ -142,7 +141,6 @@ def test_without_words_a_path_is_the_same_as_in_the_whole_graph():
         assert path.score == pytest.approx(score, abs=1e-9)
 
 
-@pytest.mark.skipif(not fewstep_native.has_half_products(), reason="this build has no products in bf16")
 @settings(deadline=None, max_examples=15)
 @given(problem=problems())
 def test_bf16(problem):

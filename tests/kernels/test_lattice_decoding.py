@@ -18,7 +18,6 @@ from kernels import (
     lattice_viterbi,
 )
 from kernels.candidates import CandidateOptions, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from kernels.native import fewstep_native
 from kernels.reference import lattice as search
 from kernels.reference.lattice_decoding import Reference
 from kernels.reference.transformer import Reference as Autoregressive
@@ -170,7 +169,6 @@ def test_normalisers(norm):
     )
 
 
-@pytest.mark.skipif(not fewstep_native.has_half_products(), reason="this build has no products in bf16")
 @settings(deadline=None, max_examples=25)
 @given(shapes, options, st.integers(0, 2**32))
 def test_bf16(shape, chosen, seed):

@@ -4,13 +4,13 @@ import random
 import sys
 from pathlib import Path
 
-import ctranslate2
 import pytest
 from sentencepiece import SentencePieceProcessor
 
 from models.bundle import load_system
 from models.family import EOS, RESERVED
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.ctranslate2_model import ctranslate2
 from pipeline.errors import ArtifactError, DataError, StageError
 from pipeline.export import export
 from stages.peak_memory import peak_memory
@@ -33,7 +33,7 @@ def test_the_export_translates_as_the_system_does(system: Path, tmp_path: Path, 
     export(system, output, precision)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
     source, target = (SentencePieceProcessor(model_file=str(output / name)) for name in ("source.spm", "target.spm"))
-    translator = ctranslate2.Translator(str(output), inter_threads=1, intra_threads=1)
+    translator = ctranslate2().Translator(str(output), inter_threads=1, intra_threads=1)
     found = translator.translate_batch(
         source.encode(lines(), out_type=str),
         beam_size=1,

@@ -19,6 +19,7 @@ from models.training.loop import accumulate, updates
 from models.training.optimizer import NotFiniteError, Optimizer
 from models.training.parallel import gathered, prefetched, told_by_first
 from models.training.place import Place
+from models.training.precision import TYPES, arithmetic
 
 RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
 
@@ -132,7 +133,8 @@ def test_dropout_depends_on_update_and_seed_alone():
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_bf16_keeps_weights_and_sums_in_float32():
+def test_bf16_keeps_weights_and_sums_in_float32(monkeypatch):
+    monkeypatch.setattr("models.training.precision.has_bf16", lambda: True)
     reports, model, optimizer = run(replace(RECIPE, precision="bf16"))
     exact, _, _ = run(RECIPE)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
@@ -199,3 +201,19 @@ def test_two_processes_equal_one_up_to_rounding(tmp_path):
 
 if __name__ == "__main__":
     work(sys.argv[1], int(sys.argv[2]))
+
+
+@pytest.mark.parametrize(
+    ("can", "precision", "expected"), [(True, "bf16", "bf16"), (False, "bf16", "fp32"), (False, "fp32", "fp32")]
+)
+def test_bf16_is_for_cpus_that_have_instructions_for_it(monkeypatch, can, precision, expected):
+    monkeypatch.setattr("models.training.precision.has_bf16", lambda: can)
+    seen = set()
+
+    def loss(*arguments):
+        seen.add(torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else torch.float32)
+        return toy_loss(*arguments)
+
+    run(replace(RECIPE, precision=precision), loss=loss)
+    assert seen == {TYPES[expected]}
+    assert arithmetic("bf16", "cuda:0") == "bf16"
