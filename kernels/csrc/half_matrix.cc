@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/block_outputs.h"
 #include "csrc/vectors.h"
 
 namespace fewstep {
@@ -62,17 +63,6 @@ struct Block {
     std::size_t y_stride, columns;
     Then then;
 };
-
-void write(float* y, Floats sum, Then then, std::size_t columns) {
-    if (then == Then::RELU) sum = larger(sum, Floats{});
-    if (then == Then::GELU) sum = gelu_of(sum);
-    if (columns < LANES) {
-        for (std::size_t column = 0; column < columns; ++column)
-            y[column] = then == Then::ADD ? y[column] + sum[static_cast<int>(column)] : sum[static_cast<int>(column)];
-        return;
-    }
-    store(y, then == Then::ADD ? sum + load(y) : sum);
-}
 
 template <int R, int V>
 void multiply_block(const Block& block) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/block_outputs.h"
 #include "csrc/vectors.h"
 
 namespace fewstep {
@@ -25,22 +26,6 @@ struct Block {
     std::size_t y_stride, columns;
     Then then;
 };
-
-// The last outputs, which fill no vector.
-[[gnu::noinline]] void write_some(float* y, const Floats& sum, Then then, std::size_t columns) {
-    for (std::size_t column = 0; column < columns; ++column) {
-        const float value = sum[static_cast<int>(column)];
-        y[column] = then == Then::ADD ? value + y[column] : value;
-    }
-}
-
-inline void write(float* y, Floats sum, Then then, std::size_t columns) {
-    if (then == Then::RELU) sum = larger(sum, Floats{});
-    if (then == Then::GELU) sum = gelu_of(sum);
-    if (columns < LANES) return write_some(y, sum, then, columns);
-    if (then == Then::ADD) sum += load(y);
-    store(y, sum);
-}
 
 // FETCH: the next panel is fetched into the cache meanwhile.
 template <int R, int V, bool FETCH>

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = Path(__file__).with_name("small.yaml")
+ALONE = ("--in-process", "--set", "cluster.cpus=1")
+"""Without Ray, with as many threads as a worker on Ray has."""
 
 
 class Watched:
@@ -67,6 +70,14 @@ class Watched:
         events = [json.loads(line) for line in lines]
         return [e for e in events if e["event"] in kinds] if kinds else events
 
+    def begin_with(self, done: "Watched", before: str) -> None:
+        """Take what another run made of the steps before this one into the store, which nothing has been written to yet."""
+        for entry in json.loads((done.run_directory() / "run.json").read_text())["plan"]:
+            if entry["step"] == before:
+                return
+            artifact = Path(entry["stage"]) / entry["fingerprint"]
+            shutil.copytree(done.store / artifact, self.store / artifact)
+
     def running(self, step: str) -> Path | None:
         """The `.partial` directory of a step that is at work."""
         started = [e for e in self.events("step_started", "step_done") if e["step"] == step]
@@ -93,6 +104,11 @@ class Watched:
             manifest = json.loads((self.store / entry["stage"] / entry["fingerprint"] / "manifest.json").read_text())
             found[entry["step"]] = manifest["files"]
         return found
+
+    def agrees_with(self, other: "Watched") -> bool:
+        """Is each of its artifacts, of which there are some, the other's?"""
+        files, wanted = self.files(), other.files()
+        return files != {} and files == {step: wanted[step] for step in files}
 
     def started(self, step: str) -> int:
         """How often a step was started."""

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from runs import Watched
+from runs import ALONE, Watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 KILLS = 3
-TEACHER = ("--in-process", "--set", "cluster.cpus=1", "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
+TEACHER = (*ALONE, "--set", "corpus.shard_rows=48", "--set", "teacher.ensemble=2")
 TRAINED = (*TEACHER, "--set", "defaults.training.updates=100", "--until", "system:teacher")
 SEARCH = "distillation={strategy: beam, beam_size: 8, n_best: 8, choose: reference}"
 

@@ -12,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 from nodes import cluster_apart
-from runs import ROOT, SMALL, Watched, end
+from runs import ALONE, ROOT, SMALL, Watched, end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(3000)]
 
@@ -62,7 +62,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, st
 
 
 def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, environment: dict[str, str]) -> None:
-    undisturbed = Watched(tmp_path / "undisturbed", "--in-process", "--set", "cluster.cpus=1", *UNTIL)
+    undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *UNTIL)
     undisturbed.finish()
     run = Submitted(tmp_path / "run", *UNTIL)
     with cluster_apart(**environment) as run.jobs_address:
@@ -92,7 +92,7 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
             end(process)
         assert run.job() == first
         assert "distill:train done in" in run.output()
-        assert run.files() == undisturbed.files()
+        assert run.agrees_with(undisturbed)
         assert run.started("train:teacher") == 3
         # The second loss is told by the next driver, or by that of the lost cluster where it lives a little longer.
         lost = [step for event in run.events("run_started") for step in event.get("lost", ())]

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from runs import Watched, end
+from runs import ALONE, Watched, end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
+
+DISTILLED = ("--until", "encode:distilled")
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
-    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store")
+    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store", *ALONE)
     run.finish()
     return run
 
@@ -27,12 +29,12 @@ def survived(run: Watched, undisturbed: Watched, killed: str) -> None:
     finished = {e["step"] for e in run.events("step_done")}
     assert killed not in finished
     run.finish()
-    assert run.files() == undisturbed.files()
+    assert run.agrees_with(undisturbed)
     assert {step: run.started(step) for step in finished} == dict.fromkeys(finished, 1)
 
 
 def test_driver_killed_in_training(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store")
+    run = Watched(tmp_path / "store", *DISTILLED)
     run.kill_when(lambda: run.progress("train:teacher") >= 60)
     survived(run, undisturbed, "train:teacher")
     assert run.started("train:teacher") == 2
@@ -42,7 +44,8 @@ def test_driver_killed_in_training(undisturbed: Watched, tmp_path: Path) -> None
 
 
 def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store")
+    run = Watched(tmp_path / "store", *DISTILLED)
+    run.begin_with(undisturbed, before="distill:train")
     run.kill_when(lambda: len(list((run.store / "shards").glob("*.arrow"))) > 0)
     decoded = {path: path.stat().st_mtime_ns for path in (run.store / "shards").rglob("*.arrow")}
     survived(run, undisturbed, "distill:train")
@@ -51,7 +54,7 @@ def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None
 
 
 def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store")
+    run = Watched(tmp_path / "store", *ALONE)
     run.kill_when(lambda: any(e["step"].startswith("vocabulary") for e in run.events("step_done")))
     survived(run, undisturbed, "train:teacher")
 
@@ -71,22 +74,23 @@ def kill_workers(run: Watched, step: str, ready: int) -> None:
 
 
 def test_training_worker_killed(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store")
+    run = Watched(tmp_path / "store", *DISTILLED)
     kill_workers(run, "train:teacher", 60)
     assert [e["step"] for e in run.events("step_retried")] == ["train:teacher"]
-    assert run.files() == undisturbed.files()
+    assert run.agrees_with(undisturbed)
 
 
 def test_decoding_workers_killed(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store")
+    run = Watched(tmp_path / "store", *DISTILLED)
+    run.begin_with(undisturbed, before="distill:train")
     kill_workers(run, "distill:train", 512)
     assert "another takes it" in run.log("distill:train")
     assert run.started("distill:train") == 1
-    assert run.files() == undisturbed.files()
+    assert run.agrees_with(undisturbed)
 
 
 def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", "--in-process", "--set", "cluster.cpus=1")  # as many threads as a worker on Ray has
+    run = Watched(tmp_path / "store", *ALONE)
     first = run.start()
     try:
         run.wait(lambda: run.running("train:teacher") is not None, first)
@@ -97,11 +101,11 @@ def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> Non
         end(first)
         end(second)
     assert {step: run.started(step) for step in run.files()} == dict.fromkeys(run.files(), 1)
-    assert run.files() == undisturbed.files()
+    assert run.agrees_with(undisturbed)
 
 
 def test_interrupted_run_saves_its_state(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600")
+    run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600", *DISTILLED)
     process = run.start()
     try:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)

@@ -24,7 +24,7 @@ from pipeline.store import Manifest, Store
 
 pytestmark = [pytest.mark.slow]
 SECRET = "wJalrXUtnFEMI-not-to-be-found-anywhere"
-FAST = ("--in-process", "--set", "defaults.training.updates=150", "--set", "benchmark.enabled=false")
+FAST = ("--in-process", "--set", "defaults.training.updates=150")
 """As short as a run with checkpoints can be."""
 
 
