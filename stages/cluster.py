@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
-import ray.train
 from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
@@ -24,7 +23,6 @@ from ray.exceptions import (
     RayTaskError,
     WorkerCrashedError,
 )
-from ray.train import TrainingFailedError
 
 from models.training.place import Place
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
@@ -114,23 +112,24 @@ class RayWorkers:
 
     def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
         """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes."""
+        from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # here: takes seconds, which others are spared
         from ray.train.torch import TorchTrainer
 
         trainer = TorchTrainer(
             _train_worker,
             train_loop_config={"loop": loop, "argument": argument, "threads": self.resources.threads, "log": self.log},
-            scaling_config=ray.train.ScalingConfig(
+            scaling_config=ScalingConfig(
                 num_workers=self.resources.workers or 1,
                 use_gpu=self.resources.gpus > 0,
                 resources_per_worker=_bundle(self.resources),
                 label_selector=_labels(self.avoid) or None,
             ),
-            run_config=ray.train.RunConfig(name="train", storage_path=str(self.scratch.absolute())),
+            run_config=RunConfig(name="train", storage_path=str(self.scratch.absolute())),
         )
         try:
             trainer.fit()
         except Exception as error:
-            raise explained(error) from error
+            raise explained(error, (RayTaskError, TrainingFailedError)) from error
 
 
 class _Pool:
@@ -203,9 +202,10 @@ def _node() -> str:
 
 
 def _train_worker(settings: dict[str, Any]) -> None:
+    from ray.train import get_context
     from ray.train.torch import get_device
 
-    context = ray.train.get_context()
+    context = get_context()
     device = get_device()
     place = Place(
         rank=context.get_world_rank(),
@@ -242,15 +242,16 @@ def _bundle(resources: Resources) -> dict[str, float]:
     return bundle
 
 
-def explained(error: BaseException) -> FewstepError:
-    """Ray's account of a failure as one of ours: what the stage raised, or a TransientError when a process was lost."""
+def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (RayTaskError,)) -> FewstepError:
+    """Ray's account of a failure as one of ours: what the stage raised, or a TransientError when a process was lost. `shells` only
+    wrap what went wrong."""
     for cause in _causes(error):
         if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # Ray's copy has a traceback for a message
             return cause
     for cause in _causes(error):
         if isinstance(cause, LOST):
             return TransientError(f"a worker or its node was lost: {_first_line(cause)}")
-    roots = [cause for cause in _causes(error) if not isinstance(cause, (RayTaskError, TrainingFailedError))]
+    roots = [cause for cause in _causes(error) if not isinstance(cause, shells)]
     root = roots[-1] if roots else error
     if isinstance(root, OSError) and root.errno in FULL:
         return unwritable(Path(root.filename or "a file of the store"), root)
