@@ -6,6 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/* kernels/bindings/*)
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal  # processes share the cores
 ASAN := build/asan
 CONFIG ?= configs/bench-demo.yaml
 
@@ -33,10 +34,10 @@ lint: $(READY)          ## ruff, mypy
 	$(BIN)/mypy benchmarks
 
 test: lint              ## everything but the slow tests, in under ten minutes
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-slow: $(READY)     ## real kills, real workers, longer trainings
-	$(BIN)/pytest -m slow --timeout=1500
+	$(PYTEST) -m slow --timeout=1500
 
 test-asan: $(READY)     ## the kernels' tests with the address and undefined-behaviour sanitizers
 	$(BIN)/cmake -S kernels -B $(ASAN) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN)/ninja) \
