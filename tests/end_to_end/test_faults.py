@@ -12,7 +12,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-from runs import ROOT, Watched
+from runs import ALONE, ROOT, Watched
 
 from models.common.attention import Memory
 from models.stepwise.model import StepwiseModel
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
-    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store", "--in-process")
+    run = Watched(tmp_path_factory.mktemp("undisturbed") / "store", *ALONE)
     run.finish()
     return run
 
@@ -48,7 +48,7 @@ def run_again(run: Watched) -> subprocess.CompletedProcess[str]:
 
 
 def test_full_disk_loses_nothing(undisturbed: Watched, small_disk: Path) -> None:
-    run = Watched(small_disk / "store", "--in-process")
+    run = Watched(small_disk / "store", *ALONE, "--until", "encode:distilled")
     failed = run_again(run)
     assert failed.returncode == 1
     assert "could not be written" in failed.stderr
@@ -57,12 +57,12 @@ def test_full_disk_loses_nothing(undisturbed: Watched, small_disk: Path) -> None
     subprocess.run(["mount", "-o", "remount,size=300m", str(small_disk)], check=True)
     made = {e["step"] for e in run.events("step_done")}
     assert run_again(run).returncode == 0
-    assert run.files() == undisturbed.files()
+    assert run.agrees_with(undisturbed)
     assert {step: run.started(step) for step in made} == dict.fromkeys(made, 1)
 
 
 def test_truncated_artifact_is_named_and_made_again(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", "--in-process")
+    run = Watched(tmp_path / "store", *ALONE)
     shutil.copytree(undisturbed.store, run.store, symlinks=True)
     model = next((run.store / "system").glob("*/model.safetensors"))
     os.truncate(model, 100)

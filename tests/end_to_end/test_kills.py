@@ -14,7 +14,7 @@ from runs import ALONE, Watched, end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
-DISTILLED = ("--until", "encode:distilled")
+TRAINED, DISTILLED = ("--until", "train:teacher"), ("--until", "encode:distilled")
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +34,11 @@ def survived(run: Watched, undisturbed: Watched, killed: str) -> None:
 
 
 def test_driver_killed_in_training(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", *DISTILLED)
+    run = Watched(tmp_path / "store", *TRAINED)
     run.kill_when(lambda: run.progress("train:teacher") >= 60)
     survived(run, undisturbed, "train:teacher")
     assert run.started("train:teacher") == 2
-    continued = re.search(r"training from update (\d+) of 400", run.log("train:teacher"))
+    continued = re.search(r"training from update (\d+) of 200", run.log("train:teacher"))
     assert continued is not None
     assert int(continued[1]) > 0
 
@@ -54,7 +54,7 @@ def test_driver_killed_in_decoding(undisturbed: Watched, tmp_path: Path) -> None
 
 
 def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", *ALONE)
+    run = Watched(tmp_path / "store", *ALONE, *DISTILLED)
     run.kill_when(lambda: any(e["step"].startswith("vocabulary") for e in run.events("step_done")))
     survived(run, undisturbed, "train:teacher")
 
@@ -74,7 +74,7 @@ def kill_workers(run: Watched, step: str, ready: int) -> None:
 
 
 def test_training_worker_killed(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", *DISTILLED)
+    run = Watched(tmp_path / "store", *TRAINED)
     kill_workers(run, "train:teacher", 60)
     assert [e["step"] for e in run.events("step_retried")] == ["train:teacher"]
     assert run.agrees_with(undisturbed)
@@ -105,7 +105,7 @@ def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> Non
 
 
 def test_interrupted_run_saves_its_state(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600", *DISTILLED)
+    run = Watched(tmp_path / "store", "--set", "cluster.checkpoint_seconds=3600", *TRAINED)
     process = run.start()
     try:
         run.wait(lambda: run.progress("train:teacher") >= 60, process)

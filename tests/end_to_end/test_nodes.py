@@ -23,10 +23,12 @@ from stages.workers import LocalWorkers, Workers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
-SLOWLY = ["corpus.test.small.embedded=1200", "systems.distilled.search=[sample]", "evaluation.batch_tokens=90"]
-SLOWLY += ["distillation.strategy=sample", "distillation.batch_tokens=90"]
-DECODED = tuple(part for setting in SLOWLY for part in ("--set", setting))
+SLOWLY = ["corpus.test.small.embedded=1200", "corpus.shard_rows=128", "evaluation.batch_tokens=300"]
 """A few sentences at a time, through torch: native decoding would be over before a node could be killed in it."""
+
+
+def settings(*values: str) -> tuple[str, ...]:
+    return tuple(part for value in values for part in ("--set", value))
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +44,11 @@ def on_nodes(log: str) -> set[str]:
 
 def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_path: Path) -> None:
     """One node at a time has the CPU; it is killed in a training, a distillation and a decoding, and another comes."""
-    undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *DECODED)
+    sampled = settings(*SLOWLY, "distillation={strategy: sample, batch_tokens: 300}", "systems.distilled.search=[sample]")
+    options = (*sampled, "--until", "decode:distilled/sample:small")
+    undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *options)
     undisturbed.finish()
-    run = Watched(tmp_path / "run", "--set", f"cluster.address={nodes.address}", *DECODED)
+    run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}"), *options)
     killed = {"train:teacher": 60, "distill:train": 512, "decode:distilled/sample:small": 256}
     node, process = nodes.add(1), run.start()
     try:
@@ -68,12 +72,15 @@ def test_work_goes_where_what_it_asks_for_is(nodes: Nodes, tmp_path: Path) -> No
     """Two of three nodes have accelerators: trainings spread over them, CPU steps stay off while trainings are to come."""
     plain, *fast = nodes.add(1), nodes.add(1, accelerator=1), nodes.add(1, accelerator=1)
     train = "cluster.resources.train={workers: 2, cpus: 1, custom: {accelerator: 1}}"
-    run = Watched(tmp_path / "run", "--set", f"cluster.address={nodes.address}", "--set", train, *DECODED)
+    slower = "evaluation.batch_tokens=60"  # the first workers are not done before the last has started
+    sampled = settings(*SLOWLY, slower, "systems={autoregressive: {use: teacher, search: [sample]}}")
+    options = (*sampled, "--until", "decode:autoregressive/sample:small")
+    run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}", train), *options)
     try:
         run.finish()
         assert on_nodes(run.log("train:teacher")) == {node.node_id for node in fast}
-        assert on_nodes(run.log("encode:raw")) == on_nodes(run.log("distill:train")) == {plain.node_id}
-        assert on_nodes(run.log("decode:distilled/sample:small")) == {node.node_id for node in (plain, *fast)}
+        assert on_nodes(run.log("encode:raw")) == {plain.node_id}
+        assert on_nodes(run.log("decode:autoregressive/sample:small")) == {node.node_id for node in (plain, *fast)}
     finally:
         for node in (plain, *fast):
             nodes.kill(node)

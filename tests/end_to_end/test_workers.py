@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from runs import Watched, end
+from runs import ALONE, Watched, end
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
@@ -29,7 +29,11 @@ def model(run: Watched) -> bytes:
 
 
 def test_two_workers_learn_what_one_learns_and_survive_the_death_of_one(tmp_path: Path) -> None:
-    alone, together, disturbed = (Watched(tmp_path / name, *options) for name, options in (("1", UNTIL), ("2", TWO), ("3", TWO)))
+    alone, together, disturbed = (
+        Watched(tmp_path / "1", *ALONE, *UNTIL),
+        Watched(tmp_path / "2", *TWO),
+        Watched(tmp_path / "3", *TWO),
+    )
     alone.finish()
     together.finish()
     assert len(losses(together)) > 1
