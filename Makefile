@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/* kernels/bindings/*)
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal  # processes share the cores
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/bench-demo.yaml
 
@@ -36,7 +36,7 @@ lint: $(READY)          ## ruff, mypy
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(PYTEST) -m "not slow"
 
-test-slow: $(READY)     ## real kills, real workers, longer trainings
+test-slow: $(READY)     ## real kills, real nodes, longer trainings, in under half an hour
 	$(PYTEST) -m slow --timeout=1500
 
 test-asan: $(READY)     ## the kernels' tests with the address and undefined-behaviour sanitizers
