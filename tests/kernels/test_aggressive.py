@@ -86,7 +86,7 @@ def run(transformer, sources, limits, rules, drafts, hints=None, threads=1, opti
     return transformer(*padded(sources), limits, options=options, rules=rules, drafts=drafts, hints=hints, threads=threads).outcomes
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(problems())
 def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(problem):
     arrays, shape, drafter, rows, limits, rules, drafts = problem
@@ -103,7 +103,7 @@ def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(prob
             assert (one.steps, one.drafted) == (greedy.steps, 0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(problems(), st.sampled_from([1, 3, 22]), st.sampled_from([0.0, 1.0, 50.0]), st.booleans(), st.integers(2, 4))
 def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, ranks, gap, verify, threads):
     arrays, shape, drafter, rows, limits, rules, drafts = problem

@@ -71,7 +71,7 @@ def problems(draw):
     return options, limits, draw(st.integers(0, 10**6)), draw(st.sampled_from([-2.0, 0.0, 1.0, 3.0]))
 
 
-@settings(deadline=None, max_examples=120)
+@settings(max_examples=120)
 @given(problems())
 def test_finds_what_the_twin_finds_that_writes_out_every_continuation(problem):
     options, limits, seed, eager = problem

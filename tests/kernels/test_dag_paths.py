@@ -29,7 +29,7 @@ def drawn(seed, sentences, vertices, impossible):
     return transitions, tokens, lengths
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.builds(drawn, st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 8), st.sampled_from([0.0, 0.3, 0.7])),
     st.sampled_from([0.0, 1.0, 1.3, 2.0]),
@@ -53,7 +53,7 @@ def test_viterbi_finds_the_best_of_all_paths_of_every_length(batch, exponent, li
             assert (path, found.lengths[sentence], found.scores[sentence]) == ((), 0, -math.inf)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_viterbi_of_a_fixed_length(seed, count):
     """Where length is worth all that a path may score, the longest that is allowed is taken, and it is the best of its length."""
@@ -123,7 +123,6 @@ def test_viterbi_has_no_token_between_two_vertices_alone():
     assert dag_viterbi(direct, np.zeros((1, 3), np.float32), np.array([3])).scores[0] == -math.inf
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9))
 def test_pointers_are_followed_to_the_end_or_to_a_bad_one(seed, vertices):
     draw = np.random.default_rng(seed)
@@ -159,7 +158,7 @@ WALKS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     st.builds(candidates, st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 14), st.integers(1, 6)),
     WALKS,

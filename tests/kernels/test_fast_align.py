@@ -258,7 +258,7 @@ def test_impossible_options(name: str, value: float) -> None:
         AlignOptions(**{name: value})  # type: ignore[arg-type]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.lists(st.sampled_from("abc"), max_size=4), st.lists(st.sampled_from("xyz"), max_size=4)), max_size=6))
 def test_any_text_gives_links_within_it(pairs: list[tuple[list[str], list[str]]]) -> None:
     for reverse in (False, True):

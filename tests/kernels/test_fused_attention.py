@@ -32,7 +32,7 @@ def exact(inputs):
     return [part.double().numpy() for part in inputs[:3]]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 20), st.integers(1, 40)),
     size=st.sampled_from([1, 4, 16, 19, 32]),

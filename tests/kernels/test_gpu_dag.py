@@ -67,7 +67,7 @@ def test_known_answers():
     assert dag.best_alignment(*(x.to(DEVICE) for x in five_vertices("A", "B")))[0].tolist() == [[0, 1, 2, 4]]
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(tokens=st.integers(1, 8), vertices=st.integers(1, 9), seed=st.integers(0, 2**32))
 def test_agrees_with_the_twin(tokens, vertices, seed):
     """Impossible lengths among the others."""
@@ -78,7 +78,7 @@ def test_agrees_with_the_twin(tokens, vertices, seed):
         close(found, wanted, 1e-4, 1e-4)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(graphs=extreme_graphs(most=7))
 def test_extreme_scores_agree_with_the_twin(graphs):
     for found, wanted in zip(passes(graphs), expected(graphs), strict=True):
@@ -95,7 +95,7 @@ def test_more_vertices_than_a_program_takes_at_a_time():
     close(scores.cpu(), wanted_scores, 1e-9, 1e-9)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(tokens=st.integers(1, 8), vertices=st.integers(1, 9), seed=st.integers(0, 2**32))
 def test_the_best_path_is_the_lowest_of_equally_good_ones(tokens, vertices, seed):
     graphs = random_graphs(3, tokens, vertices, seed=seed)

@@ -47,7 +47,7 @@ def test_by_hand():
     assert scores[0] == pytest.approx(-1.6)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.one_of(lattices(), lattices(np.float32)))
 def test_agrees_with_the_cpu(given_):
     for found, wanted in zip(search(given_), lattice_viterbi(*given_), strict=True):

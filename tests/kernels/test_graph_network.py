@@ -55,7 +55,7 @@ def problems(draw):
     return shape, arrays, sources, np.array(lengths), np.array(sizes)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(problem=problems(), word_weight=st.sampled_from([0.0, 0.5, 1.0]), threads=st.sampled_from([1, 2]))
 def test_is_the_reference(problem, word_weight, threads):
     shape, arrays, sources, lengths, sizes = problem
@@ -141,7 +141,7 @@ def test_without_words_a_path_is_the_same_as_in_the_whole_graph():
         assert path.score == pytest.approx(score, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(problem=problems())
 def test_bf16(problem):
     """Close to fp32 (weights and inputs keep 8 bits), and as independent of company and threads."""

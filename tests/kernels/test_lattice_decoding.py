@@ -76,7 +76,7 @@ def column(values, ids):
     return [values[slot][row >= 0].tolist() for slot, row in enumerate(ids)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     shapes,
     options,
@@ -115,7 +115,7 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
         assert outcomes[b].score == pytest.approx(best, abs=5e-3, rel=1e-4)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(shapes, options, st.integers(0, 2**32), st.integers(2, 4))
 def test_company_and_threads_change_no_bit(shape, chosen, seed, threads):
     sources, lengths, given_, least, most = lattices_for(seed, 9, 4, 5, 40, empty=True)
@@ -169,7 +169,7 @@ def test_normalisers(norm):
     )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(shapes, options, st.integers(0, 2**32))
 def test_bf16(shape, chosen, seed):
     """Close to fp32 (weights and inputs keep 8 bits), and as independent of company and threads."""
@@ -192,7 +192,7 @@ def test_bf16(shape, chosen, seed):
         assert half.decode_candidates(sources[one], lengths[one], alone, least[one], most[one], options=chosen) == [outcomes[b]]
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_more_candidates_and_wider_windows_never_score_less(seed, candidates):
     """With probabilities over the whole vocabulary, which candidates do not change."""

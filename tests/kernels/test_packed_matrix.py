@@ -17,7 +17,7 @@ def halved(values):
 
 
 @pytest.mark.parametrize("halves", [False, True])
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(rows=st.integers(0, 40), outputs=st.integers(1, 200), inputs=st.integers(1, 80), seed=st.integers(0, 2**32))
 def test_equals_numpy_and_a_row_does_not_depend_on_company(halves, rows, outputs, inputs, seed):
     weights, bias, x = numbers(seed, outputs, inputs), numbers(seed + 1, outputs), numbers(seed + 2, rows, inputs)

@@ -19,7 +19,7 @@ def batch(sentences, vertices, tokens, vocabulary, dtype, seed, scale=3.0):
     return logits, targets, rows, torch.randn(sentences, tokens, vertices, generator=generator)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     sizes=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(1, 6)),
     vocabulary=st.sampled_from([2, 15, 16, 17, 64, 131]),

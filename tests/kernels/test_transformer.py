@@ -113,7 +113,7 @@ def shake(arrays, seed=0):
 CLOSE, ALL = [0], [0]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(problems())
 def test_finds_what_the_twin_finds_that_starts_every_step_from_the_beginning(problem):
     arrays, shape, sources, limits, options, rules = problem
@@ -130,7 +130,7 @@ def test_close_calls_were_few():
     assert CLOSE[0] < 0.1 * ALL[0]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(problems(), st.integers(2, 4))
 def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, threads):
     arrays, shape, sources, limits, options, rules = problem
@@ -223,7 +223,7 @@ def ensemble_of(arrays, seeds):
     return found
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(problems(), st.lists(st.integers(0, 2**32), min_size=2, max_size=4, unique=True))
 def test_networks_that_write_together_average_their_probabilities(problem, seeds):
     arrays, shape, sources, limits, options, rules = problem
@@ -245,7 +245,7 @@ def test_close_calls_of_several_networks_were_few():
     assert TOGETHER[1] < 0.2 * TOGETHER[0]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(problems(), st.integers(2, 4))
 def test_outcomes_of_several_networks_do_not_depend_on_company(problem, threads):
     arrays, shape, sources, limits, options, rules = problem

@@ -45,7 +45,7 @@ pair_lengths = st.lists(st.tuples(st.integers(0, 35), st.integers(0, 35)), min_s
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120), skip=st.integers(0, 40))
 def test_the_stream_continues_from_any_position(lengths, seed, budget, skip):
     stream = make_stream(lengths, seed=seed, budget=budget)
@@ -54,7 +54,7 @@ def test_the_stream_continues_from_any_position(lengths, seed, budget, skip):
     assert flat(make_stream(lengths, seed=seed, budget=budget), position, 59 - skip) == whole[skip + 1 :]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120))
 def test_every_kept_row_comes_once_an_epoch_within_the_budget(lengths, seed, budget):
     stream = make_stream(lengths, seed=seed, budget=budget)

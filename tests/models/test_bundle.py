@@ -207,7 +207,7 @@ def test_lines_that_cannot_be_scored_are_named(directory):
         system.score(["ein", "zwei"], ["ein"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(" \t\n\u2581\u00a0\ufeff\x1c\x85\x7fe\u0301"), max_size=12)
 )

@@ -615,7 +615,7 @@ CONFIG = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(written=CONFIG)
 def test_the_resolved_config_loads_back_to_an_equal_one(tmp_path_factory: pytest.TempPathFactory, written: dict[str, Any]) -> None:
     tmp_path = tmp_path_factory.mktemp("config")

@@ -92,7 +92,7 @@ def test_a_training_is_measured_by_updates_times_tokens_at_its_own_rate(store: S
     recipe = {"training": {"updates": 100, "batch_tokens": 2048}}
     progress = {"done": 100, "total": 100, "time": 60.0, "first_done": 80, "first_time": 50.0}  # 20 updates in 10 s, then a death
     made_up(store, "train", recipe, 11.0, progress)
-    found = estimates(store)["train:teacher"]  # 400 updates of 1024 tokens
+    found = estimates(store, "defaults.training.updates=400")["train:teacher"]  # of 1024 tokens
     assert found.seconds == pytest.approx(100 * 0.5 * 2)
     assert found.basis == "train:other of other-1 x 2"
 

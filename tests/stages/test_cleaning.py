@@ -136,7 +136,7 @@ def test_keys_ignore_the_case_of_every_letter() -> None:
     assert [c for c, a, b in zip(letters, plain.to_pylist(), upper.to_pylist(), strict=True) if a != b] in ([], ["ı"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     rows=st.lists(st.tuples(SMALL_TEXT, SMALL_TEXT), min_size=1, max_size=40),
     excluded=st.lists(SMALL_TEXT, max_size=3),

@@ -86,7 +86,7 @@ def test_windows_line_ends_and_a_last_line_without_end(tmp_path: Path) -> None:
     assert rows(files) == EXPECTED
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=6), min_size=1, max_size=12),
     block=st.integers(1, 9),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.errors import ArtifactError, StageError
@@ -23,7 +23,6 @@ def table(start: int, rows: int) -> pa.Table:
     return pa.table({"id": pa.array(range(start, start + rows), pa.int64()), "source": names})
 
 
-@settings(deadline=None)
 @given(sizes=st.lists(st.integers(0, 7), max_size=12), rows=st.integers(1, 5))
 def test_rechunk_keeps_rows_and_order(sizes: list[int], rows: int) -> None:
     starts = [sum(sizes[:i]) for i in range(len(sizes))]

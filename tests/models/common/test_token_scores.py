@@ -30,7 +30,7 @@ def gradients(found, states, weight):
     return torch.autograd.grad(found, (states, weight), upstream)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     batch=st.integers(1, 4),
     vertices=st.integers(1, 9),

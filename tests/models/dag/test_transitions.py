@@ -37,7 +37,7 @@ def gradients(found, tensors):
     return torch.autograd.grad((found.where(kept, 0.0) * weights).sum(), tensors)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     batch=st.integers(1, 4),
     size=st.integers(1, 8),

@@ -41,7 +41,7 @@ def test_a_lattice_by_hand():
     assert float(three.scores) == pytest.approx(-1.7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     size=st.integers(1, 5),
