@@ -13,7 +13,7 @@ from stages.stage import Resources
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
-ROOM = 3 << 30
+ROOM = 2 << 30
 """Bytes that may still be taken before Ray ends somebody."""
 
 
@@ -27,7 +27,7 @@ def memory() -> tuple[int, int]:
 def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayMachines]:
     total, available = memory()
     if available < 4 * ROOM:
-        pytest.skip("needs 12 GiB of free memory")
+        pytest.skip("needs 8 GiB of free memory")
     monkeypatch.setenv("RAY_memory_usage_threshold", str(1 - (available - ROOM) / total))
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
     machines = RayMachines(Cluster(cpus=1))

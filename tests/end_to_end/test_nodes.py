@@ -73,14 +73,14 @@ def test_work_goes_where_what_it_asks_for_is(nodes: Nodes, tmp_path: Path) -> No
     plain, *fast = nodes.add(1), nodes.add(1, accelerator=1), nodes.add(1, accelerator=1)
     train = "cluster.resources.train={workers: 2, cpus: 1, custom: {accelerator: 1}}"
     slower = "evaluation.batch_tokens=60"  # the first workers are not done before the last has started
-    sampled = settings(*SLOWLY, slower, "systems={autoregressive: {use: teacher, search: [sample]}}")
-    options = (*sampled, "--until", "decode:autoregressive/sample:small")
+    sampled = settings(*SLOWLY, slower, "systems.distilled.search=[sample]")
+    options = (*sampled, "--until", "decode:distilled/sample:small")
     run = Watched(tmp_path / "run", *settings(f"cluster.address={nodes.address}", train), *options)
     try:
         run.finish()
         assert on_nodes(run.log("train:teacher")) == {node.node_id for node in fast}
-        assert on_nodes(run.log("encode:raw")) == {plain.node_id}
-        assert on_nodes(run.log("decode:autoregressive/sample:small")) == {node.node_id for node in (plain, *fast)}
+        assert on_nodes(run.log("encode:raw")) == on_nodes(run.log("distill:train")) == {plain.node_id}
+        assert on_nodes(run.log("decode:distilled/sample:small")) == {node.node_id for node in (plain, *fast)}
     finally:
         for node in (plain, *fast):
             nodes.kill(node)
