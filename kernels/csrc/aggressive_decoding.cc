@@ -70,14 +70,14 @@ class Loop {
  public:
     Loop(const Transformer& verifier, const Drafter* drafter, const Share& share, const std::vector<std::vector<std::int64_t>>& hints,
          const WordRules& words, const DraftRules& rules)
-        : verifier_(verifier), drafter_(drafter), hints_(hints), places_(share.places), words_(words), rules_(rules),
+        : verifier_(verifier), drafter_(drafter), hints_(hints), places_(share.places), team_(share.team), words_(words), rules_(rules),
           lines_(lines_of(share.limits, rules.width)) {
-        const Buffer states = verifier.encoded(share.sources);
-        verifying_.emplace(verifier, verifier.memory(share.sources, states.data()), share.limits, Sight::CAUSAL, false);
+        const Buffer states = verifier.encoded(share.sources, team_);
+        verifying_.emplace(verifier, verifier.memory(share.sources, states.data(), team_), share.limits, Sight::CAUSAL, false, team_);
         times_.encoder += clock_.lap();
         if (rules.proposals != Proposals::NETWORK) return;
-        if (drafter->shares_encoder) drafting_.emplace(*drafter, share.sources, states.data(), share.limits);
-        else drafting_.emplace(*drafter, share.sources, drafter->network.encoded(share.sources).data(), share.limits);
+        if (drafter->shares_encoder) drafting_.emplace(*drafter, share.sources, states.data(), share.limits, team_);
+        else drafting_.emplace(*drafter, share.sources, drafter->network.encoded(share.sources, team_).data(), share.limits, team_);
         times_.drafter_encoder += clock_.lap();
     }
 
@@ -119,7 +119,7 @@ class Loop {
             found_.resize(drafting_->slots().size());
             const PackedMatrix& vocabulary = drafter_->network.vocabulary;
             const std::size_t most = rules_.words == 0 ? vocabulary.outputs() : std::min(rules_.words, vocabulary.outputs());
-            likeliest_words(vocabulary, states, drafting_->slots(), most, words_, found_, logits_);
+            likeliest_words(vocabulary, states, drafting_->slots(), most, words_, found_, logits_, team_);
             std::size_t row = 0;
             for (const Order& order : orders_) {
                 lines_[order.sentence].draft.assign(found_.begin() + static_cast<std::ptrdiff_t>(row),
@@ -159,7 +159,7 @@ class Loop {
         const float* states = verifying_->states(blocks_);
         // Behind a draft that is not kept nothing of its sentence counts.
         const auto next = [this](std::size_t row) { return keeps(row) || asked_[row] < 0 ? row + 1 : behind_[row]; };
-        best_words(verifier_.vocabulary, states, slots_, asked_, wanted(), words_, next, best_);
+        best_words(verifier_.vocabulary, states, slots_, asked_, wanted(), words_, next, best_, team_);
     }
 
     std::size_t wanted() const { return std::max<std::size_t>(2, rules_.ranks); }
@@ -209,6 +209,7 @@ class Loop {
     const Drafter* drafter_;
     const std::vector<std::vector<std::int64_t>>& hints_;
     const std::vector<std::size_t>& places_;
+    Team& team_;
     const WordRules& words_;
     const DraftRules& rules_;
     Clock clock_;
@@ -264,7 +265,7 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
         Clock clock;
         std::vector<Line> lines = lines_of(share.limits, rules.width);
         const Transformer& reader = drafter.shares_encoder ? verifier : drafter.network;
-        NetworkDrafts drafting(drafter, share.sources, reader.encoded(share.sources).data(), share.limits);
+        NetworkDrafts drafting(drafter, share.sources, reader.encoded(share.sources, share.team).data(), share.limits, share.team);
         times.drafter_encoder += clock.lap();
         BestWords best;
         std::vector<Order> orders;
@@ -275,7 +276,8 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
             if (orders.empty()) break;
             const float* states = drafting.states(orders);
             const std::vector<std::int64_t> asked(drafting.slots().size(), -1);
-            best_words(drafter.network.vocabulary, states, drafting.slots(), asked, 2, words, [](std::size_t row) { return row + 1; }, best);
+            best_words(drafter.network.vocabulary, states, drafting.slots(), asked, 2, words, [](std::size_t row) { return row + 1; }, best,
+                       share.team);
             std::size_t row = 0;
             for (const Order& order : orders) {
                 Line& line = lines[order.sentence];

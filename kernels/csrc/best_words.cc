@@ -105,7 +105,7 @@ void sort_words(std::size_t wanted, float* scores, std::int64_t* ids) {
 
 void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,
                         std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
-                        BestWords& found) {
+                        BestWords& found, Team& team) {
     const std::size_t networks = vocabularies.size(), words = vocabularies[0]->outputs(), together = std::min(rows, TOGETHER);
     found.logits.reserve(networks * together * words);
     found.shares.reserve(words);
@@ -119,7 +119,7 @@ void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::
         for (std::size_t network = 0; network < networks; ++network) {
             const std::size_t width = vocabularies[network]->inputs();
             float* logits = found.logits.data() + network * together * words;
-            vocabularies[network]->multiply(states[network] + start * width, width, end - start, logits, words);
+            vocabularies[network]->multiply(states[network] + start * width, width, end - start, logits, words, Then::STORE, team);
         }
         for (std::size_t row = start; row < end; ++row) {
             for (std::size_t network = 0; network < networks; ++network) {
@@ -145,76 +145,90 @@ void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::
 
 namespace {
 
-// `slot_of(row)`: the slot that a row predicts; `asked_of(row)`: a word that it is asked for besides, or -1; `next(row)`: the row to go
-// on with.
-template <typename Slot, typename Asked, typename Next>
-void rank_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t wanted, bool eos_apart,
-                const WordRules& rules, BestWords& found, const Slot& slot_of, const Asked& asked_of,
-                const Next& next) {
-    const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
-    Buffer& logits = found.logits;
-    logits.reserve(std::min(rows, TOGETHER) * words);
-    found.scores.assign(rows * wanted, NONE);
-    found.ids.assign(rows * wanted, rules.eos);
+// What is asked of the rows of a call.
+struct Question {
+    std::size_t wanted;
+    bool eos_apart;
+    const WordRules& rules;
+};
+
+void make_room(BestWords& found, std::size_t rows, const Question& question, std::size_t words) {
+    found.logits.reserve(std::min(rows, TOGETHER) * words);
+    found.scores.assign(rows * question.wanted, NONE);
+    found.ids.assign(rows * question.wanted, question.rules.eos);
     found.eos.resize(rows);
     found.normalisers.resize(rows);
     found.asked.assign(rows, NONE);
-    for (std::size_t start = 0; start < rows;) {
-        const std::size_t end = std::min(rows, start + TOGETHER);
-        vocabulary.multiply(states + start * width, width, end - start, logits.data(), words);
-        std::size_t row = start;
-        for (; row < end; row = next(row)) {
-            float* x = logits.data() + (row - start) * words;
-            float* scores = found.scores.data() + row * wanted;
-            const bool may_end = slot_of(row) >= rules.min_tokens;
-            const float eos = x[rules.eos];
-            float top = eos;
-            std::vector<float> aside;
-            for (const std::int64_t word : rules.banned) {
-                aside.push_back(x[word]);
-                top = std::max(top, x[word]);
-                x[word] = NONE;
-            }
-            if (eos_apart || !may_end) x[rules.eos] = NONE;
-            keep_highest(x, words, wanted, scores, found.ids.data() + row * wanted);
-            if (const std::int64_t asked = asked_of(row); asked >= 0) found.asked[row] = x[asked];
-            for (std::size_t place = 0; place < aside.size(); ++place) x[rules.banned[place]] = aside[place];
-            x[rules.eos] = eos;
-            top = std::max(top, scores[0]);
-            const float normaliser = top + std::log(sum_of_exponentials(x, words, top));
-            for (std::size_t rank = 0; rank < wanted; ++rank) scores[rank] -= normaliser;
-            found.normalisers[row] = normaliser;
-            found.eos[row] = may_end ? eos - normaliser : NONE;
-            found.asked[row] -= normaliser;
-        }
-        start = row;
+}
+
+// Finds a row's words by its logits x, which are as they were when it has been done. The row predicts `slot`, and is asked for the word
+// `asked` besides (-1: none).
+void rank_row(float* x, std::size_t words, std::int64_t slot, std::int64_t asked, const Question& question, std::size_t row, BestWords& found) {
+    const auto& [wanted, eos_apart, rules] = question;
+    float* scores = found.scores.data() + row * wanted;
+    const bool may_end = slot >= rules.min_tokens;
+    const float eos = x[rules.eos];
+    float top = eos;
+    std::vector<float> aside;
+    for (const std::int64_t word : rules.banned) {
+        aside.push_back(x[word]);
+        top = std::max(top, x[word]);
+        x[word] = NONE;
     }
+    if (eos_apart || !may_end) x[rules.eos] = NONE;
+    keep_highest(x, words, wanted, scores, found.ids.data() + row * wanted);
+    if (asked >= 0) found.asked[row] = x[asked];
+    for (std::size_t place = 0; place < aside.size(); ++place) x[rules.banned[place]] = aside[place];
+    x[rules.eos] = eos;
+    top = std::max(top, scores[0]);
+    const float normaliser = top + std::log(sum_of_exponentials(x, words, top));
+    for (std::size_t rank = 0; rank < wanted; ++rank) scores[rank] -= normaliser;
+    found.normalisers[row] = normaliser;
+    found.eos[row] = may_end ? eos - normaliser : NONE;
+    found.asked[row] -= normaliser;
 }
 
 }  // namespace
 
 void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
-                std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found) {
-    rank_words(vocabulary, states, rows, wanted, eos_apart, rules, found,
-               [&](std::size_t row) { return static_cast<std::int64_t>(first + row % step_size); },
-               [](std::size_t) { return std::int64_t{-1}; }, [](std::size_t row) { return row + 1; });
+                std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found, Team& team) {
+    const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
+    const Question question{wanted, eos_apart, rules};
+    make_room(found, rows, question, words);
+    for (std::size_t start = 0; start < rows; start += TOGETHER) {
+        const std::size_t count = std::min(rows - start, TOGETHER);
+        vocabulary.multiply(states + start * width, width, count, found.logits.data(), words, Then::STORE, team);
+        team.run(count, [&](std::size_t place, int) {
+            const std::size_t row = start + place;
+            rank_row(found.logits.data() + place * words, words, static_cast<std::int64_t>(first + row % step_size), -1, question, row, found);
+        });
+    }
 }
 
 void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
                 std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
-                const std::function<std::size_t(std::size_t)>& next, BestWords& found) {
-    rank_words(vocabulary, states, slots.size(), wanted, false, rules, found, [&](std::size_t row) { return slots[row]; },
-               [&](std::size_t row) { return asked[row]; }, next);
+                const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team) {
+    const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs(), rows = slots.size();
+    const Question question{wanted, false, rules};
+    make_room(found, rows, question, words);
+    for (std::size_t start = 0; start < rows;) {
+        const std::size_t end = std::min(rows, start + TOGETHER);
+        vocabulary.multiply(states + start * width, width, end - start, found.logits.data(), words, Then::STORE, team);
+        std::size_t row = start;
+        for (; row < end; row = next(row))
+            rank_row(found.logits.data() + (row - start) * words, words, slots[row], asked[row], question, row, found);
+        start = row;
+    }
 }
 
 void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
-                     const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits) {
+                     const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits, Team& team) {
     const std::size_t width = vocabulary.inputs(), whole = vocabulary.outputs();
     const std::size_t panels = (words + PackedMatrix::panel() - 1) / PackedMatrix::panel();  // that hold these words
     logits.reserve(std::min(slots.size(), TOGETHER) * whole);
     for (std::size_t start = 0; start < slots.size(); start += TOGETHER) {
         const std::size_t end = std::min(slots.size(), start + TOGETHER);
-        vocabulary.multiply_panels(states + start * width, width, end - start, logits.data(), whole, 0, panels);
+        vocabulary.multiply_first(states + start * width, width, end - start, logits.data(), whole, panels, Then::STORE, team);
         for (std::size_t row = start; row < end; ++row) {
             float* x = logits.data() + (row - start) * whole;
             for (const std::int64_t word : rules.banned) x[word] = NONE;

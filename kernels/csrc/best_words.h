@@ -29,23 +29,23 @@ struct BestWords {
 };
 
 // From states [rows,D], of which row r predicts slot `first + r mod z`: log p(v) = logit(v) - log sum_u e^logit(u), over all words,
-// the banned too. With `eos_apart` eos is not among the words.
+// the banned too. With `eos_apart` eos is not among the words. What is found does not depend on the team.
 void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
-                std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found);
+                std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found, Team& team);
 
 // The same for N networks, each with its states: log p(v) = log 1/N sum_n p_n(v).
 void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,
                         std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
-                        BestWords& found);
+                        BestWords& found, Team& team);
 
 // The same where row r predicts slot `slots[r]`, eos being one of the words; `asked[r]` is a word that a row is asked for besides
 // (-1: none). When a row has been found `next(row)` names a later one to go on with; nothing is said of rows that are passed over.
 void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
                 std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
-                const std::function<std::size_t(std::size_t)>& next, BestWords& found);
+                const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team);
 
 // The likeliest word of each row among those whose id is below `words`, without its probability; -1 where none is allowed.
 void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
-                     const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits);
+                     const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits, Team& team);
 
 }  // namespace fewstep

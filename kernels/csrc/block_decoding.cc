@@ -7,8 +7,8 @@
 namespace fewstep {
 
 BlockDecoding::BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight,
-                             bool codes_in_layers)
-    : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), width_(model.shape.width),
+                             bool codes_in_layers, Team& team)
+    : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), team_(team), width_(model.shape.width),
       attention_(model.heads) {
     for (const std::int64_t count : slots) {
         starts_.push_back(slots_);
@@ -50,7 +50,7 @@ const float* BlockDecoding::states(std::span<const Block> blocks) {
         const bool last = index + 1 == model_.decoder.size();
         if (codes_in_layers_ && index > 0) add_codes(blocks);
         if (pre_norm) layer.norm.apply(x, rows, normed_.data());
-        layer.projection.multiply(pre_norm ? normed_.data() : x, width_, rows, wide_.data(), 3 * width_);
+        layer.projection.multiply(pre_norm ? normed_.data() : x, width_, rows, wide_.data(), 3 * width_, Then::STORE, team_);
         keep(index, blocks);
         attend_to_slots(index, blocks, last);
         if (last) {
@@ -58,14 +58,14 @@ const float* BlockDecoding::states(std::span<const Block> blocks) {
             rows = 0;
             for (const Block& block : blocks) rows += block.wanted;
         }
-        layer.output.multiply(mixed_.data(), width_, rows, x, width_, Then::ADD);
+        layer.output.multiply(mixed_.data(), width_, rows, x, width_, Then::ADD, team_);
         if (!pre_norm) layer.norm.apply(x, rows, x);
         residual(layer.cross_norm, pre_norm, x, rows, normed_.data(), [&](const float* input) {
-            layer.cross_queries.multiply(input, width_, rows, wide_.data(), width_);
+            layer.cross_queries.multiply(input, width_, rows, wide_.data(), width_, Then::STORE, team_);
             attend_to_source(index, blocks, last);
-            layer.cross_output.multiply(mixed_.data(), width_, rows, x, width_, Then::ADD);
+            layer.cross_output.multiply(mixed_.data(), width_, rows, x, width_, Then::ADD, team_);
         });
-        feed_forward(layer.feed_forward, pre_norm, x, rows, normed_.data(), wide_.data());
+        feed_forward(layer.feed_forward, pre_norm, x, rows, normed_.data(), wide_.data(), team_);
     }
     if (pre_norm) model_.decoder_norm.apply(x, rows, x);
     return x;

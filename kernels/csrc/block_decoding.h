@@ -25,7 +25,8 @@ enum class Sight { CAUSAL, PREFIX, ALL };
 class BlockDecoding {
  public:
     // `slots`: the largest number of slots of each sentence.
-    BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight, bool codes_in_layers);
+    BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight, bool codes_in_layers,
+                  Team& team);
 
     // Room for inputs [rows,D] of so many slots; whoever fills it calls `states` next.
     float* inputs(std::size_t rows);
@@ -51,6 +52,7 @@ class BlockDecoding {
     Memory memory_;
     Sight sight_;
     bool codes_in_layers_;
+    Team& team_;
     std::size_t width_, slots_ = 0;
     std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all
     Buffer keys_and_values_;           // [layers,slots,2D]

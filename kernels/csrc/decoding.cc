@@ -6,8 +6,8 @@
 
 namespace fewstep {
 
-Decoding::Decoding(const Transformer& model, const SlotRules& rules, const Sources& sources)
-    : model_(model), rules_(rules), memory_(model.encode(sources)), sentences_(sources.rows.size()), ancestors_(sources.rows.size()),
+Decoding::Decoding(const Transformer& model, const SlotRules& rules, const Sources& sources, Team& team)
+    : model_(model), rules_(rules), team_(team), memory_(model.encode(sources, team)), sentences_(sources.rows.size()), ancestors_(sources.rows.size()),
       attention_(model.heads) {
     std::iota(sentences_.begin(), sentences_.end(), std::size_t{0});
 }
@@ -26,16 +26,16 @@ const float* Decoding::step(std::span<const std::int64_t> tokens) {
     for (std::size_t index = 0; index < model_.decoder.size(); ++index) {
         const DecoderLayer& layer = model_.decoder[index];
         residual(layer.norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
-            layer.projection.multiply(input, width, count, wide_.data(), 3 * width);
+            layer.projection.multiply(input, width, count, wide_.data(), 3 * width, Then::STORE, team_);
             attend_to_slots(index);
-            layer.output.multiply(mixed_.data(), width, count, x, width, Then::ADD);
+            layer.output.multiply(mixed_.data(), width, count, x, width, Then::ADD, team_);
         });
         residual(layer.cross_norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
-            layer.cross_queries.multiply(input, width, count, wide_.data(), width);
+            layer.cross_queries.multiply(input, width, count, wide_.data(), width, Then::STORE, team_);
             attend_to_source(index);
-            layer.cross_output.multiply(mixed_.data(), width, count, x, width, Then::ADD);
+            layer.cross_output.multiply(mixed_.data(), width, count, x, width, Then::ADD, team_);
         });
-        feed_forward(layer.feed_forward, pre_norm, x, count, normed_.data(), wide_.data());
+        feed_forward(layer.feed_forward, pre_norm, x, count, normed_.data(), wide_.data(), team_);
     }
     if (pre_norm) model_.decoder_norm.apply(x, count, x);
     return x;

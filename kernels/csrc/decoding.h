@@ -21,7 +21,8 @@ struct SlotRules {
 // knows, for each step, which row wrote what it continues. So nothing is moved when rows are reordered.
 class Decoding {
  public:
-    Decoding(const Transformer& model, const SlotRules& rules, const Sources& sources);
+    // Several threads share out the products of a step.
+    Decoding(const Transformer& model, const SlotRules& rules, const Sources& sources, Team& team);
 
     // The z tokens [R,z] of the step before (nothing at first) to states [R*z,D] of the next z slots.
     const float* step(std::span<const std::int64_t> tokens);
@@ -38,6 +39,7 @@ class Decoding {
 
     const Transformer& model_;
     SlotRules rules_;
+    Team& team_;
     Memory memory_;
     std::vector<std::size_t> sentences_;               // that go on, as places in `memory_`
     std::vector<std::vector<std::uint32_t>> ancestors_;  // [R][steps] the row that wrote each step

@@ -6,8 +6,8 @@
 
 namespace fewstep {
 
-NetworkDrafts::NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits)
-    : drafter_(drafter), decoding_(drafter.network, drafter.network.memory(sources, states), limits, drafter.sight, drafter.codes_in_layers),
+NetworkDrafts::NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, Team& team)
+    : drafter_(drafter), decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, drafter.sight, drafter.codes_in_layers, team),
       keeps_(drafter.sight == Sight::PREFIX || drafter.network.decoder.size() == 1), done_(limits.size()),
       copying_({1, drafter.network.shape.width}) {
     if (drafter.mask >= 0) return;

@@ -20,7 +20,7 @@ struct Order {
 class NetworkDrafts {
  public:
     // `states`: of the encoder that the drafter reads.
-    NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits);
+    NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, Team& team);
 
     // States [sum of widths,D] of the empty slots; `slots()` are their numbers.
     const float* states(std::span<const Order> orders);

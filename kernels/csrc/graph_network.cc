@@ -63,7 +63,7 @@ void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::
                     bool ranked, Team& team, const std::function<void(std::size_t, Graph&)>& use) {
     const Transformer& model = all.network;
     const Buffer encoded = model.encoded(sources, team);
-    const Memory memory = model.memory(sources, encoded.data());
+    const Memory memory = model.memory(sources, encoded.data(), team);
     const std::vector<std::size_t> vertices = vertices_of(all, sources, sizes, encoded.data());
     SequencePass pass(model, vertices, team);
     embed_vertices(model, rules, vertices, pass.x());
@@ -118,7 +118,7 @@ void Graph::rank(const std::vector<std::size_t>& some) {
         Buffer states(std::max<std::size_t>(1, count * width));
         for (std::size_t row = 0; row < count; ++row) std::copy_n(states_ + some[first + row] * width, width, states.data() + row * width);
         BestWords words;
-        best_words(network_.network.vocabulary, states.data(), count, 1, 0, wanted_, true, rules_.words, words);
+        best_words(network_.network.vocabulary, states.data(), count, 1, 0, wanted_, true, rules_.words, words, Team::alone());
         for (std::size_t row = 0; row < count; ++row) take(some[first + row], words, row);
     });
 }
@@ -173,13 +173,12 @@ void each_graph(const GraphNetwork& network, const Sources& sources, const std::
     const std::size_t together = std::clamp<std::size_t>((sentences + shares - 1) / shares, 1, TOGETHER);
     const std::size_t groups = (sentences + together - 1) / together;
     Team& all = Team::waiting(threads);
-    Team alone(1);
     all.run(groups, [&](std::size_t group, int) {
         const auto first = static_cast<std::ptrdiff_t>(group * together);
         const auto end = std::min(first + static_cast<std::ptrdiff_t>(together), static_cast<std::ptrdiff_t>(sentences));
         const Sources some{sources.ids, sources.stride, {sources.lengths.begin() + first, sources.lengths.begin() + end},
                            {sources.rows.begin() + first, sources.rows.begin() + end}};
-        graphs_of_some(network, some, sizes, rules, ranked, groups == 1 ? all : alone, use);
+        graphs_of_some(network, some, sizes, rules, ranked, groups == 1 ? all : Team::alone(), use);
     });
 }
 

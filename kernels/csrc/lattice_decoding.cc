@@ -200,7 +200,7 @@ class Task {
             part.lengths.push_back(sources_.lengths[sentence]);
             part.rows.push_back(sources_.rows[sentence]);
         }
-        const Buffer states = network_.network.encoded(part);
+        const Buffer states = network_.network.encoded(part, Team::alone());
         const float* at = states.data();
         for (std::size_t sentence = first; sentence < last; ++sentence) {
             Sentence& here = sentences_[sentence];

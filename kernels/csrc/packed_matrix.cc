@@ -18,6 +18,9 @@ constexpr int VECTORS = 3;
 constexpr int ROWS = REGISTERS == 32 ? 8 : 4;
 constexpr std::size_t PANEL = VECTORS * LANES;
 
+// Multiplications of a thread's part: to hand one out takes about as long as a fifth of these.
+constexpr std::size_t LEAST_WORK = 1 << 15;
+
 struct Block {
     const float* x;
     std::size_t x_stride, inputs;
@@ -148,6 +151,16 @@ void PackedMatrix::pack_turned(const float* weights, const float* bias, std::siz
 std::size_t PackedMatrix::panels() const { return (outputs_ + PANEL - 1) / PANEL; }
 
 std::size_t PackedMatrix::panel() { return PANEL; }
+
+void PackedMatrix::multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels,
+                                  Then then, Team& team) const {
+    const std::size_t work = rows * inputs_ * panels * PANEL;
+    const std::size_t parts = std::clamp<std::size_t>(work / LEAST_WORK, 1, static_cast<std::size_t>(team.threads()));
+    team.run(parts, [&](std::size_t part, int) {
+        const std::size_t first = panels * part / parts, last = panels * (part + 1) / parts;
+        multiply_panels(x, x_stride, rows, y + first * PANEL, y_stride, first, last, then);
+    });
+}
 
 void PackedMatrix::multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride,
                                    std::size_t first, std::size_t last, Then then) const {

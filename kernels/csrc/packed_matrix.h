@@ -5,6 +5,7 @@
 #include <span>
 
 #include "csrc/buffer.h"
+#include "csrc/team.h"
 
 namespace fewstep {
 
@@ -32,6 +33,13 @@ class PackedMatrix {
     void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then = Then::STORE) const {
         multiply_panels(x, x_stride, rows, y, y_stride, 0, panels(), then);
     }
+    // The same, with the panels shared out among the threads of a team where that is worth their while.
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then, Team& team) const {
+        multiply_first(x, x_stride, rows, y, y_stride, panels(), then, team);
+    }
+    // The same for the outputs of the first `panels` only.
+    void multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Then then,
+                        Team& team) const;
     // Only the outputs of the panels [first,last), the first of them in the first column of y.
     void multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t first,
                          std::size_t last, Then then = Then::STORE) const;

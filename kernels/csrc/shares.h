@@ -12,11 +12,12 @@
 
 namespace fewstep {
 
-// What a thread decodes: every n-th sentence.
+// What a thread decodes: every n-th sentence. The threads share out the work of a single one.
 struct Share {
     Sources sources;
     std::vector<std::int64_t> limits;
     std::vector<std::size_t> places;
+    Team& team;  // that helps
 };
 
 // Calls search(share) -> outcomes for the shares of all threads, and puts outcomes where they belong.
@@ -25,7 +26,7 @@ std::vector<Found> shared_out(const Sources& sources, const std::vector<std::int
     const std::size_t sentences = limits.size(), shares = std::min(sentences, static_cast<std::size_t>(threads));
     std::vector<Found> outcomes(sentences);
     parallel_for(static_cast<std::int64_t>(shares), threads, [&](std::int64_t first, int) {
-        Share share{{sources.ids, sources.stride, {}, {}}, {}, {}};
+        Share share{{sources.ids, sources.stride, {}, {}}, {}, {}, shares == 1 ? Team::waiting(threads) : Team::alone()};
         for (auto sentence = static_cast<std::size_t>(first); sentence < sentences; sentence += shares) {
             share.sources.lengths.push_back(sources.lengths[sentence]);
             share.sources.rows.push_back(sources.rows[sentence]);

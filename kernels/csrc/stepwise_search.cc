@@ -44,10 +44,10 @@ Outcome outcome_of(Line&& line, const BeamOptions& options) {
 // The decoders of all networks, in step.
 class Writing {
  public:
-    Writing(Networks networks, const SearchRules& rules, const Sources& sources) : rules_(rules) {
+    Writing(Networks networks, const SearchRules& rules, const Share& share) : rules_(rules), team_(share.team) {
         for (const Transformer* network : networks) {
             vocabularies_.push_back(&network->vocabulary);
-            decodings_.emplace_back(*network, rules.slots, sources);
+            decodings_.emplace_back(*network, rules.slots, share.sources, share.team);
         }
     }
 
@@ -56,8 +56,8 @@ class Writing {
         const std::size_t size = rules_.slots.step_size, rows = decodings_[0].rows() * size;
         std::vector<const float*> states;
         for (Decoding& decoding : decodings_) states.push_back(decoding.step(previous));
-        if (states.size() == 1) best_words(*vocabularies_[0], states[0], rows, size, slot, wanted, eos_apart, rules_.words, words_);
-        else best_words_of_mean(vocabularies_, states, rows, size, slot, wanted, eos_apart, rules_.words, words_);
+        if (states.size() == 1) best_words(*vocabularies_[0], states[0], rows, size, slot, wanted, eos_apart, rules_.words, words_, team_);
+        else best_words_of_mean(vocabularies_, states, rows, size, slot, wanted, eos_apart, rules_.words, words_, team_);
         return words_;
     }
 
@@ -67,6 +67,7 @@ class Writing {
 
  private:
     const SearchRules& rules_;
+    Team& team_;
     std::vector<const PackedMatrix*> vocabularies_;
     std::deque<Decoding> decodings_;
     BestWords words_;
@@ -74,7 +75,7 @@ class Writing {
 
 std::vector<Outcome> greedy_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules) {
     const std::size_t size = rules.slots.step_size;
-    Writing writing(networks, rules, share.sources);
+    Writing writing(networks, rules, share);
     std::vector<Line> lines(share.limits.size());
     std::vector<std::size_t> alive(lines.size());
     for (std::size_t line = 0; line < alive.size(); ++line) alive[line] = line;
@@ -101,7 +102,7 @@ std::vector<Outcome> greedy_share(Networks networks, const Share& share, const B
 
 std::vector<Outcome> beam_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules,
                                 std::size_t wanted, bool eos_apart) {
-    Writing writing(networks, rules, share.sources);
+    Writing writing(networks, rules, share);
     Beam beam(options, share.limits);
     std::vector<std::int64_t> previous;
     for (std::size_t slot = 0; beam.searched() > 0; slot += rules.slots.step_size) {

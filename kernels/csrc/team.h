@@ -17,6 +17,8 @@ class Team {
  public:
     // The team of this thread, whose helpers sleep between one task and the next: starting them would take longer than some tasks do.
     static Team& waiting(int threads);
+    // The caller alone; there is no more to it, so that anyone may use it at any time.
+    static Team& alone();
 
     explicit Team(int threads) {
         for (int thread = 1; thread < threads; ++thread) helpers_.emplace_back([this, thread] { help(thread); });

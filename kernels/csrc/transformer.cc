@@ -98,10 +98,10 @@ void Norm::apply(const float* x, std::size_t rows, float* y) const {
     }
 }
 
-void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner) {
+void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner, Team& team) {
     residual(block.norm, pre_norm, x, rows, normed, [&](const float* input) {
-        block.widen.multiply(input, block.widen.inputs(), rows, inner, block.widen.outputs(), block.activation);
-        block.narrow.multiply(inner, block.narrow.inputs(), rows, x, block.narrow.outputs(), Then::ADD);
+        block.widen.multiply(input, block.widen.inputs(), rows, inner, block.widen.outputs(), block.activation, team);
+        block.narrow.multiply(inner, block.narrow.inputs(), rows, x, block.narrow.outputs(), Then::ADD, team);
     });
 }
 
@@ -125,11 +125,6 @@ void Transformer::halve() {
     for (std::size_t layer = 0; layer < decoder.size(); ++layer) decoder_halves[layer] = HalfLayer(decoder[layer]);
 }
 
-Buffer Transformer::encoded(const Sources& sources) const {
-    Team alone(1);
-    return encoded(sources, alone);
-}
-
 Buffer Transformer::encoded(const Sources& sources, Team& team) const {
     SequencePass pass(*this, {sources.lengths.begin(), sources.lengths.end()}, team);
     embed_sources(*this, sources, pass.x());
@@ -138,7 +133,7 @@ Buffer Transformer::encoded(const Sources& sources, Team& team) const {
     return std::move(pass).states();
 }
 
-Memory Transformer::memory(const Sources& sources, const float* states) const {
+Memory Transformer::memory(const Sources& sources, const float* states, Team& team) const {
     const std::size_t width = shape.width;
     const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
     std::size_t whole = 0;
@@ -147,7 +142,7 @@ Memory Transformer::memory(const Sources& sources, const float* states) const {
     Memory memory{{}, Buffer(whole * decoder.size())};
     float* free = memory.floats.data();
     for (const DecoderLayer& layer : decoder) {
-        layer.cross_projection.multiply(states, width, rows, wide.data(), 2 * width);
+        layer.cross_projection.multiply(states, width, rows, wide.data(), 2 * width, Then::STORE, team);
         auto& sequences = memory.layers.emplace_back();
         const float* first = wide.data();
         for (const std::int64_t some : sources.lengths) {

@@ -91,11 +91,10 @@ struct Transformer {
     // From now on whole sequences go through layers in bfloat16, which HalfMatrix::available() must allow.
     void halve();
 
-    Memory encode(const Sources& sources) const { return memory(sources, encoded(sources).data()); }
     // States of the sources, sentence after sentence, [rows,D].
-    Buffer encoded(const Sources& sources) const;
     Buffer encoded(const Sources& sources, Team& team) const;
-    Memory memory(const Sources& sources, const float* states) const;
+    Memory memory(const Sources& sources, const float* states, Team& team) const;
+    Memory encode(const Sources& sources, Team& team) const { return memory(sources, encoded(sources, team).data(), team); }
 
     TransformerShape shape;
     Heads heads;
@@ -120,6 +119,6 @@ void residual(const Norm& norm, bool pre_norm, float* x, std::size_t rows, float
 }
 
 // x [rows,D] through a feed-forward block; `inner` [rows,inner] and `normed` [rows,D] are scratch.
-void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner);
+void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner, Team& team);
 
 }  // namespace fewstep

@@ -14,12 +14,12 @@ EOS = 2
 VOCABULARY = 23
 
 
-def arrays_for(shape, seed, *, sources=None, positions=12, slots=32):
+def arrays_for(shape, seed, *, vocabulary=VOCABULARY, sources=None, positions=12, slots=32):
     """Random, with sharp outputs."""
     draw = np.random.default_rng(seed)
     found = {}
     for name, size in expected_arrays(shape, sources is not None).items():
-        rows = {"target_embedding": VOCABULARY, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
+        rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
         size = (rows[name], size[1]) if name in rows else size
         values = draw.standard_normal(size, dtype=np.float32) * (1.5 if len(size) == 1 or name in rows else size[-1] ** -0.5)
         found[name] = values + 1.0 if name.endswith("norm.weight") else values
@@ -114,6 +114,21 @@ def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_thread
     assert run(transformer, rows[::-1], limits[::-1].copy(), rules, drafts)[::-1] == together
     for source, limit, outcome in zip(rows, limits, together, strict=True):
         assert run(transformer, [source], np.array([limit]), rules, drafts) == [outcome]
+
+
+WIDE = TransformerShape(encoder_layers=2, decoder_layers=2, width=64, feed_forward=512, heads=2, norm="pre")
+"""Its products are worth sharing out."""
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("shares", [False, True])
+def test_threads_share_out_the_passes_of_a_single_sentence(shares, verify, threads):
+    drafter = Drafter(arrays=arrays_for(WIDE, 1, vocabulary=3000), shape=WIDE, shares_encoder=shares)
+    transformer = AggressiveTransformer(arrays_for(WIDE, 0, vocabulary=3000), shape=WIDE, drafter=drafter)
+    drafts, rules = DraftOptions(width=4, ranks=3000, gap=5.0, verify=verify), WritingRules(min_tokens=8)
+    alone, helped = (run(transformer, [[5, 3, 7, 1] * 2], np.array([14]), rules, drafts, threads=count) for count in (1, threads))
+    assert helped == alone
 
 
 SHAPE = TransformerShape(encoder_layers=1, decoder_layers=1, width=6, feed_forward=5, heads=3, norm="pre")

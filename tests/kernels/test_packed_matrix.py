@@ -34,6 +34,13 @@ def test_equals_numpy_and_a_row_does_not_depend_on_company(halves, rows, outputs
         assert matrix.multiply(x[:count], halves=halves).tobytes() == found[:count].tobytes()
 
 
+@given(st.integers(0, 12), st.integers(1, 700), st.integers(1, 80), st.integers(2, 6), st.integers(0, 2**32))
+def test_threads_that_share_out_the_outputs_find_the_same(rows, outputs, inputs, threads, seed):
+    matrix = fewstep_native.PackedMatrix(numbers(seed, outputs, inputs), numbers(seed + 1, outputs))
+    x = numbers(seed + 2, rows, inputs)
+    assert matrix.multiply(x, threads=threads).tobytes() == matrix.multiply(x).tobytes()
+
+
 def test_misshapen_arrays_are_refused():
     matrix = fewstep_native.PackedMatrix(numbers(0, 3, 2), numbers(0, 3))
     with pytest.raises(ValueError, match=r"x: expected \[rows,2\]"):

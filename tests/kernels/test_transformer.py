@@ -144,6 +144,21 @@ def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_thread
             assert run(transformer, name, [source], [limit], options, rules) == [outcome]
 
 
+WIDE = TransformerShape(encoder_layers=2, decoder_layers=2, width=64, feed_forward=512, heads=2, norm="pre")
+"""Its products are worth sharing out."""
+
+
+@pytest.mark.parametrize("threads", [2, 3, 5])
+@pytest.mark.parametrize("step_size", [1, 2, 4])
+def test_threads_share_out_the_steps_of_a_single_sentence(step_size, threads):
+    first, second = (Transformer(arrays_for(WIDE, seed, vocabulary=3000), shape=WIDE) for seed in (0, 1))
+    options, rules = BeamOptions(beam_size=4, n_best=4, step_size=step_size), WritingRules(min_tokens=8)
+    for name in ("greedy", "beam_search"):
+        for others in ((), (second,)):
+            alone, helped = (run(first, name, [[5, 3, 7, 1] * 2], [12], options, rules, count, others) for count in (1, threads))
+            assert helped == alone
+
+
 SHAPE = TransformerShape(encoder_layers=1, decoder_layers=1, width=6, feed_forward=5, heads=3, norm="pre")
 
 
