@@ -58,10 +58,11 @@ def token_gradients_(
     normalisers: Tensor,
     *,
     smoothing: float = 0.0,
+    penalty: float = 0.0,
     threads: int | None = None,
 ) -> None:
-    """Logits become, where they lie, the gradient by them of sum_btj upstream[b,t,j] score(b,t,j); upstream [B,M,L] float32.
-    `normalisers` [R] are those of `token_scores_`."""
+    """Logits become, where they lie, the gradient by them of sum_btj upstream[b,t,j] (score(b,t,j) - c n^2), c being `penalty`;
+    upstream [B,M,L] float32. `normalisers` [R] are those of `token_scores_`."""
     fewstep_native.token_gradients(
         _logits(logits),
         targets.numpy(),
@@ -69,6 +70,7 @@ def token_gradients_(
         upstream.numpy(),
         normalisers.numpy(),
         smoothing=smoothing,
+        penalty=penalty,
         threads=threads or torch.get_num_threads(),
     )
 

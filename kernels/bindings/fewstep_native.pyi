@@ -467,7 +467,15 @@ def token_scores(
     threads: int,
 ) -> None: ...
 def token_gradients(
-    logits: F32 | U16, targets: I64, rows: I64, upstream: F32, normalisers: F32, *, smoothing: float, threads: int
+    logits: F32 | U16,
+    targets: I64,
+    rows: I64,
+    upstream: F32,
+    normalisers: F32,
+    *,
+    smoothing: float,
+    penalty: float,
+    threads: int,
 ) -> None: ...
 def lattice_viterbi(
     start: Floats,

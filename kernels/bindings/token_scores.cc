@@ -49,10 +49,10 @@ void scores_of(const Logits<Logit>& logits, const Targets& targets, const Vector
 
 template <typename Logit>
 void gradients_of(const Logits<Logit>& logits, const Targets& targets, const Vector<std::int64_t>& rows, const Cube<const float>& upstream,
-                  const Vector<float>& normalisers, double smoothing, int threads) {
+                  const Vector<float>& normalisers, double smoothing, double penalty, int threads) {
     const TokenRows batch = rows_of(logits, targets, rows, upstream, normalisers.size(), smoothing, threads);
     const nb::gil_scoped_release release;
-    token_gradients<Logit>(batch, logits.data(), normalisers.data(), upstream.data(), threads);
+    token_gradients<Logit>(batch, logits.data(), normalisers.data(), upstream.data(), static_cast<float>(penalty), threads);
 }
 
 template <typename Logit>
@@ -60,7 +60,7 @@ void bind(nb::module_& module) {
     module.def("token_scores", scores_of<Logit>, nb::arg("logits").noconvert(), "targets"_a, "rows"_a, nb::arg("scores").noconvert(),
                nb::arg("normalisers").noconvert(), nb::arg("best").noconvert().none(), nb::kw_only(), "smoothing"_a, "threads"_a);
     module.def("token_gradients", gradients_of<Logit>, nb::arg("logits").noconvert(), "targets"_a, "rows"_a, "upstream"_a, "normalisers"_a,
-               nb::kw_only(), "smoothing"_a, "threads"_a);
+               nb::kw_only(), "smoothing"_a, "penalty"_a, "threads"_a);
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ void token_scores(const TokenRows& batch, const Logit* logits, float* scores, fl
 }
 
 template <typename Logit>
-void token_gradients(const TokenRows& batch, Logit* logits, const float* normalisers, const float* upstream, int threads) {
+void token_gradients(const TokenRows& batch, Logit* logits, const float* normalisers, const float* upstream, float penalty, int threads) {
     const float own = 1.0F - batch.smoothing;
     for_each_row(batch, threads, [&](std::size_t row, Row& x, std::size_t sentence, std::size_t vertex) {
         const std::int64_t* targets = batch.targets + sentence * batch.tokens;
@@ -131,7 +131,8 @@ void token_gradients(const TokenRows& batch, Logit* logits, const float* normali
         float total = 0.0F;
         for (std::size_t token = 0; token < batch.tokens; ++token) total += given[token * batch.vertices];
         x.read(logits + row * batch.vocabulary);
-        x.exponentiate(normalisers[row], -total, batch.smoothing * total / static_cast<float>(batch.vocabulary));
+        const float share = batch.smoothing / static_cast<float>(batch.vocabulary);
+        x.exponentiate(normalisers[row], -total * (1.0F + 2.0F * penalty * normalisers[row]), total * share);
         for (std::size_t token = 0; token < batch.tokens; ++token) x[targets[token]] += own * given[token * batch.vertices];
         x.write(logits + row * batch.vocabulary);
     });
@@ -139,7 +140,7 @@ void token_gradients(const TokenRows& batch, Logit* logits, const float* normali
 
 template void token_scores(const TokenRows&, const float*, float*, float*, std::int64_t*, int);
 template void token_scores(const TokenRows&, const std::uint16_t*, float*, float*, std::int64_t*, int);
-template void token_gradients(const TokenRows&, float*, const float*, const float*, int);
-template void token_gradients(const TokenRows&, std::uint16_t*, const float*, const float*, int);
+template void token_gradients(const TokenRows&, float*, const float*, const float*, float, int);
+template void token_gradients(const TokenRows&, std::uint16_t*, const float*, const float*, float, int);
 
 }  // namespace fewstep

@@ -25,10 +25,11 @@ struct TokenRows {
 template <typename Logit>
 void token_scores(const TokenRows& batch, const Logit* logits, float* scores, float* normalisers, std::int64_t* best, int threads);
 
-// Logits to the gradient by them, where they lie: with g_t = upstream[b,t,j], G = sum_t g_t and p_v = e^(x_v - n)
+// Logits to the gradient by them of sum_btj upstream[b,t,j] (scores[b,t,j] - c n^2), c being the penalty, where they lie: with
+// g_t = upstream[b,t,j], G = sum_t g_t and p_v = e^(x_v - n)
 //
-//     d/dx_v = e G / V - G p_v + (1 - e) sum over t with y_bt = v of g_t
+//     d/dx_v = e G / V - G (1 + 2 c n) p_v + (1 - e) sum over t with y_bt = v of g_t
 template <typename Logit>
-void token_gradients(const TokenRows& batch, Logit* logits, const float* normalisers, const float* upstream, int threads);
+void token_gradients(const TokenRows& batch, Logit* logits, const float* normalisers, const float* upstream, float penalty, int threads);
 
 }  // namespace fewstep

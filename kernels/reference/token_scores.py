@@ -20,13 +20,16 @@ def token_scores(logits: Floats, targets: Ids, rows: Ids, scores: Floats, best: 
     return normalisers
 
 
-def token_gradients(logits: Floats, targets: Ids, rows: Ids, upstream: Floats, normalisers: Floats, smoothing: float) -> Floats:
-    """[R,V]: e G / V - G softmax(x) + (1 - e) (what flows to each token)."""
+def token_gradients(
+    logits: Floats, targets: Ids, rows: Ids, upstream: Floats, normalisers: Floats, smoothing: float, penalty: float = 0.0
+) -> Floats:
+    """[R,V]: e G / V - G (1 + 2 c n) softmax(x) + (1 - e) (what flows to each token)."""
     gradients = np.empty_like(logits)
     for row, (x, place) in enumerate(zip(logits, rows, strict=True)):
         sentence, vertex = divmod(int(place), upstream.shape[2])
         given = upstream[sentence, :, vertex]
-        gradients[row] = given.sum() * (smoothing / len(x) - np.exp(x - normalisers[row]))
+        shares = (1 + 2 * penalty * normalisers[row]) * np.exp(x - normalisers[row])
+        gradients[row] = given.sum() * (smoothing / len(x) - shares)
         for token, gradient in zip(targets[sentence], given, strict=True):
             gradients[row, token] += (1 - smoothing) * gradient
     return gradients

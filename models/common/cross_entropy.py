@@ -14,24 +14,35 @@ CPU_LOGITS, GPU_LOGITS = 2**21, 2**26
 """Logits held at a time: few enough for the caches of a CPU, many enough to fill a GPU."""
 
 
+class Terms(NamedTuple):
+    """What there is in the loss beside -log p(y)."""
+
+    smoothing: float
+    penalty: float
+
+
 class CrossEntropy(NamedTuple):
     """Sums over N tokens, float32; only `total` carries gradient."""
 
     total: Tensor
-    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), in nats"""
+    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)) + c (log Z)^2, in nats"""
     nll: Tensor
     """-log p(y), in nats"""
     correct: Tensor
     """Tokens that are ranked first"""
+    log_z_squared: Tensor
+    """(log Z)^2"""
 
 
-def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float) -> CrossEntropy:
+def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, penalty: float = 0.0) -> CrossEntropy:
     """Label-smoothed cross-entropy of softmax(states weight^T): states [N,D], weight [V,D], labels [N].
 
-    Every class, the label's too, is given smoothing / V. The gradient is computed along with the loss, some rows of the [N,V]
-    logits at a time: softmax and sums in float32, products in autocast's type.
+    Every class, the label's too, is given smoothing / V. `penalty` c is on the normaliser Z = sum_v exp(logit of v), which it draws
+    to 1 (Devlin et al. 2014, section 4.1). The gradient is computed along with the loss, some rows of the [N,V] logits at a time:
+    softmax and sums in float32, products in autocast's type.
     """
-    return CrossEntropy(*_CrossEntropy.apply(states, weight, labels, smoothing, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
+    terms = Terms(smoothing, penalty)
+    return CrossEntropy(*_CrossEntropy.apply(states, weight, labels, terms, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
 
 
 def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
@@ -62,62 +73,66 @@ def is_native(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
 
 
-def _natively(logits: Tensor, labels: Tensor, smoothing: float, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Sums of -log p(y) and of tokens that are ranked first; the logits, which have become the gradient where it is wanted."""
+def _natively(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
+    """Sums of -log p(y), of tokens that are ranked first and of (log Z)^2; the logits, which have become the gradient where it is
+    wanted."""
     count = len(logits)
     rows, label = torch.arange(count), labels[:, None]
     scores, best = torch.empty(count, 1, 1), torch.empty((count, 1), dtype=torch.int64)
     normalisers = token_scores_(logits, label, rows, scores, best)
-    sums = torch.stack((-scores.sum(), (logits.gather(1, label) >= logits.gather(1, best)).sum().float()))
+    first = logits.gather(1, label) >= logits.gather(1, best)
+    sums = torch.stack((-scores.sum(), first.sum().float(), normalisers.square().sum()))
     if with_gradient:
-        token_gradients_(logits, label, rows, torch.full((count, 1, 1), -1.0), normalisers, smoothing=smoothing)
+        token_gradients_(logits, label, rows, torch.full((count, 1, 1), -1.0), normalisers, **terms._asdict())
     return sums, logits
 
 
-def _part(logits: Tensor, labels: Tensor, smoothing: float, with_gradient: bool) -> tuple[Tensor, Tensor]:
+def _part(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
     """`_natively` in torch."""
     dtype, label = logits.dtype, labels[:, None]
     logits = logits.float()
     highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)
     weights = logits.sub_(highest).exp_()
     normaliser = weights.sum(1, keepdim=True)
-    sums = torch.stack(((normaliser.log() + highest - chosen).sum(), (chosen >= highest).sum().float()))
+    log_z = normaliser.log() + highest
+    sums = torch.stack(((log_z - chosen).sum(), (chosen >= highest).sum().float(), log_z.square().sum()))
     if not with_gradient:
         return sums, logits
-    gradient = weights.div_(normaliser).sub_(smoothing / logits.size(1))
-    gradient.scatter_add_(1, label, torch.full_like(chosen, smoothing - 1.0))
+    gradient = weights.div_(normaliser)
+    if terms.penalty:
+        gradient *= 1.0 + 2.0 * terms.penalty * log_z
+    gradient -= terms.smoothing / logits.size(1)
+    gradient.scatter_add_(1, label, torch.full_like(chosen, terms.smoothing - 1.0))
     return sums, gradient.to(dtype)
 
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, with_gradient: bool
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, states: Tensor, weight: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, ...]:
         dtype = product_type(states)
         x, w = states.to(dtype), weight.to(dtype)
         vocabulary = len(weight)
-        sums = torch.zeros(2, device=states.device)
+        sums = torch.zeros(3, device=states.device)
         state_gradient = torch.empty_like(x) if with_gradient else None
         weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
         parted = _natively if is_native(x) else _part
         for part in _parts(states, vocabulary):
             logits = x[part] @ w.t()
-            found, reduced = parted(logits, labels[part], smoothing, with_gradient)
+            found, reduced = parted(logits, labels[part], terms, with_gradient)
             sums += found
             if state_gradient is None or weight_gradient is None:
                 continue
             torch.mm(reduced, w, out=state_gradient[part])
             weight_gradient += reduced.t() @ x[part]
-        nll, correct = sums.unbind()
+        nll, correct, squared = sums.unbind()
         if with_gradient:
             ctx.save_for_backward(state_gradient, weight_gradient)
             ctx.types = states.dtype, weight.dtype
         # mean_v(-log p(v)) exceeds -log p(y) by the logit of y less the mean logit.
         spread = (x.float() * (w.index_select(0, labels).float() - w.float().mean(0))).sum()
-        total = nll + smoothing * spread
-        ctx.mark_non_differentiable(nll, correct)
-        return total, nll, correct
+        total = nll + terms.smoothing * spread + terms.penalty * squared
+        ctx.mark_non_differentiable(nll, correct, squared)
+        return total, nll, correct, squared
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:

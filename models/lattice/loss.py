@@ -12,7 +12,6 @@ from models.common.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
 from models.lattice.markov import draw_pairs
 from models.lattice.model import LatticeModel
-from models.lattice.normalizer import log_normalizers
 
 
 class Predictions(NamedTuple):
@@ -40,14 +39,10 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     if network.training and network.config.segment_length == 2:
         paired = draw_pairs(len(batch.target), batch.target.size(1), batch.target.device)
     found = _predict(network, batch, paired)
-    weight = network.target_embedding.weight
-    sums = cross_entropy(found.states, weight, found.labels, label_smoothing)
-    total, statistics = sums.total, {"nll": sums.nll, "correct": sums.correct}
-    if network.config.normalizer_penalty:
-        squared = log_normalizers(found.states, weight).square().sum()
-        total = total + network.config.normalizer_penalty * squared
-        statistics["log_z_squared"] = squared.detach()
-    return Loss(total, torch.tensor(len(found.labels), device=total.device), statistics)
+    penalty = network.config.normalizer_penalty
+    sums = cross_entropy(found.states, network.target_embedding.weight, found.labels, label_smoothing, penalty)
+    statistics = {"nll": sums.nll, "correct": sums.correct, **({"log_z_squared": sums.log_z_squared} if penalty else {})}
+    return Loss(sums.total, torch.tensor(len(found.labels), device=sums.total.device), statistics)
 
 
 def log_probability(model: LatticeModel, batch: Batch) -> Tensor:

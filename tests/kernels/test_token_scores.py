@@ -26,9 +26,10 @@ def batch(sentences, vertices, tokens, vocabulary, dtype, seed, scale=3.0):
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),
     smoothing=st.sampled_from([0.0, 0.1, 1.0]),
     threads=st.sampled_from([1, 2]),
+    penalty=st.sampled_from([0.0, 0.02, 0.5]),
     seed=st.integers(0, 2**32),
 )
-def test_is_the_reference(sizes, vocabulary, dtype, smoothing, threads, seed):
+def test_is_the_reference(sizes, vocabulary, dtype, smoothing, threads, penalty, seed):
     logits, targets, rows, upstream = batch(*sizes, vocabulary, dtype, seed)
     scores, best = torch.full(upstream.shape, 7.0), torch.full(upstream.shape[::2], 7)
     wanted, wanted_best, exact = scores.double().numpy(), best.clone().numpy(), logits.double().numpy()
@@ -37,8 +38,8 @@ def test_is_the_reference(sizes, vocabulary, dtype, smoothing, threads, seed):
     np.testing.assert_allclose(normalisers.numpy(), expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(scores.numpy(), wanted, rtol=1e-6, atol=4e-6)
     np.testing.assert_array_equal(best.numpy(), wanted_best)
-    gradients = slow.token_gradients(exact, targets.numpy(), rows.numpy(), upstream.double().numpy(), expected, smoothing)
-    token_gradients_(logits, targets, rows, upstream, normalisers, smoothing=smoothing, threads=threads)
+    gradients = slow.token_gradients(exact, targets.numpy(), rows.numpy(), upstream.double().numpy(), expected, smoothing, penalty)
+    token_gradients_(logits, targets, rows, upstream, normalisers, smoothing=smoothing, penalty=penalty, threads=threads)
     error = 4e-6 if dtype == torch.float32 else 2.0**-8  # half the distance of two numbers of bfloat16
     np.testing.assert_allclose(logits.double().numpy(), gradients, rtol=error, atol=4e-6)
 

@@ -5,7 +5,7 @@ from models.common import cross_entropy as module
 from models.common.cross_entropy import cross_entropy
 
 
-def formula(states, weight, labels, smoothing):
+def formula(states, weight, labels, smoothing, penalty=0.0):
     """Token by token and class by class, as written in the docstring."""
     total = states.new_zeros(())
     for state, label in zip(states, labels, strict=True):
@@ -13,6 +13,7 @@ def formula(states, weight, labels, smoothing):
         total = total - (1 - smoothing) * log_probs[label]
         for value in log_probs:
             total = total - smoothing / len(log_probs) * value
+        total = total + penalty * torch.logsumexp(weight @ state, 0) ** 2
     return total
 
 
@@ -24,17 +25,21 @@ def inputs(count=23, vocabulary=11, width=6):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.7])
+@pytest.mark.parametrize("penalty", [0.0, 0.3])
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("held", [1, 70, 10**6])
-def test_value_and_gradients_are_those_of_the_formula_whatever_the_parts(monkeypatch, smoothing, held):
+def test_value_and_gradients_are_those_of_the_formula_whatever_the_parts(monkeypatch, smoothing, penalty, native, held):
     monkeypatch.setattr(module, "CPU_LOGITS", held)
+    monkeypatch.setattr(module, "is_native", lambda x: native)
     states, weight, labels = inputs()
-    result = cross_entropy(states, weight, labels, smoothing)
+    result = cross_entropy(states, weight, labels, smoothing, penalty)
     gradients = torch.autograd.grad(3.0 * result.total, (states, weight))
-    expected = formula(states, weight, labels, smoothing)
+    expected = formula(states, weight, labels, smoothing, penalty)
     torch.testing.assert_close(result.total, expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(result.nll, formula(states, weight, labels, 0.0), rtol=1e-5, atol=1e-5)
     for got, wanted in zip(gradients, torch.autograd.grad(3.0 * expected, (states, weight)), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result.log_z_squared, (states @ weight.t()).logsumexp(1).square().sum(), rtol=1e-5, atol=1e-5)
     assert result.correct == ((states @ weight.t()).argmax(1) == labels).sum()
 
 
