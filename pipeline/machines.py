@@ -130,7 +130,9 @@ class RayMachines:
     def start(self, order: Order) -> None:
         from stages.cluster import options
 
-        held = {"num_cpus": 0} if order.step.stage.distributes else options(order.resources, order.avoid)
+        stage, granted = order.step.stage, order.resources
+        hands_out = stage.distributes and not (stage.trains and granted.alone)
+        held = {"num_cpus": 0} if hands_out else options(granted, order.avoid)
         reference = self._attempt.options(name=order.step.name, **held).remote(order)
         self._running[reference] = order.step.name
 

@@ -28,6 +28,7 @@ from models.training.place import Place
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.logs import logged
 from stages.stage import Resources
+from stages.workers import LocalWorkers
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -111,7 +112,13 @@ class RayWorkers:
             file.write(json.dumps(line) + "\n")
 
     def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
-        """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes."""
+        """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes.
+
+        One that is alone is this process: Ray Train would start three more, each of which imports torch.
+        """
+        if self.resources.alone:
+            log.info("training worker 1 of 1 on node %s", _node())
+            return LocalWorkers(self.resources.threads).train(loop, argument)
         from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # here: takes seconds, which others are spared
         from ray.train.torch import TorchTrainer
 
