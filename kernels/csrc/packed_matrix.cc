@@ -18,7 +18,7 @@ constexpr int VECTORS = 3;
 constexpr int ROWS = REGISTERS == 32 ? 8 : 4;
 constexpr std::size_t PANEL = VECTORS * LANES;
 
-// Multiplications of a thread's part: to hand one out takes about as long as a fifth of these.
+// Multiplications of a thread's part at least: about a microsecond's, less than which it takes to hand a part out.
 constexpr std::size_t LEAST_WORK = 1 << 15;
 
 struct Block {

@@ -38,8 +38,8 @@ def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: flo
     """Label-smoothed cross-entropy of softmax(states weight^T): states [N,D], weight [V,D], labels [N].
 
     Every class, the label's too, is given smoothing / V. `penalty` c is on the normaliser Z = sum_v exp(logit of v), which it draws
-    to 1 (Devlin et al. 2014, section 4.1). The gradient is computed along with the loss, some rows of the [N,V] logits at a time:
-    softmax and sums in float32, products in autocast's type.
+    to 1 (self-normalisation, Devlin et al. 2014). The gradient is computed along with the loss, some rows of the [N,V] logits at a
+    time: softmax and sums in float32, products in autocast's type.
     """
     terms = Terms(smoothing, penalty)
     return CrossEntropy(*_CrossEntropy.apply(states, weight, labels, terms, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
