@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#if defined(__unix__)
+#if defined(__unix__) || defined(__APPLE__)
 #include <unistd.h>
 #endif
 
@@ -10,7 +10,7 @@ namespace fewstep {
 
 namespace {
 
-#if defined(__unix__)
+#if defined(__unix__) || defined(__APPLE__)
 long process() { return getpid(); }
 #else
 long process() { return 0; }
