@@ -59,13 +59,14 @@ def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> No
     survived(run, undisturbed, "train:teacher")
 
 
-def kill_workers(run: Watched, step: str, ready: int) -> None:
-    """SIGKILL all workers of a step, or the step itself where it has none, once `ready` of its work is done; the run then ends by
-    itself."""
+def kill_workers(run: Watched, step: str, ready: int, *, alone: bool = False) -> None:
+    """SIGKILL all workers of a step, or the step's own process where it is to work `alone`, once `ready` of its work is done; the
+    run then ends by itself."""
     process = run.start()
     try:
         run.wait(lambda: run.progress(step) >= ready, process)
         own, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", run.log(step)))
+        assert bool(workers) != alone
         for worker in workers or [own]:
             os.kill(worker, signal.SIGKILL)
         assert process.wait(400) == 0, (run.store / "output.txt").read_text()[-4000:]
@@ -75,7 +76,7 @@ def kill_workers(run: Watched, step: str, ready: int) -> None:
 
 def test_training_worker_killed(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *TRAINED)
-    kill_workers(run, "train:teacher", 60)
+    kill_workers(run, "train:teacher", 60, alone=True)
     assert [e["step"] for e in run.events("step_retried")] == ["train:teacher"]
     assert run.agrees_with(undisturbed)
 
