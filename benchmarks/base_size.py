@@ -33,7 +33,8 @@ from record import save
 from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import NativeDecoder as DraftingDecoder
-from models.aggressive.model import build as build_drafter
+from models.aggressive.family import build as build_drafter
+from models.aggressive.head import DraftHead
 from models.batch import padded
 from models.common.backbone import Backbone
 from models.common.linear import pack
@@ -143,26 +144,25 @@ def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables
 def biased(model: Backbone, word: int) -> None:
     """Add to the last states what lets `word` win everywhere."""
     towards = model.target_embedding.weight[word]
-    model.get_parameter("decoder.norm.bias").add_(1000 * towards / towards.norm())
+    last = "head" if isinstance(model, DraftHead) else "decoder"
+    model.get_parameter(f"{last}.norm.bias").add_(1000 * towards / towards.norm())
 
 
 DRAFTERS: dict[str, dict[str, Any]] = {
+    "k4 autoregressive": {"drafting": "autoregressive", "encoder": "shared", "draft_width": 4},
     "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix": "prefix", "draft_width": 4},
     "k15 separate": {"draft_width": 15},
 }
-"""That of the recipes for a CPU, and the paper's."""
+"""Those of the recipes for a CPU, and the paper's."""
 
 
 def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> Decode:
     """A drafter all of whose drafts are kept, or none."""
     verifier = network(size, (SIZES[size]["encoder_layers"], SIZES[size]["decoder_layers"]))
-    model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
-    if model.config.encoder == "shared":
-        mine = {
-            name: values for name, values in verifier.state_dict().items() if name.startswith(("encoder.", "target_embedding."))
-        }
-        model.load_state_dict(mine, strict=False)
     biased(verifier, AGREED)
+    model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
+    given = verifier.state_dict()
+    model.load_state_dict({name: given[name] for name in model.lent()}, strict=False)
     biased(model, AGREED if kept else OTHER)
     decoder = DraftingDecoder(model, verifier)
 
@@ -197,10 +197,11 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
             lattice = LatticeSearch(candidates=candidates, normalizer="local", precision=precision)
             found[f"lattice {lattice.name}"] = partial(by_lattice, size, batches, tokens, lattice)
     found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
-    short, paper = DRAFTERS
+    *short, paper = DRAFTERS
     few = AggressiveSearch(draft_words=2000, **fixed)
-    found[f"aggressive {short}, all kept"] = partial(by_drafts, size, short, True, few)
-    found[f"aggressive {short}, none kept"] = partial(by_drafts, size, short, False, few)
+    for drafter in short:
+        found[f"aggressive {drafter}, all kept"] = partial(by_drafts, size, drafter, True, few)
+        found[f"aggressive {drafter}, none kept"] = partial(by_drafts, size, drafter, False, few)
     found[f"aggressive {paper}, all kept"] = partial(by_drafts, size, paper, True, AggressiveSearch(**fixed))
     return {name: make() for name, make in found.items() if any(part in name for part in only)}
 

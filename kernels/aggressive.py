@@ -17,13 +17,16 @@ __all__ = ["AggressiveTransformer", "DraftOptions", "Drafted", "Drafter", "Draft
 
 @dataclass(frozen=True, kw_only=True)
 class Drafter:
-    """A block decoder: it reads the tokens so far with empty slots behind them, and fills those at once."""
+    """A block decoder, which reads the tokens so far with empty slots behind them and fills those at once; or, with `features`, one
+    that writes token after token."""
 
     arrays: Mapping[str, F32]
     """As those of `kernels.Transformer`; `slot_codes` are codes of the tokens' own places (there is no start symbol)."""
     shape: TransformerShape
     shares_encoder: bool
     """It reads what the verifier's encoder says, once encoded; its own encoder is not used."""
+    shares_words: bool = False
+    """Its target words are the verifier's, whose copy ranks what it writes."""
     sight: Literal["all", "prefix"] = "all"
     """Tokens of the prefix see the whole sequence, or what stands before them; empty slots see everything."""
     codes_in_layers: bool = False
@@ -35,6 +38,9 @@ class Drafter:
     copy_queries: F32 | None = None
     """[T,D] W P_t: an empty slot t carries sum_s softmax_s(W P_t . (e_s + p_s) / sqrt(D)) e_s over the source's embedded words e
     and position codes p, instead of `mask`."""
+    features: F32 | None = None
+    """[D,D] W of a decoder that writes token after token (EAGLE, Li et al. 2024): slot t carries the token of slot t - 1 and W s,
+    s being the verifier's state that wrote it, or where it was drafted the drafter's own. It has no empty slots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +58,9 @@ class DraftOptions:
     """The next block is two tokens wider after one that was kept whole, and one narrower otherwise; between 1 and k."""
     words: int = 0
     """The drafter chooses among the ids below this; 0: among all. The verifier always ranks all."""
+    confidence: float = 0.0
+    """A drafter that writes token after token ends a block with the token that makes its probability fall below this, by its own
+    reckoning among `words`."""
     ngram: int = 3
     """Longest n-gram that is looked up."""
     ranks: int = 1
@@ -127,6 +136,7 @@ class AggressiveTransformer:
         drafted: dict[str, F32] = {}
         sizes: dict[str, int] = {}
         queries: F32 = np.zeros(0, dtype=np.float32)
+        features: F32 = np.zeros(0, dtype=np.float32)
         if drafter is not None:
             drafted, sizes = _checked("drafter", drafter.arrays, drafter.shape)
             if drafter.shares_encoder and drafter.shape.width != shape.width:
@@ -139,17 +149,26 @@ class AggressiveTransformer:
                 queries = np.ascontiguousarray(drafter.copy_queries, dtype=np.float32)
                 if queries.shape != (sizes["slots"], drafter.shape.width):
                     raise ValueError(f"copy_queries: expected [{sizes['slots']},{drafter.shape.width}], got {list(queries.shape)}")
+            if drafter.features is not None:
+                features = np.ascontiguousarray(drafter.features, dtype=np.float32)
+                if features.shape != 2 * (shape.width,) or drafter.shape.width != shape.width:
+                    raise ValueError(
+                        f"features: expected [{shape.width},{shape.width}] for a drafter as wide as its verifier ({shape.width}), "
+                        f"got {list(features.shape)} and {drafter.shape.width}"
+                    )
         self._native = fewstep_native.make_aggressive(
             wanted,
             numbers,
             drafted,
             sizes,
             shares_encoder=drafter is not None and drafter.shares_encoder,
+            shares_words=drafter is not None and drafter.shares_words,
             sight="all" if drafter is None else drafter.sight,
             codes_in_layers=drafter is not None and drafter.codes_in_layers,
             last_token=drafter is not None and drafter.last_token,
             mask=-1 if drafter is not None and drafter.copy_queries is not None else 4 if drafter is None else drafter.mask,
             copy_queries=queries.reshape(-1),
+            features=features.reshape(-1),
         )
 
     def __call__(
@@ -178,6 +197,7 @@ class AggressiveTransformer:
             width=drafts.width,
             adaptive=drafts.adaptive,
             words=drafts.words,
+            confidence=drafts.confidence,
             ngram=drafts.ngram,
             ranks=drafts.ranks,
             gap=drafts.gap,

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import models
+from models.common.backbone import Backbone
 from models.family import Sizes
 
 WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
@@ -115,12 +116,15 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def take_weights(path: Path, model: nn.Module) -> int:
-    """Fill what of `model` has the name and shape of a tensor in a file; how many of its weights (numbers) that were.
+    """Fill what of `model` has the name and shape of a tensor in a file, or is to begin as one (`Backbone.begins_as`); how many of
+    its weights (numbers) that were.
 
     Raises ValueError where none are, BundleError for a missing or damaged file.
     """
-    state = model.state_dict()
-    found = {name: tensor for name, tensor in _read_weights(path).items() if name in state and tensor.shape == state[name].shape}
+    state, given = model.state_dict(), _read_weights(path)
+    begins_as = model.begins_as() if isinstance(model, Backbone) else {}
+    named = {name: given[other] for name in state if (other := begins_as.get(name, name)) in given}
+    found = {name: tensor for name, tensor in named.items() if tensor.shape == state[name].shape}
     if not found:
         raise ValueError(f"{path}: expected weights of the names and shapes of this network's, got none; start from random weights")
     model.load_state_dict({**state, **found})

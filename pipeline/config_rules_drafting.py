@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from models.aggressive.config import AggressiveConfig
 from pipeline.config_rules import Rule, broken
 from pipeline.config_tree import Path
 
@@ -14,6 +16,18 @@ if TYPE_CHECKING:
 
 SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
 """What a drafter that reads its verifier's encoder has in common with it."""
+PARALLEL = (
+    "draft_width_range",
+    "prefix",
+    "soft_copy",
+    "last_token",
+    "layer_positions",
+    "prefixes",
+    "glancing_ratio",
+    "glancing_ratio_end",
+    "glancing_updates",
+)
+"""What only drafters with empty slots have."""
 
 
 def verifiers(config: RunConfig) -> Iterator[Rule]:
@@ -24,6 +38,7 @@ def verifiers(config: RunConfig) -> Iterator[Rule]:
         if not isinstance(system, AggressiveSystem):
             continue
         path: Path = ("systems", name)
+        yield from _drafting(path, system)
         others = [other for other, kind in config.systems.items() if not isinstance(kind, AggressiveSystem)]
         for key, other in (("verifier", system.verifier), ("drafter_system", system.drafter_system or system.verifier)):
             if other not in others:
@@ -36,6 +51,23 @@ def verifiers(config: RunConfig) -> Iterator[Rule]:
                 yield broken(
                     (*path, "search", i), "drafter: network or lookup without drafter_system", "system", (*path, "drafter_system")
                 )
+
+
+def _drafting(path: Path, system: AggressiveSystem) -> Iterator[Rule]:
+    """What goes with one way of drafting only."""
+    if system.drafting == "parallel":
+        for i, search in enumerate(system.search):
+            if search.confidence:
+                expected = "0 for a drafter that fills blocks at once"
+                yield broken((*path, "search", i, "confidence"), expected, search.confidence, (*path, "drafting"))
+        return
+    if system.encoder != "shared":
+        yield broken((*path, "encoder"), "shared with drafting: autoregressive", system.encoder, (*path, "drafting"))
+    usual = {field.name: field.default for field in fields(AggressiveConfig)}
+    for key in PARALLEL:
+        if getattr(system, key) != usual[key]:
+            expected = f"{usual[key]} (no other is for drafting: autoregressive)"
+            yield broken((*path, key), expected, getattr(system, key), (*path, "drafting"))
 
 
 def _pair(config: RunConfig, path: Path, system: AggressiveSystem) -> Iterator[Rule]:
@@ -60,8 +92,13 @@ def _pair(config: RunConfig, path: Path, system: AggressiveSystem) -> Iterator[R
     if (order.step_size, order.arrangement) != (1, "l2r"):
         got = f"{system.verifier!r}, which writes {order.step_size} in the arrangement {order.arrangement}"
         yield broken((*path, "verifier"), "a system that writes one token a step from left to right", got, *rests_on)
+    if system.drafting == "autoregressive" and (order.start, order.target_positions) != ("zero", "absolute"):
+        expected = "a system whose slots have position codes alone, for drafting: autoregressive"
+        yield broken((*path, "verifier"), expected, f"{system.verifier!r}", (*path, "drafting"), *rests_on)
     keys = SHARED if system.encoder == "shared" else ("norm", "positions") if system.initial_weights == "verifier" else ()
     reasons = dict.fromkeys(keys, "to share its encoder" if system.encoder == "shared" else "to start from its weights")
+    if system.drafting == "autoregressive":
+        reasons["decoder_layers"] = "to be a layer on top of it"
     for key, why in (reasons | {"max_positions": "to end where its greedy outputs do"}).items():
         if getattr(system, key) != getattr(network, key):
             yield broken(

@@ -35,6 +35,7 @@ class AggressiveTransformer:
         width: int,
         adaptive: bool,
         words: int,
+        confidence: float,
         ngram: int,
         ranks: int,
         gap: float,
@@ -58,11 +59,13 @@ def make_aggressive(
     drafter_shape: dict[str, int],
     *,
     shares_encoder: bool,
+    shares_words: bool,
     sight: str,
     codes_in_layers: bool,
     last_token: bool,
     mask: int,
     copy_queries: F32,
+    features: F32,
 ) -> AggressiveTransformer: ...
 
 class Beam:

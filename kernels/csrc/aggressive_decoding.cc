@@ -76,8 +76,10 @@ class Loop {
         verifying_.emplace(verifier, verifier.memory(share.sources, states.data(), team_), share.limits, Sight::CAUSAL, false, team_);
         times_.encoder += clock_.lap();
         if (rules.proposals != Proposals::NETWORK) return;
-        if (drafter->shares_encoder) drafting_.emplace(*drafter, share.sources, states.data(), share.limits, team_);
-        else drafting_.emplace(*drafter, share.sources, drafter->network.encoded(share.sources, team_).data(), share.limits, team_);
+        const Buffer own = drafter->shares_encoder ? Buffer() : drafter->network.encoded(share.sources, team_);
+        const float* read = drafter->shares_encoder ? states.data() : own.data();
+        if (drafter->autoregressive()) writing_.emplace(*drafter, share.sources, read, share.limits, team_);
+        else drafting_.emplace(*drafter, share.sources, read, share.limits, team_);
         times_.drafter_encoder += clock_.lap();
     }
 
@@ -114,20 +116,49 @@ class Loop {
             if (rules_.proposals == Proposals::NETWORK) orders_.push_back({line->sentence, &line->tokens, width});
             else look_up(hints_[places_[line->sentence]], line->tokens, rules_.bos, rules_.ngram, width, line->draft);
         }
-        if (!orders_.empty()) {
-            const float* states = drafting_->states(orders_);
-            found_.resize(drafting_->slots().size());
-            const PackedMatrix& vocabulary = drafter_->network.vocabulary;
-            const std::size_t most = rules_.words == 0 ? vocabulary.outputs() : std::min(rules_.words, vocabulary.outputs());
-            likeliest_words(vocabulary, states, drafting_->slots(), most, words_, found_, logits_, team_);
-            std::size_t row = 0;
-            for (const Order& order : orders_) {
-                lines_[order.sentence].draft.assign(found_.begin() + static_cast<std::ptrdiff_t>(row),
-                                                    found_.begin() + static_cast<std::ptrdiff_t>(row) + order.width);
-                row += static_cast<std::size_t>(order.width);
-            }
-        }
+        if (writing_) write_blocks();
+        else if (!orders_.empty()) fill_blocks();
         for (Line* line : alive) cut(line->draft);
+    }
+
+    std::size_t words() const {
+        const std::size_t all = drafter_->vocabulary.outputs();
+        return rules_.words == 0 ? all : std::min(rules_.words, all);
+    }
+
+    // All slots of the ordered blocks at once.
+    void fill_blocks() {
+        const float* states = drafting_->states(orders_);
+        found_.resize(drafting_->slots().size());
+        likeliest_words(drafter_->vocabulary, states, drafting_->slots(), words(), words_, found_, {}, logits_, team_);
+        std::size_t row = 0;
+        for (const Order& order : orders_) {
+            lines_[order.sentence].draft.assign(found_.begin() + static_cast<std::ptrdiff_t>(row),
+                                                found_.begin() + static_cast<std::ptrdiff_t>(row) + order.width);
+            row += static_cast<std::size_t>(order.width);
+        }
+    }
+
+    // The ordered blocks token by token, each as far as it is likely.
+    void write_blocks() {
+        likelihoods_.assign(lines_.size(), 1.0F);
+        while (!orders_.empty()) {
+            ahead_.clear(), slots_.clear();
+            for (const Order& order : orders_) {
+                ahead_.push_back({order.sentence, order.written, &lines_[order.sentence].draft});
+                slots_.push_back(static_cast<std::int64_t>(ahead_.back().slot()));
+            }
+            found_.resize(orders_.size()), probabilities_.resize(rules_.confidence > 0.0F ? orders_.size() : 0);
+            likeliest_words(drafter_->vocabulary, writing_->states(ahead_), slots_, words(), words_, found_, probabilities_, logits_, team_);
+            std::size_t row = 0;
+            std::erase_if(orders_, [&](const Order& order) {
+                std::vector<std::int64_t>& draft = lines_[order.sentence].draft;
+                draft.push_back(found_[row]);
+                if (!probabilities_.empty()) likelihoods_[order.sentence] *= probabilities_[row];
+                const bool likely = likelihoods_[order.sentence] >= rules_.confidence;
+                return found_[row++] == words_.eos || draft.back() < 0 || !likely || static_cast<std::int64_t>(draft.size()) == order.width;
+            });
+        }
     }
 
     // Nothing is drafted after an eos, and no word that must not be written.
@@ -156,10 +187,10 @@ class Loop {
             }
             behind_.insert(behind_.end(), count, slots_.size());
         }
-        const float* states = verifying_->states(blocks_);
+        verified_ = verifying_->states(blocks_);
         // Behind a draft that is not kept nothing of its sentence counts.
         const auto next = [this](std::size_t row) { return keeps(row) || asked_[row] < 0 ? row + 1 : behind_[row]; };
-        best_words(verifier_.vocabulary, states, slots_, asked_, wanted(), words_, next, best_, team_);
+        best_words(verifier_.vocabulary, verified_, slots_, asked_, wanted(), words_, next, best_, team_);
     }
 
     std::size_t wanted() const { return std::max<std::size_t>(2, rules_.ranks); }
@@ -167,8 +198,10 @@ class Loop {
     void accept(const std::vector<Line*>& alive) {
         std::size_t row = 0;
         for (Line* line : alive) {
-            const std::size_t count = line->draft.size() + 1;
+            const std::size_t count = line->draft.size() + 1, before = line->tokens.size();
             accept(*line, row);
+            const std::size_t written = line->tokens.size() - before;
+            if (writing_) writing_->learn(line->sentence, before, written, verified_ + row * verifier_.shape.width);
             row += count;
         }
     }
@@ -216,7 +249,11 @@ class Loop {
     std::vector<Line> lines_;
     std::optional<BlockDecoding> verifying_;
     std::optional<NetworkDrafts> drafting_;
+    std::optional<FeatureDrafts> writing_;
     std::vector<Order> orders_;
+    std::vector<Next> ahead_;
+    std::vector<float> likelihoods_, probabilities_;  // of blocks, by sentence; of rows
+    const float* verified_ = nullptr;                 // states of the last pass
     std::vector<Block> blocks_;
     std::vector<std::int64_t> slots_, asked_, found_;  // rows' slots, and drafts or -1
     std::vector<std::size_t> behind_;                  // rows behind the last of a row's sentence
@@ -224,6 +261,27 @@ class Loop {
     Buffer logits_;
     AggressiveTimes times_;
 };
+
+// A drafter that writes token after token, without a verifier.
+void write_alone(std::vector<Line>& lines, const Drafter& drafter, FeatureDrafts& writing, const WordRules& words, Team& team) {
+    const std::vector<std::int64_t> nothing;
+    BestWords best;
+    std::vector<Next> ahead;
+    std::vector<std::int64_t> slots;
+    while (true) {
+        ahead.clear(), slots.clear();
+        for (const Line& line : lines)
+            if (line.goes_on()) ahead.push_back({line.sentence, &line.tokens, &nothing}), slots.push_back(line.size());
+        if (ahead.empty()) return;
+        best_words(drafter.vocabulary, writing.states(ahead), slots, std::vector<std::int64_t>(slots.size(), -1), 2, words,
+                   [](std::size_t row) { return row + 1; }, best, team);
+        for (std::size_t row = 0; row < ahead.size(); ++row) {
+            Line& line = lines[ahead[row].sentence];
+            line.write(best.ids[2 * row], words.eos, best.scores[2 * row], best.scores.data() + 2 * row);
+            ++line.steps, ++line.drafted;
+        }
+    }
+}
 
 void add(AggressiveTimes& sum, const AggressiveTimes& times) {
     sum.encoder += times.encoder, sum.drafter_encoder += times.drafter_encoder, sum.drafter += times.drafter;
@@ -265,7 +323,15 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
         Clock clock;
         std::vector<Line> lines = lines_of(share.limits, rules.width);
         const Transformer& reader = drafter.shares_encoder ? verifier : drafter.network;
-        NetworkDrafts drafting(drafter, share.sources, reader.encoded(share.sources, share.team).data(), share.limits, share.team);
+        const Buffer states = reader.encoded(share.sources, share.team);
+        if (drafter.autoregressive()) {
+            FeatureDrafts writing(drafter, share.sources, states.data(), share.limits, share.team);
+            times.drafter_encoder += clock.lap();
+            write_alone(lines, drafter, writing, words, share.team);
+            times.drafter += clock.lap();
+            return lines;
+        }
+        NetworkDrafts drafting(drafter, share.sources, states.data(), share.limits, share.team);
         times.drafter_encoder += clock.lap();
         BestWords best;
         std::vector<Order> orders;
@@ -276,7 +342,7 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
             if (orders.empty()) break;
             const float* states = drafting.states(orders);
             const std::vector<std::int64_t> asked(drafting.slots().size(), -1);
-            best_words(drafter.network.vocabulary, states, drafting.slots(), asked, 2, words, [](std::size_t row) { return row + 1; }, best,
+            best_words(drafter.vocabulary, states, drafting.slots(), asked, 2, words, [](std::size_t row) { return row + 1; }, best,
                        share.team);
             std::size_t row = 0;
             for (const Order& order : orders) {

@@ -11,15 +11,19 @@
 
 namespace fewstep {
 
-// A block decoder: reads the tokens so far with empty slots behind them, and fills those at once.
+// Reads the tokens so far with empty slots behind them, and fills those at once; or, with `features`, writes token after token.
 struct Drafter {
     const Transformer& network;
+    const PackedMatrix& vocabulary;  // its own, or the verifier's where that is the same
     bool shares_encoder;     // reads what the verifier's encoder says
     Sight sight;             // ALL or PREFIX
     bool codes_in_layers;    // codes are added again before every layer but the first
     bool last_token;         // empty slots also carry the last token of the prefix
     std::int64_t mask;       // the word that empty slots carry; -1: a soft copy of the source
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
+    PackedMatrix features;   // [D,D] slot t carries the token of slot t - 1 and this of the state that wrote it; empty: a block decoder
+
+    bool autoregressive() const { return features.outputs() > 0; }
 };
 
 enum class Proposals { NETWORK, LOOKUP, NOTHING };
@@ -29,6 +33,7 @@ struct DraftRules {
     std::int64_t width = 5;           // tokens of a block at most (k)
     bool adaptive = false;            // the next block is two wider after one kept whole, one narrower otherwise; 1 to k
     std::size_t words = 0;            // the drafter chooses among the ids below this; 0: among all
+    float confidence = 0.0F;          // an autoregressive drafter ends a block whose probability has fallen below this
     std::int64_t ngram = 3;           // longest n-gram that is looked up
     std::size_t ranks = 1;            // beta: a drafted token is kept if its log-probability is at least that of the beta-th best
     float gap = 0.0F;                 // tau: and at most this far below the best

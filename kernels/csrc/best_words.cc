@@ -222,7 +222,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::span<c
 }
 
 void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
-                     const WordRules& rules, std::span<std::int64_t> likeliest, Buffer& logits, Team& team) {
+                     const WordRules& rules, std::span<std::int64_t> likeliest, std::span<float> probabilities, Buffer& logits, Team& team) {
     const std::size_t width = vocabulary.inputs(), whole = vocabulary.outputs();
     const std::size_t panels = (words + PackedMatrix::panel() - 1) / PackedMatrix::panel();  // that hold these words
     logits.reserve(std::min(slots.size(), TOGETHER) * whole);
@@ -236,6 +236,7 @@ void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::s
             float highest = NONE;
             likeliest[row] = -1;
             keep_highest(x, words, 1, &highest, &likeliest[row]);
+            if (!probabilities.empty() && likeliest[row] >= 0) probabilities[row] = 1.0F / sum_of_exponentials(x, words, highest);
         }
     }
 }

@@ -71,6 +71,51 @@ const float* NetworkDrafts::states(std::span<const Order> orders) {
     return decoding_.states(blocks_);
 }
 
+FeatureDrafts::FeatureDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits,
+                             Team& team)
+    : drafter_(drafter), team_(team),
+      decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, Sight::CAUSAL, false, team),
+      width_(drafter.network.shape.width), done_(limits.size()) {
+    for (const std::int64_t limit : limits) {
+        starts_.push_back(slots_);
+        slots_ += static_cast<std::size_t>(limit);
+    }
+    features_.reserve(slots_ * width_);
+}
+
+void FeatureDrafts::learn(std::size_t sentence, std::size_t first, std::size_t count, const float* states) {
+    std::copy_n(states, count * width_, feature(sentence, first));
+    done_[sentence] = std::min(done_[sentence], first + 1);  // slots behind `first` carried other features
+}
+
+const float* FeatureDrafts::states(std::span<const Next> ahead) {
+    blocks_.clear();
+    std::size_t rows = 0;
+    for (const Next& next : ahead) {
+        const std::size_t first = done_[next.sentence];
+        blocks_.push_back({next.sentence, first, next.slot() + 1 - first, 1});
+        rows += blocks_.back().count;
+    }
+    carried_.reserve(rows * width_);
+    float *x = decoding_.inputs(rows), *into = x, *carried = carried_.data();
+    for (std::size_t place = 0; place < ahead.size(); ++place) {
+        const auto& [sentence, written, drafted] = ahead[place];
+        for (std::size_t slot = blocks_[place].first; slot <= ahead[place].slot(); ++slot, into += width_, carried += width_) {
+            const std::size_t before = slot - 1;
+            decoding_.embed(slot == 0 ? -1 : before < written->size() ? (*written)[before] : (*drafted)[before - written->size()], slot, into);
+            if (slot == 0) std::fill_n(carried, width_, 0.0F);
+            else std::copy_n(feature(sentence, before), width_, carried);
+        }
+    }
+    drafter_.features.multiply(carried_.data(), width_, rows, x, width_, Then::ADD, team_);
+    const float* found = decoding_.states(blocks_);
+    for (std::size_t place = 0; place < ahead.size(); ++place) {
+        std::copy_n(found + place * width_, width_, feature(ahead[place].sentence, ahead[place].slot()));
+        done_[ahead[place].sentence] = ahead[place].slot() + 1;
+    }
+    return found;
+}
+
 namespace {
 
 // The token at a place of a text that begins with bos.

@@ -1,4 +1,4 @@
-// Who proposes the next tokens: a block decoder, or the text that follows the last n-gram elsewhere.
+// Who proposes the next tokens: a block decoder, one that writes token after token, or the text that follows the last n-gram elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -38,6 +38,39 @@ class NetworkDrafts {
     Attention copying_;
     std::vector<Block> blocks_;
     std::vector<std::int64_t> places_;
+};
+
+// The slot behind what is written and drafted of a sentence.
+struct Next {
+    std::size_t sentence;
+    const std::vector<std::int64_t>*written, *drafted;
+
+    std::size_t slot() const { return written->size() + drafted->size(); }
+};
+
+// A drafter that writes token after token on a share of sentences. Slot t carries the token of slot t - 1, and the state that it was
+// written from: the verifier's where that is known, else its own.
+class FeatureDrafts {
+ public:
+    // `states`: of the encoder that the drafter reads.
+    FeatureDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, Team& team);
+
+    // The verifier's states [count,D] of the slots [first,first + count) of a sentence.
+    void learn(std::size_t sentence, std::size_t first, std::size_t count, const float* states);
+    // States [N,D] of the slots of N sentences.
+    const float* states(std::span<const Next> ahead);
+
+ private:
+    float* feature(std::size_t sentence, std::size_t slot) { return features_.data() + (starts_[sentence] + slot) * width_; }
+
+    const Drafter& drafter_;
+    Team& team_;
+    BlockDecoding decoding_;
+    std::size_t width_, slots_ = 0;
+    std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all
+    std::vector<std::size_t> done_;    // by sentence: slots whose keys and values are there
+    Buffer features_, carried_;        // [slots,D] what each slot was written from; scratch
+    std::vector<Block> blocks_;
 };
 
 // What follows, in `hint` or else in what is written, the longest n-gram (of up to `longest` tokens) that the written text ends with: at

@@ -5,15 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 
 from models.common.network import NetworkConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggressiveConfig(NetworkConfig):
-    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills those at once."""
+    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills those at once; or a
+    layer on top of the verifier that writes token after token."""
 
+    drafting: Literal["parallel", "autoregressive"] = "parallel"
+    """parallel: all slots of a block are filled at once (the paper's). autoregressive: one after the other, by one layer that
+    reads, beside the token before, the state that the verifier wrote it from, or its own where that token was drafted (EAGLE, Li et
+    al. 2024). All sizes are then the verifier's, `encoder` is shared, and what is said below of empty slots does not apply."""
     draft_width: Annotated[int, Ge(1)] = 8
     """Tokens of a block (k), in training and, unless a search says otherwise, in decoding."""
     draft_width_range: tuple[int, int] | None = None
@@ -66,6 +71,9 @@ class AggressiveSearch:
     draft_words: Annotated[int, Ge(8)] | None = None
     """The drafter chooses among so many first ids of the vocabulary, where frequent pieces are; empty: among all. The verifier
     always ranks all."""
+    confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """A block ends with the token that makes its probability, as the drafter reckons it, fall below this (autoregressive drafters
+    only). 0: blocks are `draft_width` long."""
     ngram: Annotated[int, Ge(1)] = 3
     """Longest n-gram that is looked up (lookup and system only)."""
     ranks: Annotated[int, Ge(1)] = 3
@@ -105,4 +113,6 @@ class AggressiveSearch:
             name += f"-{self.drafter}"
         if self.draft_width is not None and self.strategy != "greedy":
             name += f"-k{self.draft_width}"
+        if self.confidence:
+            name += f"-c{self.confidence:g}"
         return f"{name}-adaptive" if self.adaptive else name

@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveSearch
-from models.aggressive.drafters import Drafter, LookupDrafter, NetworkDrafter
+from models.aggressive.drafters import Drafter, HeadDrafter, LookupDrafter, network_drafter
+from models.aggressive.head import DraftHead
 from models.aggressive.loop import State, draft_and_verify, statistics_of
 from models.aggressive.model import AggressiveModel
 from models.aggressive.native import NativeLoop
 from models.aggressive.rules import block_width
-from models.aggressive.verifier import Autoregressive, Verifying, as_verifier
+from models.aggressive.verifier import Autoregressive, Verifying, as_verifier, codes_of
 from models.batch import Ints
 from models.common.at_work import at_work
 from models.common.backbone import Backbone
@@ -28,6 +29,8 @@ from models.vocabulary import vocabulary_digest
 from models.weights import MEMBERS, BundleError, make_model, read_json
 
 log = logging.getLogger("fewstep")
+
+Network = AggressiveModel | DraftHead
 
 VERIFIER, DRAFTER = "verifier", "drafter"
 """Directories of a system: the system whose network verifies, and, where there is one, another that drafts."""
@@ -69,7 +72,7 @@ class Record:
 class DraftDecoder:
     """A living drafter without a verifier: it drafts block after block, whatever the search, until one holds EOS."""
 
-    def __init__(self, model: AggressiveModel) -> None:
+    def __init__(self, model: Network) -> None:
         self.model = model
         self.record = Record()
 
@@ -101,16 +104,19 @@ class DraftDecoder:
         return found
 
 
-def draft_alone(model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, limits: Tensor) -> State:
-    """Block after block, each as drafted, until one holds EOS."""
-    width = block_width(search, model.config)
+def draft_alone(model: Network, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, limits: Tensor) -> State:
+    """Block after block, each as drafted, until one holds EOS; a block of a drafter that writes token after token is one token."""
+    width = 1 if isinstance(model, DraftHead) else block_width(search, model.config)
     state = State(limits, width)
-    drafter = NetworkDrafter(model, source, source_lengths, search)
+    drafter = network_drafter(model, source, source_lengths, search, int(limits.max()))
     rows = torch.arange(len(limits), device=limits.device)
     while len(rows):
         lengths = state.lengths[rows]
         widths = torch.minimum(state.widths[rows], limits[rows] - lengths)
-        scores = drafter.log_probs(rows, state.tokens[rows], lengths, widths)
+        if isinstance(drafter, HeadDrafter):
+            scores = drafter.log_probs(rows, state.tokens[rows], lengths)[:, None]
+        else:
+            scores = drafter.log_probs(rows, state.tokens[rows], lengths, widths)
         best, written = scores.topk(2).values, scores.argmax(2)
         offsets = torch.arange(written.size(1), device=rows.device)
         ends = (written == EOS).long()
@@ -131,7 +137,7 @@ def draft_alone(model: AggressiveModel, source: Tensor, source_lengths: Tensor, 
 class AggressiveDecoder(DraftDecoder):
     """A drafter and its verifier at work, in evaluation mode and float32, through torch."""
 
-    def __init__(self, model: AggressiveModel, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
+    def __init__(self, model: Network, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
         """`hinter`: the decoder and the search of another system that drafts. Raises ValueError for networks that do not go
         together."""
         super().__init__(model)
@@ -165,7 +171,7 @@ class AggressiveDecoder(DraftDecoder):
             if search.looks_up:
                 drafter = LookupDrafter(self._hints(prepared, search), search.ngram)
             elif search.strategy != "greedy":
-                drafter = NetworkDrafter(self.model, *source, search)
+                drafter = network_drafter(self.model, *source, search, int(limits.max()))
             width = block_width(search, self.model.config)
             return self._finish(draft_and_verify(verifying, drafter, longest, search, width, prepared.rows))
 
@@ -194,7 +200,7 @@ class AggressiveDecoder(DraftDecoder):
 class NativeDecoder(AggressiveDecoder):
     """Finished networks on the CPU: all but sampling is native."""
 
-    def __init__(self, model: AggressiveModel, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
+    def __init__(self, model: Network, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
         """Networks whose weights do not change any more."""
         super().__init__(model, verifier, hinter)
         pack(model)
@@ -217,30 +223,31 @@ class NativeDecoder(AggressiveDecoder):
         return found
 
 
-def check_pair(model: AggressiveModel, verifier: Backbone) -> None:
+def check_pair(model: Network, verifier: Backbone) -> None:
     """Raises ValueError for networks over vocabularies of other sizes or with other numbers of positions, and for a drafter that
-    shares an encoder that it was not trained with."""
+    shares what it was not trained with."""
     if model.sizes != verifier.sizes:
         raise ValueError(f"verifier: expected vocabularies {tuple(model.sizes)} as the drafter has, got {tuple(verifier.sizes)}")
     mine, theirs = model.config.max_positions, cast(Autoregressive, verifier).config.max_positions
     if mine != theirs:
         raise ValueError(f"verifier: expected max_positions {mine} as the drafter has, got {theirs}; train both with one")
-    if model.config.encoder != "shared":
-        return
+    lent = model.lent()
     own, others = model.state_dict(), verifier.state_dict()
-    table = "target_embedding." if model.sizes.joint else "source_embedding."
-    shared = [name for name in own if name.startswith(("encoder.", "source_positions.", table))]
-    if other := [name for name in shared if name not in others or not torch.equal(own[name], others[name])]:
+    if other := [name for name in lent if name not in others or not torch.equal(own[name], others[name])]:
         raise ValueError(
-            f"verifier: expected the encoder that the drafter was trained with, but {len(other)} of {len(shared)} of its tensors "
-            f"differ, first {other[0]}; train the drafter with `initial_weights: verifier`, from this verifier"
+            f"verifier: expected the one that the drafter was trained on, but {len(other)} of {len(lent)} of the tensors that they "
+            f"share differ, first {other[0]}; train the drafter with `initial_weights: verifier`, from this verifier"
+        )
+    if isinstance(model, DraftHead) and not torch.equal(model.slot_codes(mine), codes_of(verifier)[:mine]):
+        raise ValueError(
+            "verifier: expected position codes alone in its slots for an autoregressive drafter, got others (a start vector?)"
         )
 
 
 def load(directory: Path, device: str) -> AggressiveDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
     model = make_model(directory, read_json(directory / "system.json", "a system"), device)
-    assert isinstance(model, AggressiveModel)
+    assert isinstance(model, AggressiveModel | DraftHead)
     verifier = directory / VERIFIER
     described = read_json(verifier / "system.json", "a system (the verifier)")
     if any(part.startswith(f"{MEMBERS}/") for part in described.get("parts", ())):

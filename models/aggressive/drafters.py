@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from models.aggressive.config import AggressiveSearch
+from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban
 from models.common.attention import Memory
-from models.family import BOS
+from models.family import BOS, EOS, PAD
 
 
 class Draft(NamedTuple):
@@ -32,8 +33,19 @@ class Drafter(Protocol):
         `numbers` [R,W] even in [0, 1) they are drawn, else the likeliest."""
         ...
 
+    def learn(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        """Be told what the verifier writes from: states [R,Q,D] of slots [R,Q] of the sentences `rows` [R]."""
+        ...
 
-class NetworkDrafter:
+
+class _Unlearning:
+    """Whoever drafts from what is written alone."""
+
+    def learn(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        """Nothing is made of it."""
+
+
+class BlockDrafter(_Unlearning):
     """A block decoder."""
 
     def __init__(self, model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch) -> None:
@@ -62,7 +74,62 @@ class NetworkDrafter:
         return Draft(torch.where(real, ids, -1), None if numbers is None else found.log_softmax(2))
 
 
-class LookupDrafter:
+class HeadDrafter:
+    """Token after token, from the verifier's states as far as they are known, and from its own behind."""
+
+    def __init__(self, model: DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int) -> None:
+        """`slots`: the longest output."""
+        self.model, self.search = model, search
+        self.memories = model.read(source, source_lengths).head
+        self.written_from = torch.zeros((len(source), slots + 1, model.config.width), device=source.device)
+
+    def learn(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        self.written_from[rows[:, None], slots] = states
+
+    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
+        """[R,V] of the next token, with minus infinity at what must not be written; its state is kept as if that were written."""
+        size = int(lengths.max()) + 1
+        ids = torch.nn.functional.pad(tokens, (0, max(0, size - tokens.size(1))), value=PAD)[:, :size]
+        memories = [memory.select(rows) for memory in self.memories]
+        states = self.model.states(ids, self.written_from[rows, :size], memories)[torch.arange(len(rows)), lengths]
+        self.written_from[rows, lengths] = states
+        return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])[:, 0]
+
+    def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
+        width = int(widths.max())
+        ids = torch.full((len(rows), width), -1, device=rows.device)
+        written = torch.nn.functional.pad(tokens, (0, width), value=PAD)
+        going, likelihood = torch.arange(len(rows), device=rows.device), torch.ones(len(rows), device=rows.device)
+        found = []
+        for place in range(width):
+            going = going[widths[going] > place]
+            scores = torch.zeros((len(rows), self.model.sizes.target), device=rows.device)
+            if len(going):
+                scores[going] = self._among_words(self.log_probs(rows[going], written[going], lengths[going] + place))
+                chosen = scores[going].argmax(1) if numbers is None else pick(scores[going].softmax(1), numbers[going, place])
+                ids[going, place] = written[going, lengths[going] + place] = chosen
+                likelihood[going] *= scores[going].gather(1, chosen[:, None])[:, 0].exp()
+                going = going[(chosen != EOS) & (likelihood[going] >= self.search.confidence)]
+            found.append(scores)
+        return Draft(ids, None if numbers is None else torch.stack(found, 1))
+
+    def _among_words(self, log_probs: Tensor) -> Tensor:
+        """The same among the words that may be drafted."""
+        if self.search.draft_words is not None:
+            log_probs[:, self.search.draft_words :] = -torch.inf
+        return log_probs.log_softmax(1)
+
+
+def network_drafter(
+    model: AggressiveModel | DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int
+) -> BlockDrafter | HeadDrafter:
+    """The network at work on a batch; `slots`: the longest output."""
+    if isinstance(model, DraftHead):
+        return HeadDrafter(model, source, source_lengths, search, slots)
+    return BlockDrafter(model, source, source_lengths, search)
+
+
+class LookupDrafter(_Unlearning):
     """No network: what follows, in the hint of a sentence or earlier in its output, the last n-gram."""
 
     def __init__(self, hints: Sequence[Sequence[int]], longest: int) -> None:

@@ -106,7 +106,10 @@ def draft_and_verify(
         last = state.tokens[rows, (lengths - 1).clamp(min=0)]
         offsets = torch.arange(queries, device=rows.device)
         slots = torch.where(offsets <= counts[:, None], lengths[:, None] + offsets, verifying.padding)
-        logits = verifying.step(torch.cat((last[:, None], ids[:, :-1].clamp(min=0)), 1), slots).float()
+        states = verifying.step(torch.cat((last[:, None], ids[:, :-1].clamp(min=0)), 1), slots)
+        if drafter is not None:
+            drafter.learn(rows, slots, states)
+        logits = verifying.logits(states).float()
         if numbers is None:
             judgement = judge(ban(logits.log_softmax(2), search, slots), ids, search)
         else:

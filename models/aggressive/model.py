@@ -43,9 +43,16 @@ class AggressiveModel(Backbone):
         self.slot_positions = Positions(config.positions, config.max_positions, config.width)
         self.copy = Linear(config.width, config.width, bias=False) if config.soft_copy else None
         initialise(self)
-        if config.encoder == "shared":
-            for part in (self.encoder, self.source_positions, self.source_embedding or self.target_embedding):
-                part.requires_grad_(False)
+        lent = self.lent()
+        for name, weight in self.named_parameters():
+            weight.requires_grad_(name not in lent)
+
+    def lent(self) -> list[str]:
+        """Tensors that are the verifier's and stay as they are."""
+        if self.config.encoder == "separate":
+            return []
+        table = "target_embedding." if self.sizes.joint else "source_embedding."
+        return [name for name in self.state_dict() if name.startswith(("encoder.", "source_positions.", table))]
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
         """Sources [B,S] with EOS. A shared encoder reads as it does at work: without dropout, without gradient."""
@@ -126,11 +133,6 @@ def sequences(tokens: Tensor, prefix_lengths: Tensor, widths: Tensor) -> Tensor:
     known = torch.nn.functional.pad(tokens, (0, max(0, len(place) - tokens.size(1))), value=PAD)[:, : len(place)]
     empty = torch.where(place < ends[:, None], MASK, PAD)
     return torch.where(place < prefix_lengths[:, None], known, empty)
-
-
-def build(config: AggressiveConfig, sizes: Sizes) -> AggressiveModel:
-    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
-    return AggressiveModel(config, sizes)
 
 
 def fits(config: AggressiveConfig, source_length: int, target_length: int) -> bool:

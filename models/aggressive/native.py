@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import cast
 
@@ -11,6 +12,7 @@ import torch
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, WritingRules
 from kernels.aggressive import Drafts
 from models.aggressive.config import AggressiveSearch
+from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
@@ -26,13 +28,13 @@ class NativeLoop:
     """Copies of a drafter and a verifier as they are now. It counts torch's threads as its own."""
 
     @torch.no_grad()
-    def __init__(self, model: AggressiveModel, verifier: Backbone) -> None:
+    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone) -> None:
         """Networks on the CPU in float32."""
         self._config = model.config
         config = cast(Autoregressive, verifier).config
         arrays = arrays_of(verifier, config)
         arrays["slot_codes"] = codes_of(verifier).numpy()
-        self._transformer = AggressiveTransformer(arrays, shape=shape_of(config, "relu"), drafter=drafter_of(model))
+        self._transformer = AggressiveTransformer(arrays, shape=shape_of(config, "relu"), drafter=copied(model))
 
     def __call__(
         self, source: Ints, lengths: Ints, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]
@@ -66,6 +68,7 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
         width=width,
         adaptive=search.adaptive,
         words=search.draft_words or 0,
+        confidence=search.confidence,
         ngram=search.ngram,
         ranks=search.ranks if loose else 1,
         gap=search.gap if loose else 0.0,
@@ -75,14 +78,32 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
 
 
 @torch.no_grad()
-def drafter_of(model: AggressiveModel) -> Drafter:
+def copied(model: AggressiveModel | DraftHead) -> Drafter:
     """The kernel's copy of a drafter."""
+    return _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
+
+
+def _head(model: DraftHead) -> Drafter:
+    config = replace(model.config, decoder_layers=1)
+    layers = {f"decoder.{name}": values.numpy() for name, values in model.head.state_dict().items()}
+    arrays = {name: values for name, values in arrays_of(model, config).items() if not name.startswith("decoder.")}
+    return Drafter(
+        arrays={**arrays, **layers, "slot_codes": model.slot_codes(config.max_positions).numpy()},
+        shape=shape_of(config, "relu"),
+        shares_encoder=True,
+        shares_words=True,
+        features=model.features.weight.numpy(),
+    )
+
+
+def _block_decoder(model: AggressiveModel) -> Drafter:
     config = model.config
     codes = model.slot_codes(config.max_positions)
     return Drafter(
         arrays={**arrays_of(model, config), "slot_codes": codes.numpy()},
         shape=shape_of(config, "relu"),
         shares_encoder=config.encoder == "shared",
+        shares_words=config.encoder == "shared" and model.sizes.joint,
         sight="all" if config.prefix == "all" else "prefix",
         codes_in_layers=config.layer_positions,
         last_token=config.last_token,

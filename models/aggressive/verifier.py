@@ -75,12 +75,16 @@ class Verifying:
         self._layers: list[Any] = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
 
     def step(self, tokens: Tensor, slots: Tensor) -> Tensor:
-        """Logits [R,Q,V] of slots [R,Q] (`padding`: none) that carry the tokens [R,Q] written before them; slot 0 carries none."""
+        """States [R,Q,D] of slots [R,Q] (`padding`: none) that carry the tokens [R,Q] written before them; slot 0 carries none."""
         self.places = slots
         carried = embed(tokens, self.network.target_embedding) * (slots > 0)[:, :, None]
         x = carried + self.codes[slots.clamp(max=len(self.codes) - 1)]
         seen = torch.arange(self.padding + 1, device=slots.device) <= slots[:, :, None]
-        states = self.network.decoder(x, self.memories, seen[:, None], caches=self._layers)
+        states: Tensor = self.network.decoder(x, self.memories, seen[:, None], caches=self._layers)
+        return states
+
+    def logits(self, states: Tensor) -> Tensor:
+        """[...,D] to [...,V]"""
         return self.network.logits(states)
 
     def select(self, rows: Tensor) -> None:

@@ -15,6 +15,20 @@ from models.common.network import NetworkConfig
 from models.family import Sizes
 
 
+def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape:
+    """The shape of a layer of either stack."""
+    return Shape(
+        width=config.width,
+        inner=config.feed_forward,
+        heads=config.heads,
+        dropout=config.dropout,
+        attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
+        feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
+        norm=config.norm,
+        activation=activation,
+    )
+
+
 class Backbone(nn.Module):
     """A Transformer encoder-decoder without what is fed to its decoder. With a joint vocabulary both sides share one table."""
 
@@ -24,16 +38,7 @@ class Backbone(nn.Module):
         if config.width % config.heads or config.width % 2:
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
         self.sizes = sizes
-        shape = Shape(
-            width=config.width,
-            inner=config.feed_forward,
-            heads=config.heads,
-            dropout=config.dropout,
-            attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
-            feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
-            norm=config.norm,
-            activation=activation,
-        )
+        shape = layer_shape(config, activation)
         self.target_embedding = TokenTable(sizes.target, config.width)
         self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
         self.source_positions = Positions(config.positions, config.max_positions, config.width)
@@ -52,6 +57,10 @@ class Backbone(nn.Module):
     def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
         """Sources [B,S] with EOS to what the decoder's layers read of them."""
         return self.decoder.memories(*self.encoded(source, source_lengths))
+
+    def begins_as(self) -> dict[str, str]:
+        """Tensors that a training begins with another's of another name, where it begins with another's weights at all."""
+        return {}
 
     def logits(self, states: Tensor) -> Tensor:
         """[...,D] to [...,V], by the target embedding, without a bias."""

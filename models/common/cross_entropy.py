@@ -114,16 +114,16 @@ class _CrossEntropy(torch.autograd.Function):
         vocabulary = len(weight)
         sums = torch.zeros(3, device=states.device)
         state_gradient = torch.empty_like(x) if with_gradient else None
-        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient else None
+        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradient and ctx.needs_input_grad[1] else None
         parted = _natively if is_native(x) else _part
         for part in _parts(states, vocabulary):
             logits = x[part] @ w.t()
             found, reduced = parted(logits, labels[part], terms, with_gradient)
             sums += found
-            if state_gradient is None or weight_gradient is None:
-                continue
-            torch.mm(reduced, w, out=state_gradient[part])
-            weight_gradient += reduced.t() @ x[part]
+            if state_gradient is not None:
+                torch.mm(reduced, w, out=state_gradient[part])
+            if weight_gradient is not None:
+                weight_gradient += reduced.t() @ x[part]
         nll, correct, squared = sums.unbind()
         if with_gradient:
             ctx.save_for_backward(state_gradient, weight_gradient)
@@ -137,5 +137,5 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         state_gradient, weight_gradient = ctx.saved_tensors
-        types = ctx.types
-        return (state_gradient * gradients[0]).to(types[0]), (weight_gradient * gradients[0]).to(types[1]), None, None, None
+        of_weight = None if weight_gradient is None else (weight_gradient * gradients[0]).to(ctx.types[1])
+        return (state_gradient * gradients[0]).to(ctx.types[0]), of_weight, None, None, None

@@ -46,10 +46,17 @@ def problems(draw):
     seed = draw(st.integers(0, 2**32))
     shares = draw(st.booleans())
     drafter_shape = draw(shapes(width=shape.width, heads=shape.heads) if shares else shapes())
+    arrays = arrays_for(shape, seed, sources=sources)
+    own = arrays_for(drafter_shape, seed + 1, sources=sources)
+    same_words = shares and draw(st.booleans())
     drafter = Drafter(
-        arrays=arrays_for(drafter_shape, seed + 1, sources=sources),
+        arrays={**own, "target_embedding": arrays["target_embedding"]} if same_words else own,
         shape=drafter_shape,
         shares_encoder=shares,
+        shares_words=same_words,
+        features=np.random.default_rng(seed).standard_normal((shape.width, shape.width)).astype(np.float32)
+        if shares and draw(st.booleans())
+        else None,
         sight=draw(st.sampled_from(["all", "prefix"])),
         codes_in_layers=draw(st.booleans()),
         copy_queries=np.random.default_rng(seed).standard_normal((32, drafter_shape.width)).astype(np.float32)
@@ -65,9 +72,10 @@ def problems(draw):
         width=draw(st.sampled_from([1, 2, 3, 8, 25])),
         adaptive=draw(st.booleans()),
         words=draw(st.sampled_from([0, 9, 23, 50])),
+        confidence=draw(st.sampled_from([0.0, 0.2, 0.9])),
         worthwhile=draw(st.sampled_from([0.0, 1.5, 100.0])),
     )
-    return arrays_for(shape, seed, sources=sources), shape, drafter, rows, limits, rules, drafts
+    return arrays, shape, drafter, rows, limits, rules, drafts
 
 
 def padded(sources):
@@ -237,6 +245,8 @@ def test_what_does_not_fit_is_refused():
         small()(one, length, limit, **{**options, "drafts": DraftOptions(ranks=24)})
     with pytest.raises(ValueError, match="width, ranks and ngram of at least 1"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
+    with pytest.raises(ValueError, match=r"features: expected \[6,6\].*got \[3, 6\] and 6"):
+        small(features=np.zeros((3, 6), dtype=np.float32))
     with pytest.raises(ValueError, match="copy_queries: expected"):
         small(copy_queries=np.zeros((3, 6), dtype=np.float32))
     shape = dataclasses.replace(SHAPE, width=12)

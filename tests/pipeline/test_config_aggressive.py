@@ -63,12 +63,37 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             ", verifier: plain, encoder: shared, initial_weights: random}}",
             "systems.drafts.initial_weights: expected verifier with encoder: shared",
         ),
+        (
+            ", verifier: plain, drafting: autoregressive}}",
+            "systems.drafts.encoder: expected shared with drafting: autoregressive, got separate",
+        ),
+        (
+            ", verifier: plain, drafting: autoregressive, encoder: shared, decoder_layers: 1}}",
+            "systems.drafts.decoder_layers: expected 4 as 'plain' has, to be a layer on top of it, got 1",
+        ),
+        (
+            ", verifier: plain, drafting: autoregressive, encoder: shared, glancing_ratio: 0}}",
+            "systems.drafts.glancing_ratio: expected 0.5 (no other is for drafting: autoregressive), got 0",
+        ),
+        (
+            ", verifier: begun, drafting: autoregressive, encoder: shared}, begun: {data: raw, start: shared}}",
+            "systems.drafts.verifier: expected a system whose slots have position codes alone, for drafting: autoregressive",
+        ),
+        (
+            ", verifier: plain, search: {gad: {confidence: 0.5}}}}",
+            "systems.drafts.search.gad.confidence: expected 0 for a drafter that fills blocks at once, got 0.5",
+        ),
     ],
 )
 def test_pairs_that_do_not_go_together_are_named(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, DRAFTER + text)
     assert any(problem in found for found in caught.value.problems)
+
+
+def test_a_layer_on_top_of_its_verifier(tmp_path: Path) -> None:
+    text = f"{DRAFTER}, verifier: plain, drafting: autoregressive, encoder: shared, search: {{gad: {{confidence: 0.3}}}}}}}}"
+    assert load(tmp_path, text).systems["drafts"].search[0].name == "gad-c0.3"
 
 
 def test_of_another_size_it_starts_from_chance(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import random
 import torch
 
 from models.aggressive.config import AggressiveConfig
+from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig
@@ -40,11 +41,21 @@ def drafter_of(joint=True, seed=2, **changes):
 
 def sharing(verifier, **changes):
     """A drafter that reads the encoder of `verifier`."""
-    model = drafter_of(joint=verifier.sizes.joint, encoder="shared", **changes)
-    state, taken = model.state_dict(), verifier.state_dict()
-    table = "target_embedding." if verifier.sizes.joint else "source_embedding."
-    shared = [name for name in state if name.startswith(("encoder.", "source_positions.", table))]
-    model.load_state_dict({**state, **{name: taken[name] for name in shared}})
+    return _lent(drafter_of(joint=verifier.sizes.joint, encoder="shared", **changes), verifier)
+
+
+def head_of(verifier, seed=2, **changes):
+    """A drafter that writes token after token, on top of `verifier`."""
+    torch.manual_seed(seed)
+    options = {"decoder_layers": 2, "drafting": "autoregressive", "encoder": "shared", **changes}
+    model = DraftHead(dataclasses.replace(DRAFTER, **options), verifier.sizes)
+    torch.nn.init.xavier_uniform_(model.features.weight)
+    return _lent(sharpen(model, seed), verifier)
+
+
+def _lent(model, verifier):
+    taken = verifier.state_dict()
+    model.load_state_dict({**model.state_dict(), **{name: taken[name] for name in model.lent()}})
     return model
 
 

@@ -12,7 +12,7 @@ from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDeco
 from models.family import EOS, Hypothesis
 from models.stepwise import decode as stepwise
 from models.stepwise.config import StepwiseSearch
-from tests.models.aggressive.networks import drafter_of, sharing, sources, verifier_of
+from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 NEAR = 1e-4
 
@@ -51,10 +51,12 @@ def pairs():
     post = verifier_of(joint=False, norm="post", positions="learned")
     yield post, drafter_of(joint=False, norm="post", positions="learned", width=16, encoder_layers=1)
     yield post, sharing(post, norm="post", positions="learned")
+    yield pre, head_of(pre)
+    yield post, head_of(post, norm="post", positions="learned")
 
 
 PAIRS = list(pairs())
-KINDS = ["separate", "deep", "masks", "shared", "shared-prefix", "last-token", "post", "post-shared"]
+KINDS = ["separate", "deep", "masks", "shared", "shared-prefix", "last-token", "post", "post-shared", "head", "post-head"]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
@@ -63,7 +65,7 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
     verifier, drafter = pair
     inputs = sources(24)
     expected = greedy(verifier, inputs)
-    for options in ({}, {"adaptive": True}, {"worthwhile": 1.5}, {"drafter": "lookup"}, {"draft_words": 12}):
+    for options in ({}, {"adaptive": True}, {"worthwhile": 1.5}, {"drafter": "lookup"}, {"draft_words": 12}, {"confidence": 0.3}):
         found = run(NativeDecoder(drafter, verifier), inputs, search(draft_width=width, **options))
         assert [one.ids for one in found] == [one.ids for one in expected]
         assert [one.score for one in found] == [one.score for one in expected]
@@ -84,6 +86,7 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
         search("greedy"),
         search(adaptive=True, worthwhile=1.5),
         search(drafter="lookup", allow_unknown=True),
+        search(confidence=0.4, draft_words=12, draft_width=6),
         search(max_extra_tokens=0),
         search(max_tokens=1),
     ],
@@ -120,8 +123,9 @@ def test_limits_are_those_of_greedy_decoding(limits):
 
 
 @pytest.mark.parametrize("strategy", ["gad", "gad++", "draft", "greedy"])
-def test_an_output_does_not_depend_on_company(strategy):
-    verifier, drafter = PAIRS[1]
+@pytest.mark.parametrize("pair", [PAIRS[1], PAIRS[9]], ids=[KINDS[1], KINDS[9]])
+def test_an_output_does_not_depend_on_company(pair, strategy):
+    verifier, drafter = pair
     inputs = sources(16)
     decoder = NativeDecoder(drafter, verifier)
     together = run(decoder, inputs, search(strategy))
@@ -276,8 +280,14 @@ def test_pairs_that_do_not_go_together_are_refused():
     verifier = verifier_of()
     with pytest.raises(ValueError, match="expected vocabularies"):
         AggressiveDecoder(drafter_of(joint=False), verifier)
-    with pytest.raises(ValueError, match="expected the encoder that the drafter was trained with"):
+    with pytest.raises(ValueError, match="expected the one that the drafter was trained on"):
         AggressiveDecoder(drafter_of(encoder="shared"), verifier)
+    other, started = verifier_of(), verifier_of(start="shared")
+    other.decoder.layers[1].feed_forward.narrow.weight.data.add_(1.0)
+    with pytest.raises(ValueError, match=r"trained on, but 1 of \d+ .*, first decoder\.layers\.1\.feed_forward\.narrow"):
+        AggressiveDecoder(head_of(verifier), other)
+    with pytest.raises(ValueError, match="expected position codes alone"):
+        AggressiveDecoder(head_of(started), started)
     with pytest.raises(ValueError, match="one token a step from left to right"):
         AggressiveDecoder(drafter_of(), verifier_of(order="interleaved"))
     with pytest.raises(ValueError, match="expected max_positions 64 as the drafter has, got 40"):
@@ -296,14 +306,14 @@ def test_the_drafter_alone_writes_to_its_end():
     assert all(one.steps == max(1, -(-(len(one.ids) + 1) // 4)) for one in found if len(one.ids) < 12)
 
 
-@pytest.mark.parametrize("drafts", ["network", "lookup"])
-def test_samples_follow_the_verifier_whatever_is_drafted(drafts):
+@pytest.mark.parametrize(("drafts", "pair"), [("network", PAIRS[0]), ("lookup", PAIRS[0]), ("network", PAIRS[8])])
+def test_samples_follow_the_verifier_whatever_is_drafted(drafts, pair):
     """The distribution of the second token, which blocks are drafted for, is the verifier's own."""
-    verifier, drafter = PAIRS[0]
+    verifier, drafter = pair
     decoder = AggressiveDecoder(drafter, verifier)
     source, rows = [8, 9, 10], [list(row) for row in itertools.product(range(7, 19), repeat=3)]
     prepared = decoder.prepare([source] * len(rows))._replace(rows=rows)  # one source, and random numbers of many
-    found = decoder.decode(prepared, search("sample", drafter=drafts, max_tokens=2, temperature=2.0))
+    found = decoder.decode(prepared, search("sample", drafter=drafts, max_tokens=2, temperature=2.0, confidence=0.2))
     seconds = [ranked[0].ids[1] if len(ranked[0].ids) > 1 else EOS for ranked in found]
     frequencies = np.bincount(seconds, minlength=23) / len(rows)
     assert 0.5 * np.abs(frequencies - _second_token(verifier, source)).sum() < 0.06
@@ -345,5 +355,6 @@ def test_searches_have_names_of_their_own():
         search(drafter="lookup").name,
         dataclasses.replace(search(), draft_width=15).name,
         search(adaptive=True).name,
+        search(confidence=0.25).name,
     ]
-    assert names == ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive"]
+    assert names == ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive", "gad-c0.25"]

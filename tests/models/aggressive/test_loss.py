@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from models.aggressive import glancing
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import DraftDecoder, NativeDecoder
+from models.aggressive.family import FAMILY
+from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
 from models.aggressive.model import AggressiveModel, fits, sequences
 from models.batch import collate
@@ -21,7 +23,7 @@ from models.stepwise.model import StepwiseModel
 from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer
 from models.weights import WEIGHTS, save_weights, take_weights
-from tests.models.aggressive.networks import DRAFTER, VERIFIER, drafter_of, sources, verifier_of
+from tests.models.aggressive.networks import DRAFTER, VERIFIER, drafter_of, head_of, sources, verifier_of
 
 
 def batch_of(count, length, seed=0):
@@ -232,6 +234,20 @@ def test_a_drafter_that_starts_from_its_verifier_reads_as_it_does(kind, tmp_path
     assert model.target_embedding.weight.equal(verifier.target_embedding.weight)
 
 
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_head_begins_as_the_last_layer_of_its_verifier(norm, tmp_path):
+    verifier = verifier_of(norm=norm)
+    save_weights(tmp_path / WEIGHTS, verifier.state_dict())
+    model = head_of(verifier_of(norm=norm, seed=6), norm=norm)
+    taken = take_weights(tmp_path / WEIGHTS, model)
+    assert taken == sum(values.numel() for name, values in model.state_dict().items() if not name.startswith("features."))
+    mine, theirs = model.state_dict(), verifier.state_dict()
+    assert all(mine[name].equal(theirs[name]) for name in model.lent())
+    layer = model.head.layers[0].state_dict()
+    assert all(values.equal(layer[name]) for name, values in verifier.decoder.layers[1].state_dict().items())
+    assert all(values.equal(model.head.norm.state_dict()[name]) for name, values in verifier.decoder.norm.state_dict().items())
+
+
 def test_a_shared_encoder_stays_as_it_is_and_reads_without_dropout():
     model = drafter_of(encoder="shared", dropout=0.5).train()
     before = {name: values.clone() for name, values in model.state_dict().items()}
@@ -258,6 +274,44 @@ def test_a_block_needs_room_behind_the_longest_prefix():
     assert not fits(config, 19, 15)
     assert fits(dataclasses.replace(config, draft_width=8), 19, 12), "validation has blocks of draft_width"
     assert not fits(dataclasses.replace(config, draft_width=8), 19, 13)
+
+
+def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_nothing_else():
+    """Also while it is trained with dropout; only its own layer and projection have gradients, and what a slot carries comes from
+    before it."""
+    verifier = verifier_of()
+    model = head_of(verifier, dropout=0.5).train()
+    batch = batch_of(12, 9)
+    expected = verifier.hidden(batch.target, verifier.encode(batch.source, batch.source_lengths))
+    found = model.verifier_states(batch.target, model.read(batch.source, batch.source_lengths))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    head_loss(model, batch, 0.1).total.backward()
+    trained = {name for name, weight in model.named_parameters() if weight.grad is not None}
+    assert trained == {name for name in model.state_dict() if name not in model.lent()}
+    assert all(name.startswith(("features.", "head.")) for name in trained)
+    model.eval()
+    source = model.read(batch.source, batch.source_lengths)
+    before, place = model.states(batch.target, expected, source.head), 3
+    changed, target = expected.clone(), batch.target.clone()
+    changed[:, place], target[:, place] = 7.0, 8
+    after = model.states(target, changed, source.head)
+    assert torch.equal(before[:, : place + 1], after[:, : place + 1])
+    assert not torch.isclose(before[:, place + 1], after[:, place + 1]).all(-1).any()
+
+
+def test_the_loss_of_a_head_is_that_of_its_next_tokens():
+    model = head_of(verifier_of())
+    batch = batch_of(7, 9)
+    source = model.read(batch.source, batch.source_lengths)
+    states = model.states(batch.target, model.verifier_states(batch.target, source), source.head)
+    scores = model.logits(states).log_softmax(2)
+    real = torch.arange(scores.size(1)) < batch.target_lengths[:, None]
+    chosen = scores.gather(2, batch.target[:, :, None])[:, :, 0]
+    one = head_loss(model, batch, 0.1)
+    assert one.total.item() == pytest.approx(-(0.9 * chosen + 0.1 * scores.mean(2))[real].sum().item(), rel=1e-5)
+    assert one.statistics["nll"].item() == pytest.approx(-chosen[real].sum().item(), rel=1e-5)
+    assert one.statistics["correct"] == ((scores.argmax(2) == batch.target) & real).sum()
+    assert one.count == batch.target_lengths.sum()
 
 
 def copies(count, draws):
@@ -297,3 +351,10 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     assert drafted == [one.ids for (one,) in alone.decode(alone.prepare(rows), StepwiseSearch())]
     assert pair.record.tokens > 0.5 * DRAFTER.draft_width * pair.record.steps
     assert sum(one == row for one, row in zip(drafted, rows, strict=True)) > 500
+    head, given = head_of(verifier, encoder_layers=1, decoder_layers=1), verifier.state_dict()
+    torch.nn.init.zeros_(head.features.weight)
+    head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.begins_as().items()}})
+    taught(head, FAMILY.loss, draws)
+    top = NativeDecoder(head, verifier)
+    assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(worthwhile=0.0))] == drafted
+    assert top.record.steps < pair.record.steps

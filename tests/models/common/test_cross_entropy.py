@@ -55,6 +55,15 @@ def test_statistics_carry_no_gradient_and_nothing_is_kept_without_gradient():
     assert plain.total == result.total
 
 
+def test_a_weight_that_stays_as_it_is_has_no_gradient_and_takes_none_from_the_states():
+    states, weight, labels = inputs()
+    (expected,) = torch.autograd.grad(cross_entropy(states, weight, labels, 0.1).total, states)
+    frozen = weight.detach()
+    cross_entropy(states, frozen, labels, 0.1).total.backward()
+    assert states.grad.equal(expected)
+    assert frozen.grad is None
+
+
 def test_bfloat16_products_keep_float32_sums():
     states, weight, labels = inputs(400, 50, 16)
     exact = cross_entropy(states, weight, labels, 0.1)
