@@ -27,6 +27,9 @@ class Drafter:
     """It reads what the verifier's encoder says, once encoded; its own encoder is not used."""
     shares_words: bool = False
     """Its target words are the verifier's, whose copy ranks what it writes."""
+    common_words: I64 | None = None
+    """Ids of words, EOS first and none that is banned, the first of which drafts are chosen among where `DraftOptions.words` says
+    how many. None: always among all."""
     sight: Literal["all", "prefix"] = "all"
     """Tokens of the prefix see the whole sequence, or what stands before them; empty slots see everything."""
     codes_in_layers: bool = False
@@ -57,7 +60,7 @@ class DraftOptions:
     adaptive: bool = False
     """The next block is two tokens wider after one that was kept whole, and one narrower otherwise; between 1 and k."""
     words: int = 0
-    """The drafter chooses among the ids below this; 0: among all. The verifier always ranks all."""
+    """The drafter chooses among so many of its common words at most; 0: among all words. The verifier always ranks all."""
     confidence: float = 0.0
     """A drafter that writes token after token ends a block with the token that makes its probability fall below this, by its own
     reckoning among `words`."""
@@ -137,6 +140,7 @@ class AggressiveTransformer:
         sizes: dict[str, int] = {}
         queries: F32 = np.zeros(0, dtype=np.float32)
         features: F32 = np.zeros(0, dtype=np.float32)
+        common: I64 = np.arange(0, dtype=np.int64)
         if drafter is not None:
             drafted, sizes = _checked("drafter", drafter.arrays, drafter.shape)
             if drafter.shares_encoder and drafter.shape.width != shape.width:
@@ -149,6 +153,8 @@ class AggressiveTransformer:
                 queries = np.ascontiguousarray(drafter.copy_queries, dtype=np.float32)
                 if queries.shape != (sizes["slots"], drafter.shape.width):
                     raise ValueError(f"copy_queries: expected [{sizes['slots']},{drafter.shape.width}], got {list(queries.shape)}")
+            if drafter.common_words is not None:
+                common = np.ascontiguousarray(drafter.common_words, dtype=np.int64)
             if drafter.features is not None:
                 features = np.ascontiguousarray(drafter.features, dtype=np.float32)
                 if features.shape != 2 * (shape.width,) or drafter.shape.width != shape.width:
@@ -169,6 +175,7 @@ class AggressiveTransformer:
             mask=-1 if drafter is not None and drafter.copy_queries is not None else 4 if drafter is None else drafter.mask,
             copy_queries=queries.reshape(-1),
             features=features.reshape(-1),
+            common_words=common,
         )
 
     def __call__(

@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"
@@ -120,13 +121,24 @@ struct BoundAggressive {
     }
 };
 
+// The vectors of some words, packed.
+PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> words) {
+    std::vector<const float*> rows;
+    for (const std::int64_t word : words) rows.push_back(network.target_words.data() + static_cast<std::size_t>(word) * network.shape.width);
+    PackedMatrix packed;
+    if (!rows.empty()) packed.pack(rows, nullptr, network.shape.width);
+    return packed;
+}
+
 // In the heap and never moved: the drafter refers to its network there.
 BoundAggressive* make(const std::map<std::string, Array>& verifier, const Numbers& verifier_shape,
                       const std::map<std::string, Array>& drafter, const Numbers& drafter_shape, bool shares_encoder,
                       bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
-                      const Vector<float>& copy_queries, const Vector<float>& features) {
+                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_words) {
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_words")), "mask: expected a word of the drafter" + got(mask));
+    for (const std::int64_t word : view(common_words))
+        require(word >= 0 && word < static_cast<std::int64_t>(drafter_shape.at("target_words")), "common_words: expected words of the drafter" + got(word));
     const nb::gil_scoped_release release;
     auto made = std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
     if (!drafts) return made.release();
@@ -136,7 +148,8 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
     made->drafter.emplace(Drafter{*made->network, shares_words ? made->verifier.vocabulary : made->network->vocabulary, shares_encoder,
                                   sight_of(sight), codes_in_layers, last_token, mask,
                                   {copy_queries.data(), copy_queries.data() + copy_queries.size()},
-                                  features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width)});
+                                  features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
+                                  {view(common_words).begin(), view(common_words).end()}, rows_of(*made->network, view(common_words))});
     return made.release();
 }
 
@@ -148,7 +161,7 @@ void bind_aggressive(nb::module_& module) {
              "width"_a, "adaptive"_a, "words"_a, "confidence"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
              "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(), "shares_encoder"_a,
-               "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a);
+               "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a, "common_words"_a);
 }
 
 }  // namespace fewstep

@@ -66,6 +66,7 @@ def make_aggressive(
     mask: int,
     copy_queries: F32,
     features: F32,
+    common_words: I64,
 ) -> AggressiveTransformer: ...
 
 class Beam:

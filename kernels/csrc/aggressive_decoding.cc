@@ -121,16 +121,24 @@ class Loop {
         for (Line* line : alive) cut(line->draft);
     }
 
-    std::size_t words() const {
-        const std::size_t all = drafter_->vocabulary.outputs();
-        return rules_.words == 0 ? all : std::min(rules_.words, all);
+    // The likeliest word of each state, into `found_`, with its probability where `probabilities_` has room for it.
+    void choose(const float* states, std::span<const std::int64_t> slots) {
+        found_.resize(slots.size());
+        const std::vector<std::int64_t>& common = drafter_->common_words;
+        if (rules_.words == 0 || common.empty()) {
+            const std::size_t all = drafter_->vocabulary.outputs();
+            return likeliest_words(drafter_->vocabulary, states, slots, all, words_, found_, probabilities_, logits_, team_);
+        }
+        const WordRules rules{{}, 0, words_.min_tokens};
+        likeliest_words(drafter_->common, states, slots, std::min(rules_.words, common.size()), rules, found_, probabilities_, logits_, team_);
+        for (std::int64_t& word : found_)
+            if (word >= 0) word = common[static_cast<std::size_t>(word)];
     }
 
     // All slots of the ordered blocks at once.
     void fill_blocks() {
         const float* states = drafting_->states(orders_);
-        found_.resize(drafting_->slots().size());
-        likeliest_words(drafter_->vocabulary, states, drafting_->slots(), words(), words_, found_, {}, logits_, team_);
+        choose(states, drafting_->slots());
         std::size_t row = 0;
         for (const Order& order : orders_) {
             lines_[order.sentence].draft.assign(found_.begin() + static_cast<std::ptrdiff_t>(row),
@@ -148,8 +156,8 @@ class Loop {
                 ahead_.push_back({order.sentence, order.written, &lines_[order.sentence].draft});
                 slots_.push_back(static_cast<std::int64_t>(ahead_.back().slot()));
             }
-            found_.resize(orders_.size()), probabilities_.resize(rules_.confidence > 0.0F ? orders_.size() : 0);
-            likeliest_words(drafter_->vocabulary, writing_->states(ahead_), slots_, words(), words_, found_, probabilities_, logits_, team_);
+            probabilities_.resize(rules_.confidence > 0.0F ? orders_.size() : 0);
+            choose(writing_->states(ahead_), slots_);
             std::size_t row = 0;
             std::erase_if(orders_, [&](const Order& order) {
                 std::vector<std::int64_t>& draft = lines_[order.sentence].draft;

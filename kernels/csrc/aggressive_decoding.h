@@ -22,6 +22,8 @@ struct Drafter {
     std::int64_t mask;       // the word that empty slots carry; -1: a soft copy of the source
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
     PackedMatrix features;   // [D,D] slot t carries the token of slot t - 1 and this of the state that wrote it; empty: a block decoder
+    std::vector<std::int64_t> common_words;  // eos, and others in the order in which drafts may be restricted to them
+    PackedMatrix common;                     // their rows of the vocabulary
 
     bool autoregressive() const { return features.outputs() > 0; }
 };
@@ -32,7 +34,7 @@ struct DraftRules {
     Proposals proposals = Proposals::NETWORK;
     std::int64_t width = 5;           // tokens of a block at most (k)
     bool adaptive = false;            // the next block is two wider after one kept whole, one narrower otherwise; 1 to k
-    std::size_t words = 0;            // the drafter chooses among the ids below this; 0: among all
+    std::size_t words = 0;            // the drafter chooses among so many of its common words; 0: among all
     float confidence = 0.0F;          // an autoregressive drafter ends a block whose probability has fallen below this
     std::int64_t ngram = 3;           // longest n-gram that is looked up
     std::size_t ranks = 1;            // beta: a drafted token is kept if its log-probability is at least that of the beta-th best

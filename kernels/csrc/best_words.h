@@ -44,7 +44,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::span<c
                 std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
                 const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team);
 
-// The likeliest word of each row among those whose id is below `words`; -1 where none is allowed. With `probabilities` (else empty) also
+// The likeliest word of each row among the first `words`; -1 where none is allowed. With `probabilities` (else empty) also
 // how likely it is among these, banned ones left out.
 void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
                      const WordRules& rules, std::span<std::int64_t> likeliest, std::span<float> probabilities, Buffer& logits, Team& team);

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from models.aggressive.words import MOST
 from models.common.network import NetworkConfig
 
 
@@ -68,9 +69,9 @@ class AggressiveSearch:
     """Tokens drafted at a time (k); empty: as in training."""
     adaptive: bool = False
     """Draft two more after a block that was kept whole, one fewer otherwise, between 1 and `draft_width`?"""
-    draft_words: Annotated[int, Ge(8)] | None = None
-    """The drafter chooses among so many first ids of the vocabulary, where frequent pieces are; empty: among all. The verifier
-    always ranks all."""
+    draft_words: Annotated[int, Ge(8), Le(MOST)] | None = None
+    """The drafter chooses among EOS and so many words in all, those most frequent in its training text; empty: among all. The
+    verifier always ranks all."""
     confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
     """A block ends with the token that makes its probability, as the drafter reckons it, fall below this (autoregressive drafters
     only). 0: blocks are `draft_width` long."""

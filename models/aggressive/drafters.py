@@ -12,6 +12,7 @@ from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban
+from models.aggressive.words import CommonWords
 from models.common.attention import Memory
 from models.family import BOS, EOS, PAD
 
@@ -67,8 +68,7 @@ class BlockDrafter(_Unlearning):
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
         found = self.log_probs(rows, tokens, lengths, widths)
-        if self.search.draft_words is not None:
-            found[..., self.search.draft_words :] = -torch.inf
+        found = among_words(found, self.model.words, self.search)
         ids = found.argmax(2) if numbers is None else pick(found.softmax(2), numbers)
         real = torch.arange(ids.size(1), device=ids.device) < widths[:, None]
         return Draft(torch.where(real, ids, -1), None if numbers is None else found.log_softmax(2))
@@ -105,7 +105,8 @@ class HeadDrafter:
             going = going[widths[going] > place]
             scores = torch.zeros((len(rows), self.model.sizes.target), device=rows.device)
             if len(going):
-                scores[going] = self._among_words(self.log_probs(rows[going], written[going], lengths[going] + place))
+                own = self.log_probs(rows[going], written[going], lengths[going] + place)
+                scores[going] = among_words(own, self.model.words, self.search).log_softmax(1)
                 chosen = scores[going].argmax(1) if numbers is None else pick(scores[going].softmax(1), numbers[going, place])
                 ids[going, place] = written[going, lengths[going] + place] = chosen
                 likelihood[going] *= scores[going].gather(1, chosen[:, None])[:, 0].exp()
@@ -113,11 +114,13 @@ class HeadDrafter:
             found.append(scores)
         return Draft(ids, None if numbers is None else torch.stack(found, 1))
 
-    def _among_words(self, log_probs: Tensor) -> Tensor:
-        """The same among the words that may be drafted."""
-        if self.search.draft_words is not None:
-            log_probs[:, self.search.draft_words :] = -torch.inf
-        return log_probs.log_softmax(1)
+
+def among_words(log_probs: Tensor, words: CommonWords, search: AggressiveSearch) -> Tensor:
+    """The same [...,V], with minus infinity at words that are not drafted for being rare."""
+    if search.draft_words is None:
+        return log_probs
+    drafted = words.most(search.draft_words)
+    return torch.full_like(log_probs, -torch.inf).index_copy_(-1, drafted, log_probs.index_select(-1, drafted))
 
 
 def network_drafter(

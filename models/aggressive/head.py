@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveConfig
+from models.aggressive.words import CommonWords
 from models.common.attention import Memory
 from models.common.backbone import Backbone, layer_shape
 from models.common.dropout import Dropout
@@ -44,6 +45,7 @@ class DraftHead(Backbone):
         self.features = Linear(config.width, config.width, bias=False)
         self.head_dropout = Dropout(config.dropout)
         self.head = Decoder(1, layer_shape(config))
+        self.words = CommonWords(sizes.target)
         initialise(self)
         nn.init.zeros_(self.features.weight)
         lent = self.lent()
@@ -78,7 +80,7 @@ class DraftHead(Backbone):
 
     def lent(self) -> list[str]:
         """Tensors that are the verifier's."""
-        return [name for name in self.state_dict() if not name.startswith(("features.", "head."))]
+        return [name for name in self.state_dict() if not name.startswith(("features.", "head.", "words."))]
 
     def begins_as(self) -> dict[str, str]:
         """The layer, and the norm behind it, begin as the verifier's last."""

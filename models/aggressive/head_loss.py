@@ -20,5 +20,7 @@ def loss(network: DraftHead, batch: Batch, label_smoothing: float) -> Loss:
     states = network.states(batch.target, network.verifier_states(batch.target, source), source.head)
     rows, slots = (torch.arange(states.size(1), device=states.device) < batch.target_lengths[:, None]).nonzero(as_tuple=True)
     labels = batch.target[rows, slots]
+    if network.training:
+        network.words.add(labels)
     sums = cross_entropy(states[rows, slots], network.target_embedding.weight, labels, label_smoothing)
     return Loss(sums.total, torch.tensor(len(labels), device=labels.device), {"nll": sums.nll, "correct": sums.correct})

@@ -64,6 +64,8 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     states = network.states(ids, blocks.prefix_lengths, blocks.prefix_lengths + blocks.widths, source)
     rows, slots = hidden.nonzero(as_tuple=True)
     labels = target[rows, slots]
+    if network.training:
+        network.words.add(labels)
     sums = cross_entropy(states[rows, slots], network.target_embedding.weight, labels, label_smoothing)
     statistics = {"nll": sums.nll, "correct": sums.correct, "shown": (labelled & ~hidden).sum()}
     if not network.training:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from models.aggressive.config import AggressiveConfig
+from models.aggressive.words import CommonWords
 from models.common.attention import Memory, padding_mask
 from models.common.backbone import Backbone
 from models.common.embeddings import Positions, embed
@@ -42,6 +43,7 @@ class AggressiveModel(Backbone):
         self.config = config
         self.slot_positions = Positions(config.positions, config.max_positions, config.width)
         self.copy = Linear(config.width, config.width, bias=False) if config.soft_copy else None
+        self.words = CommonWords(sizes.target)
         initialise(self)
         lent = self.lent()
         for name, weight in self.named_parameters():

@@ -16,6 +16,7 @@ from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
+from models.aggressive.words import MOST
 from models.batch import Ints
 from models.common.backbone import Backbone
 from models.common.native import arrays_of, shape_of
@@ -92,6 +93,7 @@ def _head(model: DraftHead) -> Drafter:
         shape=shape_of(config, "relu"),
         shares_encoder=True,
         shares_words=True,
+        common_words=model.words.most(MOST).numpy(),
         features=model.features.weight.numpy(),
     )
 
@@ -104,6 +106,7 @@ def _block_decoder(model: AggressiveModel) -> Drafter:
         shape=shape_of(config, "relu"),
         shares_encoder=config.encoder == "shared",
         shares_words=config.encoder == "shared" and model.sizes.joint,
+        common_words=model.words.most(MOST).numpy(),
         sight="all" if config.prefix == "all" else "prefix",
         codes_in_layers=config.layer_positions,
         last_token=config.last_token,

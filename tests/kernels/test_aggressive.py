@@ -54,6 +54,9 @@ def problems(draw):
         shape=drafter_shape,
         shares_encoder=shares,
         shares_words=same_words,
+        common_words=np.array([EOS, *np.random.default_rng(seed).permutation(np.arange(7, VOCABULARY))[:9]])
+        if draw(st.booleans())
+        else None,
         features=np.random.default_rng(seed).standard_normal((shape.width, shape.width)).astype(np.float32)
         if shares and draw(st.booleans())
         else None,
@@ -247,6 +250,8 @@ def test_what_does_not_fit_is_refused():
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
     with pytest.raises(ValueError, match=r"features: expected \[6,6\].*got \[3, 6\] and 6"):
         small(features=np.zeros((3, 6), dtype=np.float32))
+    with pytest.raises(ValueError, match="common_words: expected words of the drafter, got 23"):
+        small(common_words=np.array([EOS, 23]))
     with pytest.raises(ValueError, match="copy_queries: expected"):
         small(copy_queries=np.zeros((3, 6), dtype=np.float32))
     shape = dataclasses.replace(SHAPE, width=12)

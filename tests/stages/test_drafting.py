@@ -132,7 +132,7 @@ def test_a_drafter_of_another_encoder_is_refused(built: tuple[Path, SystemInputs
     assert inputs.verifier is not None
     sizes = load_system(inputs.verifier.path).decoder.model.sizes  # type: ignore[attr-defined]
     strange = drafter_in(tmp_path / "trained", inputs.vocabulary, sizes, None)
-    with pytest.raises(ArtifactError, match="expected the encoder that the drafter was trained with"):
+    with pytest.raises(ArtifactError, match="expected the one that the drafter was trained on"):
         STAGE.run(
             SystemInputs(strange.trained, inputs.vocabulary, verifier=inputs.verifier),
             config_of("aggressive", GAD),

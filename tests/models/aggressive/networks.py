@@ -25,6 +25,8 @@ def sharpen(model, seed):
             if name.endswith((".bias", "norm.weight")):
                 values.add_(torch.randn_like(values) * 0.1)
         model.target_embedding.weight.mul_(2.0)
+        if not isinstance(model, StepwiseModel):
+            model.words.counts.copy_(torch.randperm(len(model.words.counts)))
     return model.eval()
 
 

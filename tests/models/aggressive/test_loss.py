@@ -240,7 +240,9 @@ def test_a_head_begins_as_the_last_layer_of_its_verifier(norm, tmp_path):
     save_weights(tmp_path / WEIGHTS, verifier.state_dict())
     model = head_of(verifier_of(norm=norm, seed=6), norm=norm)
     taken = take_weights(tmp_path / WEIGHTS, model)
-    assert taken == sum(values.numel() for name, values in model.state_dict().items() if not name.startswith("features."))
+    assert taken == sum(
+        values.numel() for name, values in model.state_dict().items() if not name.startswith(("features.", "words."))
+    )
     mine, theirs = model.state_dict(), verifier.state_dict()
     assert all(mine[name].equal(theirs[name]) for name in model.lent())
     layer = model.head.layers[0].state_dict()
@@ -287,7 +289,7 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     head_loss(model, batch, 0.1).total.backward()
     trained = {name for name, weight in model.named_parameters() if weight.grad is not None}
-    assert trained == {name for name in model.state_dict() if name not in model.lent()}
+    assert trained == {name for name, _ in model.named_parameters() if name not in model.lent()}
     assert all(name.startswith(("features.", "head.")) for name in trained)
     model.eval()
     source = model.read(batch.source, batch.source_lengths)
@@ -297,6 +299,24 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
     after = model.states(target, changed, source.head)
     assert torch.equal(before[:, : place + 1], after[:, : place + 1])
     assert not torch.isclose(before[:, place + 1], after[:, place + 1]).all(-1).any()
+
+
+@pytest.mark.parametrize("model", [drafter_of(), head_of(verifier_of())], ids=["parallel", "head"])
+def test_a_drafter_counts_the_words_that_it_learns_and_ranks_them_by_that(model):
+    model.words.counts.zero_()
+    assert model.words.most(4).tolist() == [EOS, 7, 8, 9], "of equals the lower id, nothing reserved"
+    batch = collate(range(3), [[8]] * 3, [[9, 12, 12], [12, 12, 9], [12, 10, 9]])
+    options = {"glancing_ratio": 0.0, "glancing_ratio_end": 0.0}
+    model.config = dataclasses.replace(model.config, draft_width=8, **options)
+    FAMILY.loss(model.eval(), batch, 1, 0.1)
+    assert not model.words.counts.any()
+    torch.manual_seed(0)
+    for _ in range(40):
+        FAMILY.loss(model.train(), batch, 1, 0.1)
+    model.eval()
+    assert model.words.most(4).tolist() == [EOS, 12, 9, 10]
+    assert model.words.most(99).tolist() == [EOS, 12, 9, 10, 7, 8, *range(11, 12), *range(13, 23)]
+    assert set(model.words.counts.nonzero()[:, 0].tolist()) == {EOS, 9, 10, 12}
 
 
 def test_the_loss_of_a_head_is_that_of_its_next_tokens():

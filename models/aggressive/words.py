@@ -1,0 +1,33 @@
+"""Which words a drafter may choose among, where it does not choose among all."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.family import EOS, RESERVED
+
+MOST = 4096
+"""Words that are kept in the order of their frequency."""
+
+
+class CommonWords(nn.Module):
+    """How often each word stood in the training text."""
+
+    counts: Tensor
+    """[V]"""
+
+    def __init__(self, words: int) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.zeros(words))
+
+    def add(self, labels: Tensor) -> None:
+        """Count the words of an update [N]."""
+        self.counts += torch.bincount(labels, minlength=len(self.counts))
+
+    def most(self, count: int) -> Tensor:
+        """[W] ids of at most `count` words and at most `MOST`: EOS, then by how often they stood there, of equals the lower id.
+        Reserved ids are not among them."""
+        own = torch.arange(len(RESERVED), len(self.counts), device=self.counts.device)
+        ranked = own[self.counts[own].argsort(descending=True, stable=True)]
+        return torch.cat((ranked.new_tensor([EOS]), ranked))[: min(count, MOST)]
