@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from models.aggressive.words import MOST
 from models.common.network import NetworkConfig
+
+MOST = 4096
+"""Words that a drafter keeps in the order of their frequency."""
 
 
 @dataclass(frozen=True, kw_only=True)

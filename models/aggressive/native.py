@@ -11,12 +11,11 @@ import torch
 
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, WritingRules
 from kernels.aggressive import Drafts
-from models.aggressive.config import AggressiveSearch
+from models.aggressive.config import MOST, AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
-from models.aggressive.words import MOST
 from models.batch import Ints
 from models.common.backbone import Backbone
 from models.common.native import arrays_of, shape_of

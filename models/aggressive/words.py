@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from models.aggressive.config import MOST
 from models.family import EOS, RESERVED
-
-MOST = 4096
-"""Words that are kept in the order of their frequency."""
 
 
 class CommonWords(nn.Module):
