@@ -91,7 +91,8 @@ class HeadDrafter:
         size = int(lengths.max()) + 1
         ids = torch.nn.functional.pad(tokens, (0, max(0, size - tokens.size(1))), value=PAD)[:, :size]
         memories = [memory.select(rows) for memory in self.memories]
-        states = self.model.states(ids, self.written_from[rows, :size], memories)[torch.arange(len(rows)), lengths]
+        here = torch.arange(len(rows), device=rows.device)
+        states = self.model.states(ids, self.written_from[rows, :size], memories)[here, lengths]
         self.written_from[rows, lengths] = states
         return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])[:, 0]
 
