@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveSearch
-from models.aggressive.drafters import Drafter, HeadDrafter, LookupDrafter, network_drafter
+from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
 from models.aggressive.head import DraftHead
 from models.aggressive.loop import State, draft_and_verify, statistics_of
 from models.aggressive.model import AggressiveModel
@@ -113,10 +113,7 @@ def draft_alone(model: Network, source: Tensor, source_lengths: Tensor, search: 
     while len(rows):
         lengths = state.lengths[rows]
         widths = torch.minimum(state.widths[rows], limits[rows] - lengths)
-        if isinstance(drafter, HeadDrafter):
-            scores = drafter.log_probs(rows, state.tokens[rows], lengths)[:, None]
-        else:
-            scores = drafter.log_probs(rows, state.tokens[rows], lengths, widths)
+        scores = drafter.log_probs(rows, state.tokens[rows], lengths, widths)
         best, written = scores.topk(2).values, scores.argmax(2)
         offsets = torch.arange(written.size(1), device=rows.device)
         ends = (written == EOS).long()

@@ -86,15 +86,16 @@ class HeadDrafter:
     def learn(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
         self.written_from[rows[:, None], slots] = states
 
-    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """[R,V] of the next token, with minus infinity at what must not be written; its state is kept as if that were written."""
+    def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
+        """[R,1,V] of the next token alone, with minus infinity at what must not be written; its state is kept as if that were
+        written."""
         size = int(lengths.max()) + 1
         ids = torch.nn.functional.pad(tokens, (0, max(0, size - tokens.size(1))), value=PAD)[:, :size]
         memories = [memory.select(rows) for memory in self.memories]
         here = torch.arange(len(rows), device=rows.device)
         states = self.model.states(ids, self.written_from[rows, :size], memories)[here, lengths]
         self.written_from[rows, lengths] = states
-        return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])[:, 0]
+        return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
         width = int(widths.max())
@@ -106,8 +107,8 @@ class HeadDrafter:
             going = going[widths[going] > place]
             scores = torch.zeros((len(rows), self.model.sizes.target), device=rows.device)
             if len(going):
-                own = self.log_probs(rows[going], written[going], lengths[going] + place)
-                scores[going] = among_words(own, self.model.words, self.search).log_softmax(1)
+                own = self.log_probs(rows[going], written[going], lengths[going] + place, widths[going])
+                scores[going] = among_words(own, self.model.words, self.search)[:, 0].log_softmax(1)
                 chosen = scores[going].argmax(1) if numbers is None else pick(scores[going].softmax(1), numbers[going, place])
                 ids[going, place] = written[going, lengths[going] + place] = chosen
                 likelihood[going] *= scores[going].gather(1, chosen[:, None])[:, 0].exp()

@@ -9,7 +9,8 @@ import torch
 
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDecoder
-from models.family import EOS, Hypothesis
+from models.aggressive.head import DraftHead
+from models.family import EOS, PAD, Hypothesis
 from models.stepwise import decode as stepwise
 from models.stepwise.config import StepwiseSearch
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
@@ -244,8 +245,18 @@ def test_only_banned_words_drafted_is_nothing_drafted():
     for kind in (NativeDecoder, AggressiveDecoder):
         found = run(kind(drafter, verifier, (Specials(), None)), inputs, search(drafter="system", ngram=1))
         assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
-    # The network's first choice may be such a word too: it is passed over.
-    found = run(NativeDecoder(drafter, verifier), inputs, search(draft_words=9, min_tokens=30))
+
+
+@pytest.mark.parametrize("kind", [NativeDecoder, AggressiveDecoder])
+@pytest.mark.parametrize("make", [drafter_of, lambda: head_of(verifier_of())], ids=["parallel", "head"])
+@pytest.mark.parametrize("words", [None, 9])
+def test_a_drafter_that_would_always_write_a_pad_is_passed_over_to_its_next_word(kind, make, words):
+    verifier, inputs, drafter = verifier_of(), sources(8), make()
+    towards = drafter.target_embedding.weight[PAD].detach()
+    last = "head" if isinstance(drafter, DraftHead) else "decoder"
+    drafter.get_parameter(f"{last}.norm.bias").data.add_(100 * towards / towards.norm())
+    found = run(kind(drafter, verifier), inputs, search(draft_words=words, min_tokens=30))
+    assert sum(one.statistics["drafted"] for one in found) > sum(one.steps for one in found), "no block is cut at its first slot"
     assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs, min_tokens=30)]
 
 
