@@ -11,6 +11,7 @@ only the K x K pairs of neighbours get scores.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -42,6 +43,10 @@ class LatticeOptions:
     """Of log P(candidate) by the tables, added to each score that enters the candidate."""
     word_bonus: float = 0.0
     """Added for each word."""
+    prune: float = math.inf
+    """Candidates of a slot p whose z + log P, the logit of the row (p, BOS) and the probability by the tables, is less than the
+    best one's by more than this are left out of the lattice (by unigrams, as in the first round of cascaded decoding, Deng and
+    Rush 2020)."""
     bos: int = 1
     """The word before the first slot."""
     eos: int = 2
@@ -167,7 +172,8 @@ class LatticeTransformer:
         options: LatticeOptions = LatticeOptions(),
         threads: int = 1,
     ) -> LatticeScores:
-        """The scores of the slots `candidates.num_slots` of each sentence, those of all exits; minus infinity where nothing is.
+        """The scores of the slots `candidates.num_slots` of each sentence, those of all exits; minus infinity where nothing is, and
+        for candidates that are left out.
 
         Arguments and errors as in `decode_candidates`, which searches the same scores.
         """
@@ -183,5 +189,5 @@ class LatticeTransformer:
 
 
 def _rules(options: LatticeOptions) -> dict[str, Any]:
-    names = ("normaliser", "count_weight", "word_bonus", "bos", "eos")
+    names = ("normaliser", "count_weight", "word_bonus", "prune", "bos", "eos")
     return {name: getattr(options, name) for name in names}

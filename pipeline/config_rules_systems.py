@@ -103,11 +103,14 @@ def _tables(path: Path, system: TrainedSystem, config: RunConfig) -> Iterator[Ru
     if system.tables == "distilled" and config.teacher is None and not isinstance(config.distillation, Pinned):
         expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
         yield broken((*path, "tables"), expected, "distilled", ("teacher",), ("distillation",))
-    unpenalised = not system.normalizer_penalty
     for i, search in enumerate(system.search):
-        if search.normalizer == "selfnorm" and unpenalised:
+        at = (*path, "search", i)
+        if search.normalizer == "selfnorm" and not system.normalizer_penalty:
             expected = "full, union or local for a network trained without normalizer_penalty"
-            yield broken((*path, "search", i, "normalizer"), expected, "selfnorm", (*path, "normalizer_penalty"))
+            yield broken((*at, "normalizer"), expected, "selfnorm", (*path, "normalizer_penalty"))
+        if search.prune is not None and not system.word_dropout:
+            expected = "none for a network trained without word_dropout"
+            yield broken((*at, "prune"), expected, search.prune, (*path, "word_dropout"))
 
 
 def _network(path: Path, network: Network, config: RunConfig) -> Iterator[Rule]:

@@ -60,13 +60,14 @@ struct BoundLatticeNetwork {
         return sources;
     }
 
-    LatticeRules rules_of(const std::string& normaliser, float count_weight, float word_bonus, std::int64_t bos, std::int64_t eos,
-                          int threads) const {
+    LatticeRules rules_of(const std::string& normaliser, float count_weight, float word_bonus, float prune, std::int64_t bos,
+                          std::int64_t eos, int threads) const {
         const std::size_t words = network.network.shape.target_words;
         for (const std::int64_t word : {bos, eos})
             require(word >= 0 && word < static_cast<std::int64_t>(words), "bos, eos: " + below(words) + got(word));
         require(threads >= 1, "threads: expected at least 1" + got(threads));
-        return {normaliser_of(normaliser), count_weight, word_bonus, bos, eos};
+        require(prune >= 0, "prune: expected at least 0, got " + std::to_string(prune));
+        return {normaliser_of(normaliser), count_weight, word_bonus, prune, bos, eos};
     }
 
     LatticeCandidates candidates_of(const Cube<std::int64_t>& ids, const Cube<double>& log_probs, const Ids& least, const Ids& most,
@@ -96,10 +97,10 @@ struct BoundLatticeNetwork {
     }
 
     nb::tuple decode(const Table& ids, const Ids& lengths, const CandidateTables& tables, std::int64_t candidates, std::int64_t window,
-                     double least_prior, const std::string& normaliser, float count_weight, float word_bonus, std::int64_t bos,
-                     std::int64_t eos, int threads) const {
+                     double least_prior, const std::string& normaliser, float count_weight, float word_bonus, float prune,
+                     std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
-        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, bos, eos, threads);
+        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, prune, bos, eos, threads);
         const TableHeader& header = tables.header();
         const TransformerShape& shape = network.network.shape;
         require(header.limits.source_size == shape.source_words && header.limits.target_size == shape.target_words,
@@ -121,9 +122,9 @@ struct BoundLatticeNetwork {
 
     nb::tuple decode_candidates(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs,
                                 const Ids& least, const Ids& most, const std::string& normaliser, float count_weight, float word_bonus,
-                                std::int64_t bos, std::int64_t eos, int threads) const {
+                                float prune, std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
-        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, bos, eos, threads);
+        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, prune, bos, eos, threads);
         const LatticeCandidates given = candidates_of(token_ids, log_probs, least, most, ids.shape(0));
         std::vector<LatticeOutcome> outcomes;
         LatticeSeconds seconds{};
@@ -136,9 +137,9 @@ struct BoundLatticeNetwork {
 
     void score(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs, const Ids& least,
                const Ids& most, const Result<2>& start, const Result<4>& edges, const Result<3>& exits, const std::string& normaliser,
-               float count_weight, float word_bonus, std::int64_t bos, std::int64_t eos, int threads) const {
+               float count_weight, float word_bonus, float prune, std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
-        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, bos, eos, threads);
+        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, prune, bos, eos, threads);
         const LatticeCandidates given = candidates_of(token_ids, log_probs, least, most, ids.shape(0));
         const std::size_t steps = given.slots == 0 ? 0 : given.slots - 1;
         require(start.size() == ids.shape(0) * given.candidates && exits.size() == token_ids.size() &&
@@ -166,13 +167,13 @@ BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size
 void bind_lattice_decoding(nb::module_& module) {
     nb::class_<BoundLatticeNetwork>(module, "LatticeNetwork")
         .def("decode", &BoundLatticeNetwork::decode, "sources"_a, "lengths"_a, "tables"_a, nb::kw_only(), "candidates"_a, "window"_a,
-             "least_prior"_a, "normaliser"_a, "count_weight"_a, "word_bonus"_a, "bos"_a, "eos"_a, "threads"_a)
+             "least_prior"_a, "normaliser"_a, "count_weight"_a, "word_bonus"_a, "prune"_a, "bos"_a, "eos"_a, "threads"_a)
         .def("decode_candidates", &BoundLatticeNetwork::decode_candidates, "sources"_a, "lengths"_a, "token_ids"_a, "log_probs"_a,
-             "min_lengths"_a, "max_lengths"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "bos"_a, "eos"_a,
+             "min_lengths"_a, "max_lengths"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "prune"_a, "bos"_a, "eos"_a,
              "threads"_a)
         .def("score", &BoundLatticeNetwork::score, "sources"_a, "lengths"_a, "token_ids"_a, "log_probs"_a, "min_lengths"_a,
-             "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "bos"_a,
-             "eos"_a, "threads"_a);
+             "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "prune"_a,
+             "bos"_a, "eos"_a, "threads"_a);
     module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
                "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "halves"_a);
 }

@@ -17,6 +17,7 @@ constexpr std::size_t STEP = LANES;
 constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr std::size_t ENCODED_TOGETHER = 48;  // words at least, where there are more sentences: products of few rows are slow
 constexpr std::size_t SCORED_TOGETHER = 32;   // rows at least
+constexpr std::size_t PRUNED_TOGETHER = 8;    // slots at least
 constexpr std::size_t TILE_PANELS = 8;        // of the vocabulary, whose logits are held at a time
 
 std::size_t rounded_up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
@@ -53,12 +54,32 @@ struct Sentence {
     std::size_t slots, least, most;              // N that there are; words
     std::size_t candidates, width;               // K, and K rounded up
     std::vector<std::size_t> counts;             // candidates of a slot, also of that behind the last where EOS competes with them
+    std::vector<std::vector<std::size_t>> chosen;  // of the candidates of each slot; empty where none is left out
+    std::vector<std::int64_t> kept_ids;
+    std::vector<double> kept_log_probs;
     std::size_t length;
     std::vector<LatticeMemory> memory;
     PackedMatrix together;                       // EOS and all candidates, for Normaliser::UNION
     Buffer start, edges, exits;                  // [width], [most-1,K,width], [most,width]
 
     const std::int64_t* words(std::size_t slot) const { return token_ids + slot * candidates; }
+    std::size_t counted(std::size_t slot) const {
+        return static_cast<std::size_t>(std::find_if(words(slot), words(slot) + candidates, [](std::int64_t word) { return word < 0; }) - words(slot));
+    }
+    std::size_t place(std::size_t slot, std::size_t k) const { return chosen.empty() ? k : chosen[slot][k]; }
+    // Leaves out all candidates that are not chosen.
+    void keep_chosen() {
+        std::size_t most = 1;
+        for (const auto& one : chosen) most = std::max(most, one.size());
+        kept_ids.assign(chosen.size() * most, -1), kept_log_probs.assign(chosen.size() * most, NONE);
+        for (std::size_t slot = 0; slot < chosen.size(); ++slot)
+            for (std::size_t k = 0; k < chosen[slot].size(); ++k) {
+                kept_ids[slot * most + k] = words(slot)[chosen[slot][k]];
+                kept_log_probs[slot * most + k] = log_probs[slot * candidates + chosen[slot][k]];
+            }
+        token_ids = kept_ids.data(), log_probs = kept_log_probs.data();
+        slots = chosen.size(), candidates = most;
+    }
     float* edge_row(std::size_t slot, std::size_t candidate) { return edges.data() + (slot * candidates + candidate) * width; }
 };
 
@@ -74,16 +95,22 @@ struct Space {
     LatticeSeconds seconds{};
 };
 
-// Adds the seconds that it lives.
+// Slots [first,last) of a sentence.
+struct Stretch {
+    std::size_t sentence, first, last;
+};
+
+// Adds the seconds that it lives, of so many threads.
 class Clock {
  public:
-    explicit Clock(double& seconds) : seconds_(seconds), since_(std::chrono::steady_clock::now()) {}
-    ~Clock() { seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count(); }
+    explicit Clock(double& seconds, int threads = 1) : seconds_(seconds), threads_(threads), since_(std::chrono::steady_clock::now()) {}
+    ~Clock() { seconds_ += threads_ * std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count(); }
     Clock(const Clock&) = delete;
     Clock& operator=(const Clock&) = delete;
 
  private:
     double& seconds_;
+    int threads_;
     std::chrono::steady_clock::time_point since_;
 };
 
@@ -106,27 +133,33 @@ class Task {
 
     void encode_beside(const LatticeLookup* lookup, const LatticeCandidates* given) {
         const std::size_t chunks = chunks_.size() - 1;
+        const bool shared = chunks < spaces_.size();  // fewer chunks than threads: all of them encode each
+        std::vector<Buffer> states(chunks);
         found_.resize(chunks);
+        for (std::size_t chunk = 0; shared && chunk < chunks; ++chunk) {
+            const Clock clock(spaces_[0].seconds[ENCODING], team_.threads());
+            states[chunk] = network_.network.encoded(sources_of(chunk), team_);
+        }
         team_.run(2 * chunks, [&](std::size_t item, int thread) {
             Space& space = spaces_[static_cast<std::size_t>(thread)];
             const std::size_t chunk = item / 2;
             if (item % 2 == 0) {
                 const Clock clock(space.seconds[ENCODING]);
-                encode(chunks_[chunk], chunks_[chunk + 1]);
+                if (!shared) states[chunk] = network_.network.encoded(sources_of(chunk), Team::alone());
+                remember(chunk, states[chunk].data());
             } else {
                 const Clock clock(space.seconds[LOOKUP]);
                 for (std::size_t sentence = chunks_[chunk]; given != nullptr && sentence < chunks_[chunk + 1]; ++sentence) take(*given, sentence);
                 if (lookup != nullptr) look_up(*lookup, chunk);
-                for (std::size_t sentence = chunks_[chunk]; sentence < chunks_[chunk + 1]; ++sentence) prepare(sentences_[sentence], space);
+                for (std::size_t sentence = chunks_[chunk]; !prunes() && sentence < chunks_[chunk + 1]; ++sentence)
+                    prepare(sentences_[sentence], space);
             }
         });
+        if (prunes()) prune();
     }
 
     void score() {
-        struct Item {
-            std::size_t sentence, first, last;
-        };
-        std::vector<Item> items;  // slots [first,last) of a sentence
+        std::vector<Stretch> items;
         for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
             const Sentence& here = sentences_[sentence];
             std::size_t rows = SCORED_TOGETHER;
@@ -160,17 +193,19 @@ class Task {
         return outcomes;
     }
 
-    void copy_scores(std::size_t slots, float* start, float* edges, float* exits) {
+    // Of `count` candidates a slot, as they were given.
+    void copy_scores(std::size_t slots, std::size_t count, float* start, float* edges, float* exits) {
         for (std::size_t b = 0; b < sentences_.size(); ++b) {
             Sentence& here = sentences_[b];
-            const std::size_t count = here.candidates;
-            if (here.most == 0) continue;
-            std::copy_n(here.start.data(), count, start + b * count);
-            for (std::size_t slot = 0; slot < here.most; ++slot) {
-                std::copy_n(here.exits.data() + slot * here.width, count, exits + (b * slots + slot) * count);
-                for (std::size_t k = 0; slot + 1 < here.most && k < here.counts[slot]; ++k)
-                    std::copy_n(here.edge_row(slot, k), count, edges + ((b * (slots - 1) + slot) * count + k) * count);
-            }
+            for (std::size_t slot = 0; slot < here.most; ++slot)
+                for (std::size_t k = 0; k < here.counts[slot]; ++k) {
+                    const std::size_t place = here.place(slot, k);
+                    if (slot == 0) start[b * count + place] = here.start.data()[k];
+                    exits[(b * slots + slot) * count + place] = here.exits.data()[slot * here.width + k];
+                    float* row = edges + ((b * (slots - 1) + slot) * count + place) * count;
+                    for (std::size_t next = 0; slot + 1 < here.most && next < here.counts[slot + 1]; ++next)
+                        row[here.place(slot + 1, next)] = here.edge_row(slot, k)[next];
+                }
         }
     }
 
@@ -194,19 +229,21 @@ class Task {
     // Slots whose candidates are read.
     std::size_t slots_read(std::size_t most) const { return most + (most > 0 && rules_.normaliser == Normaliser::LOCAL ? 1 : 0); }
 
-    void encode(std::size_t first, std::size_t last) {
+    Sources sources_of(std::size_t chunk) const {
         Sources part{sources_.ids, sources_.stride, {}, {}};
-        for (std::size_t sentence = first; sentence < last; ++sentence) {
+        for (std::size_t sentence = chunks_[chunk]; sentence < chunks_[chunk + 1]; ++sentence) {
             part.lengths.push_back(sources_.lengths[sentence]);
             part.rows.push_back(sources_.rows[sentence]);
         }
-        const Buffer states = network_.network.encoded(part, Team::alone());
-        const float* at = states.data();
-        for (std::size_t sentence = first; sentence < last; ++sentence) {
+        return part;
+    }
+
+    void remember(std::size_t chunk, const float* states) {
+        for (std::size_t sentence = chunks_[chunk]; sentence < chunks_[chunk + 1]; ++sentence) {
             Sentence& here = sentences_[sentence];
             here.length = static_cast<std::size_t>(sources_.lengths[sentence]);
-            here.memory = network_.remember(at, here.length);
-            at += here.length * network_.network.shape.width;
+            here.memory = network_.remember(states, here.length);
+            states += here.length * network_.network.shape.width;
         }
     }
 
@@ -252,13 +289,54 @@ class Task {
             if (here.words(slot)[0] < 0) here.least = 1;
     }
 
+    bool prunes() const { return rules_.prune < std::numeric_limits<float>::infinity(); }
+
+    std::size_t slots_told(const Sentence& here) const { return std::min(here.slots, slots_read(here.most)); }
+
+    // From now on sentences have the candidates alone that are likely after no word by network and counts together, in their order.
+    void prune() {
+        std::vector<Stretch> items;
+        for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
+            const std::size_t slots = slots_told(sentences_[sentence]), parts = std::max<std::size_t>(1, slots / PRUNED_TOGETHER);
+            sentences_[sentence].chosen.resize(slots);
+            for (std::size_t part = 0; part < parts; ++part) items.push_back({sentence, slots * part / parts, slots * (part + 1) / parts});
+        }
+        team_.run(items.size(), [&](std::size_t item, int thread) {
+            Space& space = spaces_[static_cast<std::size_t>(thread)];
+            const Clock clock(space.seconds[SCORING]);
+            choose(sentences_[items[item].sentence], items[item].first, items[item].last, space);
+        });
+        team_.run(sentences_.size(), [&](std::size_t sentence, int thread) {
+            Space& space = spaces_[static_cast<std::size_t>(thread)];
+            const Clock clock(space.seconds[SCORING]);
+            sentences_[sentence].keep_chosen();
+            prepare(sentences_[sentence], space);
+        });
+    }
+
+    void choose(Sentence& here, std::size_t first, std::size_t last, Space& space) const {
+        const std::size_t width = network_.network.shape.width;
+        space.rows.clear();
+        for (std::size_t slot = first; slot < last; ++slot) space.rows.push_back({rules_.bos, slot});
+        const float* states = network_.states(space.rows, here.memory, here.length, space.network);
+        space.logits.reserve(here.candidates);
+        float* scores = space.logits.data();
+        for (std::size_t slot = first; slot < last; ++slot, states += width) {
+            const std::size_t count = here.counted(slot);
+            float best = NONE;
+            for (std::size_t k = 0; k < count; ++k) {
+                scores[k] = dot(states, vector_of(here.words(slot)[k]), width) + static_cast<float>(here.log_probs[slot * here.candidates + k]);
+                best = std::max(best, scores[k]);
+            }
+            for (std::size_t k = 0; k < count; ++k)
+                if (scores[k] >= best - rules_.prune) here.chosen[slot].push_back(k);
+        }
+    }
+
     // What needs candidates, but no source.
     void prepare(Sentence& here, Space& space) const {
         here.width = rounded_up(here.candidates);
-        for (std::size_t slot = 0; slot < std::min(here.slots, slots_read(here.most)); ++slot) {
-            const std::int64_t* words = here.words(slot);
-            here.counts.push_back(static_cast<std::size_t>(std::find_if(words, words + here.candidates, [](std::int64_t word) { return word < 0; }) - words));
-        }
+        for (std::size_t slot = 0; slot < slots_told(here); ++slot) here.counts.push_back(here.counted(slot));
         here.start.reserve(here.width), here.exits.reserve(here.most * here.width);
         here.edges.reserve(here.most * here.candidates * here.width);
         std::fill_n(here.start.data(), here.width, NONE);
@@ -378,7 +456,7 @@ void score_lattices(const LatticeNetwork& network, const Sources& sources, const
     Task task(network, sources, rules, true, threads);
     task.encode_beside(nullptr, &candidates);
     task.score();
-    task.copy_scores(slots, start, edges, exits);
+    task.copy_scores(slots, count, start, edges, exits);
 }
 
 }  // namespace fewstep

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct LatticeRules {
     Normaliser normaliser = Normaliser::FULL;
     float count_weight = 0.0F;  // of the logarithm of a candidate's probability by the counts, added to the scores that enter it
     float word_bonus = 0.0F;    // added to the scores that enter any word
+    float prune = std::numeric_limits<float>::infinity();  // candidates so much less likely than the best, before words are known, are left out
     std::int64_t bos = 1, eos = 2;
 };
 
@@ -58,8 +60,8 @@ std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const
 // With candidates of the caller's.
 std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates,
                                             const LatticeRules& rules, int threads, LatticeSeconds& seconds);
-// The scores themselves: start [B,K], edges [B,N-1,K,K] and exits [B,N,K], minus infinity past a sentence's slots and candidates. All
-// exits are scored, not only those where a path may end.
+// The scores themselves: start [B,K], edges [B,N-1,K,K] and exits [B,N,K], minus infinity past a sentence's slots and candidates, and
+// for those that are left out. All exits are scored, not only those where a path may end.
 void score_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates, const LatticeRules& rules,
                     int threads, float* start, float* edges, float* exits);
 

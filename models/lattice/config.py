@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge
+from annotated_types import Ge, Lt
 
 from models.common.network import NetworkConfig
 
@@ -19,6 +19,9 @@ class LatticeModelConfig(NetworkConfig):
     segment_length: Literal[1, 2] = 2
     """Slots that see one another in training: pairs, drawn anew for each sentence, so that half of the slots learn from the word
     before them and half from the two before them; or each slot itself alone. Decoding always knows one word."""
+    word_dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Share of the slots that in training learn from the source alone, with BOS in the place of the word before: what searches with
+    `prune` rest on (0.1 to 0.3)."""
     normalizer_penalty: Annotated[float, Ge(0)] = 0.0
     """Weight c of c (log Z)^2 in the loss of each token, Z the sum over the vocabulary of exp(logit): what searches with
     `normalizer: selfnorm` rest on (0.01 to 0.1)."""
@@ -32,6 +35,9 @@ class LatticeSearch:
     """The best path through the lattice; or the most frequent word of each slot by the counts alone, without the network."""
     candidates: Annotated[int, Ge(1)] = 64
     """Words of each slot (K)."""
+    prune: Annotated[float, Ge(0)] | None = None
+    """Candidates that are, before the word before them is known, this many nats less likely than the best of their slot, by the
+    network's and the counts' probabilities multiplied, are left out of the lattice; for networks trained with `word_dropout`."""
     length_window: Annotated[int, Ge(0)] = 3
     """Tokens that an output may be shorter or longer than the length line predicts."""
     normalizer: Normalizer = "full"
@@ -55,6 +61,7 @@ class LatticeSearch:
         if self.strategy == "lookup":
             return "lookup"
         parts = [f"viterbi{self.candidates}"]
+        parts += [f"prune{self.prune:g}"] if self.prune is not None else []
         parts += [self.normalizer] if self.normalizer != "full" else []
         parts += [f"window{self.length_window}"] if self.length_window != 3 else []
         parts += [f"counts{self.count_weight:g}"] if self.count_weight else []

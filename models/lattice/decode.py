@@ -19,7 +19,7 @@ from models.lattice.config import LatticeSearch
 from models.lattice.lookup import first_words, look_up
 from models.lattice.loss import log_probability
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import Lattice, Slots, score_rows, score_slots, scored_states
+from models.lattice.scoring import Lattice, Slots, score_memories, score_slots
 from models.lattice.search import best_paths
 from models.lattice.tables import BigramTables
 from models.lattice.written import hypotheses
@@ -166,7 +166,7 @@ class LatticeDecoder:
             rows = torch.zeros(1, dtype=torch.int64)
             memories = self.model.encode(*part_of_sources(prepared, rows, device))
             moments.append(_moment(device, clock))
-            lattice = score_rows(self.model, scored_states(self.model, memories, slots, self.bigrams), slots, search)
+            lattice = score_memories(self.model, memories, slots, search, self.bigrams)
             moments.append(_moment(device, clock))
             paths = best_paths(lattice, slots.least, slots.most)
             words = int(paths.lengths[0, 0])

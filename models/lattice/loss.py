@@ -30,15 +30,12 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
         (1 - eps) (-log p(y)) + eps mean_v (-log p(v)) + c (log Z)^2
 
-    In training the slots of a sentence are bigrams and trigrams by the segments that are drawn for it; in evaluation all are the
-    bigrams of decoding. Statistics: `nll` (without smoothing and penalty), `correct` (tokens ranked first); with a penalty also
-    `log_z_squared`.
+    In training the slots of a sentence are bigrams and trigrams by the segments that are drawn for it, those whose word is
+    dropped unigrams; in evaluation all are the bigrams of decoding. Statistics: `nll` (without smoothing and penalty),
+    `correct` (tokens ranked first); with a penalty also `log_z_squared`.
     """
     network = cast(LatticeModel, model)
-    paired = None
-    if network.training and network.config.segment_length == 2:
-        paired = draw_pairs(len(batch.target), batch.target.size(1), batch.target.device)
-    found = _predict(network, batch, paired)
+    found = _predict(network, batch, *_drawn(network, batch.target))
     penalty = network.config.normalizer_penalty
     sums = cross_entropy(found.states, network.target_embedding.weight, found.labels, label_smoothing, penalty)
     statistics = {"nll": sums.nll, "correct": sums.correct, **({"log_z_squared": sums.log_z_squared} if penalty else {})}
@@ -48,13 +45,24 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 def log_probability(model: LatticeModel, batch: Batch) -> Tensor:
     """[B]: log-probability of each target and its end by its bigrams, over the whole vocabulary and not over a lattice, float32;
     call with the network in evaluation mode."""
-    found = _predict(model, batch, None)
+    found = _predict(model, batch)
     scores = token_log_probs(found.states, model.target_embedding.weight, found.labels)
     return torch.zeros(len(batch.ids), dtype=torch.float64, device=scores.device).index_add(0, found.rows, scores.double()).float()
 
 
-def _predict(model: LatticeModel, batch: Batch, paired: Tensor | None) -> Predictions:
-    states = model.hidden(batch.target, model.encode(batch.source, batch.source_lengths), paired)
+def _drawn(model: LatticeModel, target: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Which slots [B,T] see the one before them, and which know no word: those see themselves alone."""
+    if not model.training:
+        return None, None
+    paired = draw_pairs(len(target), target.size(1), target.device) if model.config.segment_length == 2 else None
+    if not model.config.word_dropout:
+        return paired, None
+    dropped = torch.rand(target.shape, device=target.device) < model.config.word_dropout
+    return (None if paired is None else paired & ~dropped), dropped
+
+
+def _predict(model: LatticeModel, batch: Batch, paired: Tensor | None = None, dropped: Tensor | None = None) -> Predictions:
+    states = model.hidden(batch.target, model.encode(batch.source, batch.source_lengths), paired, dropped)
     real = torch.arange(batch.target.size(1), device=states.device) < batch.target_lengths[:, None]
     rows, slots = real.nonzero(as_tuple=True)
     return Predictions(states[rows, slots], batch.target[rows, slots], rows)

@@ -33,10 +33,12 @@ class LatticeModel(Backbone):
         codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
         return codes
 
-    def hidden(self, target: Tensor, memories: list[Memory], paired: Tensor | None) -> Tensor:
+    def hidden(self, target: Tensor, memories: list[Memory], paired: Tensor | None, dropped: Tensor | None = None) -> Tensor:
         """States [B,T,D] that predict targets [B,T], teacher-forced. `paired` [B,T] says which slots see the one before them (see
-        `models.lattice.markov`); None: none does."""
+        `models.lattice.markov`), `dropped` [B,T] which know no word; None: none does."""
         carried = F.pad(target[:, :-1], (1, 0), value=BOS)
+        if dropped is not None:
+            carried = carried.masked_fill(dropped, BOS)
         inputs = self.dropout(embed(carried, self.target_embedding) + self.position_codes(target.size(1)))
         return self.scored(inputs, memories, paired)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -83,6 +84,7 @@ def _options(search: LatticeSearch) -> LatticeOptions:
         candidates=search.candidates,
         length_window=search.length_window,
         normaliser=search.normalizer,
+        prune=math.inf if search.prune is None else search.prune,
         count_weight=search.count_weight,
         word_bonus=search.token_bonus,
     )

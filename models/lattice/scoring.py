@@ -47,7 +47,50 @@ def score_slots(
     model: LatticeModel, source: Tensor, source_lengths: Tensor, slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Lattice:
     """The lattices of sources [B,S] with EOS. Call in evaluation mode."""
-    return score_rows(model, scored_states(model, model.encode(source, source_lengths), slots, tables), slots, search)
+    return score_memories(model, model.encode(source, source_lengths), slots, search, tables)
+
+
+def score_memories(
+    model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
+) -> Lattice:
+    """The lattices of what the scorer reads of sources; minus infinity for candidates that are left out of them."""
+    if search.prune is None:
+        return score_rows(model, scored_states(model, memories, slots, tables), slots, search)
+    kept = kept_candidates(model, memories, slots, search, tables)
+    order = (~kept).to(torch.int8).argsort(dim=2, stable=True)[..., : int(kept.sum(2).max())]
+    ids, log_probs = (part.gather(2, order) for part in (slots.token_ids.masked_fill(~kept, -1), slots.log_probs))
+    fewer = slots._replace(token_ids=ids, log_probs=log_probs)
+    found = score_rows(model, scored_states(model, memories, fewer, tables), fewer, search)
+    return _spread(found, order, slots.token_ids.size(2))
+
+
+def kept_candidates(
+    model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
+) -> Tensor:
+    """[B,N,K] True for candidates whose log-probability after no word, plus that by the counts, is within `prune` of the best of
+    their slot: the unigrams of the first round of cascaded decoding (Deng and Rush 2020), and what the counts know beside."""
+    assert search.prune is not None
+    batch, size, _ = slots.token_ids.shape
+    places = torch.arange(size, device=slots.token_ids.device)
+    states = rows(model, places.new_full((batch, size), BOS), places, memories, tables)
+    scores = (model.target_embedding.weight[slots.token_ids.clamp(min=0)] @ states[..., None])[..., 0].float()
+    scores += slots.log_probs
+    scores.masked_fill_(slots.token_ids < 0, -torch.inf)
+    return (scores > -torch.inf) & (scores >= scores.amax(2, keepdim=True) - search.prune)
+
+
+def _spread(lattice: Lattice, places: Tensor, candidates: int) -> Lattice:
+    """Scores of some candidates of each slot in the `places` [B,N,k] that these have among all."""
+    slots = lattice.exits.size(1)
+    before, after = places[:, : slots - 1, :, None], places[:, 1:slots, None]
+
+    def put(part: Tensor, where: Tensor, dimension: int) -> Tensor:
+        shape = [*part.shape]
+        shape[dimension] = candidates
+        return part.new_full(shape, -torch.inf).scatter(dimension, where.expand(part.shape), part)
+
+    edges = put(put(lattice.edges, after, 3), before, 2)
+    return Lattice(put(lattice.start, places[:, 0], 1), edges, put(lattice.exits, places[:, :slots], 2))
 
 
 def scored_states(model: LatticeModel, memories: list[Memory], slots: Slots, tables: BigramTables | None) -> Tensor:

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kernels import (
@@ -53,6 +53,7 @@ options = st.builds(
     count_weight=st.sampled_from([0.0, 0.3]),
     word_bonus=st.sampled_from([0.0, 0.7]),
 )
+pruned = st.builds(dataclasses.replace, options, prune=st.sampled_from([0.0, 0.5, 2.0, math.inf]))
 
 
 def lattices_for(seed, sentences, slots, candidates, vocabulary, *, empty=False):
@@ -115,8 +116,50 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
         assert outcomes[b].score == pytest.approx(best, abs=5e-3, rel=1e-4)
 
 
+@settings(max_examples=40)
+@given(shapes, pruned, st.integers(0, 2**32), st.integers(1, 3), st.booleans())
+def test_pruned_lattices_are_those_of_the_candidates_that_unigrams_leave(shape, chosen, seed, threads, empty):
+    """Unigrams by the twin; all else to the last bit as if the others had never been candidates."""
+    sentences, slots, candidates = 3, 4, 6
+    arrays = arrays_for(shape, seed, vocabulary=23, slots=slots + 1)
+    sources, lengths, given_, least, most = lattices_for(seed, sentences, slots, candidates, 23, empty=empty)
+    network, twin = LatticeTransformer(arrays, shape=shape), Reference(arrays, shape=shape)
+    token_ids, log_probs = np.full_like(given_.token_ids, -1), np.full_like(given_.log_probs, -np.inf)
+    places = {}
+    for b, slot in np.ndindex(sentences, slots):
+        there = given_.token_ids[b, slot] >= 0
+        if not there.any():
+            continue
+        encoded = twin.encode(sources[b, : lengths[b]].tolist())
+        scores = twin.logits(encoded, [BOS], slot)[0, given_.token_ids[b, slot, there]]
+        scores = scores + given_.log_probs[b, slot, there]
+        below = scores.max() - scores
+        assume(np.abs(below - chosen.prune)[below > 0].min(initial=1.0) > 1e-3 * (1 + np.abs(scores).max()))
+        kept = np.flatnonzero(below <= chosen.prune)
+        places[b, slot] = kept
+        token_ids[b, slot, : len(kept)] = given_.token_ids[b, slot, kept]
+        log_probs[b, slot, : len(kept)] = given_.log_probs[b, slot, kept]
+    fewer, all_ = Candidates(token_ids, log_probs, most), dataclasses.replace(chosen, prune=math.inf)
+    one = network.decode_candidates(sources, lengths, given_, least, most, options=chosen, threads=threads)
+    assert one == network.decode_candidates(sources, lengths, fewer, least, most, options=all_)
+    found = network.score(sources, lengths, given_, options=chosen, threads=threads)
+    wanted = network.score(sources, lengths, fewer, options=all_)
+    spread = [np.full_like(part, -np.inf) for part in found]
+    for (b, slot), kept in places.items():
+        if slot >= most[b]:
+            continue
+        count = len(kept)
+        spread[2][b, slot, kept] = wanted.exits[b, slot, :count]
+        if slot == 0:
+            spread[0][b, kept] = wanted.start[b, :count]
+        if slot + 1 < most[b] and (b, slot + 1) in places:
+            behind = places[b, slot + 1]
+            spread[1][b, slot][np.ix_(kept, behind)] = wanted.edges[b, slot, :count, : len(behind)]
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(found, spread, strict=True))
+
+
 @settings(max_examples=25)
-@given(shapes, options, st.integers(0, 2**32), st.integers(2, 4))
+@given(shapes, pruned, st.integers(0, 2**32), st.integers(2, 4))
 def test_company_and_threads_change_no_bit(shape, chosen, seed, threads):
     sources, lengths, given_, least, most = lattices_for(seed, 9, 4, 5, 40, empty=True)
     network = LatticeTransformer(arrays_for(shape, seed, vocabulary=40, slots=5), shape=shape)
@@ -318,6 +361,7 @@ def test_gold_words_win_where_the_network_has_learnt_them():
         ({"lengths": np.array([0])}, r"lengths\[0\]: expected 1 to 4, got 0"),
         ({"options": LatticeOptions(candidates=0)}, "candidates of at least 1"),
         ({"options": LatticeOptions(normaliser="none")}, "expected full, union, local or selfnorm, got none"),
+        ({"options": LatticeOptions(prune=-1.0)}, "prune: expected at least 0, got -1"),
         ({"options": LatticeOptions(eos=30)}, "bos, eos: expected ids below 30, got 30"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
     ],

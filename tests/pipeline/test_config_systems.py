@@ -131,11 +131,12 @@ def test_a_scorer_has_one_layer_unless_it_is_stated(tmp_path: Path) -> None:
 def test_searches_of_lattices_are_named_by_what_differs(tmp_path: Path) -> None:
     searches = (
         "[viterbi, {viterbi: {candidates: 8}}, {viterbi: {normalizer: union}}, {viterbi: {length_window: 0}}, "
-        "{viterbi: {count_weight: 0.5, token_bonus: 0.25}}, lookup]"
+        "{viterbi: {count_weight: 0.5, token_bonus: 0.25}}, {viterbi: {prune: 4.5, normalizer: local}}, lookup]"
     )
-    config = load(tmp_path, f"{SCORER}, search: {searches}}}}}")
+    config = load(tmp_path, f"{SCORER}, word_dropout: 0.1, search: {searches}}}}}")
     assert [search.name for search in scorer_of(config).search] == [
-        "viterbi64", "viterbi8", "viterbi64-union", "viterbi64-window0", "viterbi64-counts0.5-bonus0.25", "lookup",
+        "viterbi64", "viterbi8", "viterbi64-union", "viterbi64-window0", "viterbi64-counts0.5-bonus0.25",
+        "viterbi64-prune4.5-local", "lookup",
     ]  # fmt: skip
     (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
     assert load_config(tmp_path / "again.json") == config
@@ -148,6 +149,10 @@ def test_searches_of_lattices_are_named_by_what_differs(tmp_path: Path) -> None:
         (
             f"{SCORER}, search: {{viterbi: {{normalizer: selfnorm}}}}}}}}",
             "expected full, union or local for a network trained without",
+        ),
+        (
+            f"{SCORER}, search: {{viterbi: {{prune: 4}}}}}}}}",
+            "prune: expected none for a network trained without word_dropout, got 4",
         ),
         (f"{SCORER}, search: {{lookup: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookup, got 2"),
         (f"{SCORER}, tables: distilled}}}}", "systems.scorer.tables: expected raw without a teacher"),

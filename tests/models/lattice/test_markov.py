@@ -8,6 +8,7 @@ from models.common.attention import SelfAttention
 from models.family import BOS
 from models.lattice.loss import loss
 from models.lattice.markov import attend_alone, attend_pairs, draw_pairs, pairs
+from models.lattice.tables import rows
 from tests.models.lattice.made import network
 
 TARGET = torch.tensor([[9, 12, 8, 16, 11, 10, 2]])
@@ -97,6 +98,38 @@ def test_training_draws_pairs_and_evaluation_knows_one_word():
     assert round(bigrams, 4) not in found
     alone = network(dropout=0.0, segment_length=1).train()
     assert loss(alone, batch, 1, 0.0).total.item() == pytest.approx(bigrams, rel=1e-6)
+
+
+def test_slots_whose_word_is_dropped_know_the_source_alone():
+    """Each is the row of BOS at its position, which searches prune by; of pairs it is neither."""
+    model = network(dropout=0.0, decoder_layers=2, word_dropout=0.5)
+    memories = model.encode(torch.tensor([[7, 8, 9, 2]]), torch.tensor([4]))
+    places = torch.arange(TARGET.size(1))
+    with torch.no_grad():
+        unigrams = rows(model, torch.full_like(TARGET, BOS), places, memories, None)[0]
+        dropped = torch.tensor([[False, True, True, False, False, True, False]])
+        found = model.hidden(TARGET, memories, None, dropped)[0]
+    torch.testing.assert_close(found[dropped[0]], unigrams[dropped[0]])
+    torch.testing.assert_close(found[~dropped[0]], states(model)[~dropped[0]])
+
+
+@pytest.mark.parametrize("segment_length", [1, 2])
+def test_words_are_dropped_in_training_alone_and_as_often_as_is_said(segment_length, monkeypatch):
+    batch = collate([0], [[7, 8, 9]], [TARGET[0, :-1].tolist()])
+    model = network(dropout=0.0, word_dropout=0.25, segment_length=segment_length)
+    seen = []
+    hidden = model.hidden
+    monkeypatch.setattr(model, "hidden", lambda *given: (seen.append(given[2:]), hidden(*given))[1])
+    loss(model, batch, 1, 0.0)
+    assert seen.pop() == (None, None)
+    model.train()
+    torch.manual_seed(4)
+    for update in range(400):
+        loss(model, batch, update, 0.0)
+    assert torch.cat([dropped for _, dropped in seen]).float().mean().item() == pytest.approx(0.25, abs=0.03)
+    if segment_length == 2:
+        assert not any(bool((paired & dropped).any()) for paired, dropped in seen)
+        assert any(bool(paired.any()) for paired, _ in seen)
 
 
 def test_the_penalty_is_that_of_the_normalisers():

@@ -30,9 +30,11 @@ SEARCHES = [
     LatticeSearch(candidates=4, normalizer="local"),
     LatticeSearch(candidates=4, normalizer="selfnorm"),
     LatticeSearch(candidates=4, count_weight=0.3, token_bonus=0.4),
-    LatticeSearch(candidates=4, normalizer="local", count_weight=0.3),
+    LatticeSearch(candidates=4, normalizer="local", prune=1.5),
+    LatticeSearch(candidates=6, prune=2.0, count_weight=0.3),
     LatticeSearch(candidates=4, n_best=3),
     LatticeSearch(candidates=4, confidences=True),
+    LatticeSearch(candidates=6, prune=2.0, n_best=3, confidences=True),
     LatticeSearch(strategy="lookup"),
 ]
 
@@ -53,7 +55,7 @@ def test_native_hypotheses_are_those_of_torch(tables, changes):
                 assert one[0].statistics["confidences"] == pytest.approx(other[0].statistics["confidences"], abs=1e-4)
 
 
-@pytest.mark.parametrize("search", SEARCHES[:7])
+@pytest.mark.parametrize("search", SEARCHES[:8])
 def test_native_scores_are_those_of_torch(tables, search):
     model = network()
     torchs, native = LatticeDecoder(model, tables), NativeDecoder(model, tables)
@@ -71,7 +73,7 @@ def test_native_scores_are_those_of_torch(tables, search):
 
 def test_native_outcomes_are_the_same_in_any_company_to_the_last_bit(tables):
     decoder = NativeDecoder(network(), tables)
-    for search in (SEARCHES[0], *SEARCHES[2:5]):
+    for search in (SEARCHES[0], *SEARCHES[2:5], *SEARCHES[6:8]):
         together = outputs(decoder, search)
         assert together == [outputs(decoder, search, [source])[0] for source in SOURCES]
         assert together == outputs(decoder, search, SOURCES[::-1])[::-1]
