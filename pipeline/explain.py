@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,9 @@ from pipeline.plan import Plan, Step
 from pipeline.records import read_json
 from pipeline.store import SCHEMA, Store
 from stages.stage import MANIFEST
+
+ABSENT = object()
+"""Stands for what a config does not have."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,7 @@ def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], mi
     found = []
     if manifest["version"] != step.stage.version:
         found.append(f"version {manifest['version']} -> {step.stage.version}")
-    before, now = _flat(manifest["config"]), _flat(canonical(step.config, keep_defaults=True))
-    for key in sorted(before.keys() | now.keys()):
-        if before.get(key) != now.get(key):
-            found.append(f"{key}: {_shown(before, key)} -> {_shown(now, key)}")
+    found += _changes(manifest["config"], canonical(step.config, keep_defaults=True))
     old, new = manifest["inputs"], input_fingerprints(step.inputs)
     of_name = {name: artifact.fingerprint for name, artifact in artifacts(step.inputs)}
     for key in sorted(old.keys() | new.keys()):
@@ -88,11 +88,18 @@ def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], mi
     return found
 
 
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    if isinstance(value, dict) and value:
-        return {k: v for key, item in value.items() for k, v in _flat(item, f"{name}.{key}".lstrip(".")).items()}
-    return {name: value}
+def _changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """Keys that were changed. A part that stands on one side alone is named and not spelled out."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() | now.keys()):
+            yield from _changes(before.get(key, ABSENT), now.get(key, ABSENT), f"{name}.{key}".lstrip("."))
+    elif before is ABSENT and isinstance(now, dict):
+        yield f"{name} is new"
+    elif now is ABSENT and isinstance(before, dict):
+        yield f"{name} is gone"
+    elif before != now:
+        yield f"{name}: {_shown(before)} -> {_shown(now)}"
 
 
-def _shown(values: dict[str, Any], key: str) -> str:
-    return json.dumps(values[key], ensure_ascii=False) if key in values else "absent"
+def _shown(value: Any) -> str:
+    return "absent" if value is ABSENT else json.dumps(value, ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Recipe:
 class Config:
     text: str
     recipe: Recipe = Recipe()
+    others: dict[str, Recipe] = field(default_factory=dict)
 
 
 def toy(inputs: Inputs, config: Config, work: Work) -> None:
@@ -94,6 +95,12 @@ def test_changed_parameters_are_told_by_their_dotted_names(store: Store) -> None
         ("toy:a", "HIT", ""),
         ("later:b", "MISS", 'recipe.updates: 1 -> 2; text: "b" -> "ä"'),
     ]
+
+
+def test_parts_that_come_and_go_are_named_without_their_keys(store: Store) -> None:
+    make(single(store, "a", Config("a", others={"kept": Recipe(), "left": Recipe()})), store)
+    now = single(store, "a", Config("a", others={"kept": Recipe(updates=2), "new": Recipe()}))
+    assert told(now, store) == [("toy:a", "MISS", "others.kept.updates: 1 -> 2; others.left is gone; others.new is new")]
 
 
 def test_a_changed_input_is_told_with_its_maker(store: Store) -> None:
