@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -199,8 +200,10 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
     found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
     *short, paper = DRAFTERS
     few = AggressiveSearch(draft_words=2000, **fixed)
+    narrow = replace(few, draft_precision="int8")
     for drafter in short:
         found[f"aggressive {drafter}, all kept"] = partial(by_drafts, size, drafter, True, few)
+        found[f"aggressive {drafter} int8, all kept"] = partial(by_drafts, size, drafter, True, narrow)
         found[f"aggressive {drafter}, none kept"] = partial(by_drafts, size, drafter, False, few)
     found[f"aggressive {paper}, all kept"] = partial(by_drafts, size, paper, True, AggressiveSearch(**fixed))
     return {name: make() for name, make in found.items() if any(part in name for part in only)}

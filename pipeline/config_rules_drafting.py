@@ -51,6 +51,9 @@ def verifiers(config: RunConfig) -> Iterator[Rule]:
                 yield broken(
                     (*path, "search", i), "drafter: network or lookup without drafter_system", "system", (*path, "drafter_system")
                 )
+            if search.draft_precision != "fp32" and (search.looks_up or search.strategy in ("greedy", "sample")):
+                expected = "fp32 where no network drafts natively"
+                yield broken((*path, "search", i, "draft_precision"), expected, search.draft_precision)
 
 
 def _drafting(path: Path, system: AggressiveSystem) -> Iterator[Rule]:

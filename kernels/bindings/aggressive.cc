@@ -94,10 +94,10 @@ struct BoundAggressive {
 
     nb::tuple run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
                   const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t words, float confidence,
-                  std::int64_t ngram, std::size_t ranks, float gap, bool strict_end, double worthwhile, double alpha, bool gnmt, std::vector<std::int64_t> banned,
+                  bool bytes, std::int64_t ngram, std::size_t ranks, float gap, bool strict_end, double worthwhile, double alpha, bool gnmt, std::vector<std::int64_t> banned,
                   std::int64_t bos, std::int64_t eos, std::int64_t min_tokens, int threads) const {
         const Proposals who = proposals_of(proposals);
-        const DraftRules rules{who, width, adaptive, words, confidence, ngram, ranks, gap, strict_end, worthwhile, bos};
+        const DraftRules rules{who, width, adaptive, words, confidence, bytes, ngram, ranks, gap, strict_end, worthwhile, bos};
         const WordRules allowed{std::move(banned), eos, min_tokens};
         const BeamOptions options = beam_options(1, 1, false, "exact", eos, 0, 1, alpha, gnmt);
         const std::vector<std::int64_t> longest(view(limits).begin(), view(limits).end());
@@ -145,11 +145,14 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
     made->network.emplace(transformer_of(drafter, drafter_shape));
     const std::size_t width = made->network->shape.width;
     if (shares_words) made->network->vocabulary = PackedMatrix();
-    made->drafter.emplace(Drafter{*made->network, shares_words ? made->verifier.vocabulary : made->network->vocabulary, shares_encoder,
-                                  sight_of(sight), codes_in_layers, last_token, mask,
-                                  {copy_queries.data(), copy_queries.data() + copy_queries.size()},
-                                  features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
-                                  {view(common_words).begin(), view(common_words).end()}, rows_of(*made->network, view(common_words))});
+    Drafter& drafting = made->drafter.emplace(
+        Drafter{*made->network, shares_words ? made->verifier.vocabulary : made->network->vocabulary, shares_encoder,
+                sight_of(sight), codes_in_layers, last_token, mask, {copy_queries.data(), copy_queries.data() + copy_queries.size()},
+                features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
+                {view(common_words).begin(), view(common_words).end()}, rows_of(*made->network, view(common_words)), {}, {}, {}});
+    for (const DecoderLayer& layer : made->network->decoder) drafting.layer_bytes.emplace_back(layer);
+    if (drafting.autoregressive()) drafting.feature_bytes = ByteMatrix(drafting.features);
+    drafting.common_bytes = ByteMatrix(drafting.common);
     return made.release();
 }
 
@@ -158,7 +161,7 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
 void bind_aggressive(nb::module_& module) {
     nb::class_<BoundAggressive>(module, "AggressiveTransformer")
         .def("run", &BoundAggressive::run, "sources"_a, "lengths"_a, "limits"_a, "hints"_a, nb::kw_only(), "proposals"_a, "verify"_a,
-             "width"_a, "adaptive"_a, "words"_a, "confidence"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
+             "width"_a, "adaptive"_a, "words"_a, "confidence"_a, "bytes"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
              "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(), "shares_encoder"_a,
                "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a, "common_words"_a);

@@ -36,6 +36,7 @@ class AggressiveTransformer:
         adaptive: bool,
         words: int,
         confidence: float,
+        bytes: bool,
         ngram: int,
         ranks: int,
         gap: float,
@@ -89,7 +90,7 @@ def make_beam(
 
 class PackedMatrix:
     def __init__(self, weights: F32, bias: F32) -> None: ...
-    def multiply(self, x: F32, *, halves: bool = False, threads: int = 1) -> F32: ...
+    def multiply(self, x: F32, *, precision: str = "fp32", threads: int = 1) -> F32: ...
 
 class Transformer:
     def greedy(

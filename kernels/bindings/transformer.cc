@@ -128,15 +128,17 @@ BoundTransformer make(const std::map<std::string, Array>& arrays, std::size_t en
     return {Transformer(shape, floats)};
 }
 
-nb::ndarray<nb::numpy, float, nb::ndim<2>> multiply(const PackedMatrix& matrix, const Matrix& x, bool halves, int threads) {
+nb::ndarray<nb::numpy, float, nb::ndim<2>> multiply(const PackedMatrix& matrix, const Matrix& x, const std::string& precision, int threads) {
     require(x.shape(1) == matrix.inputs(), "x: expected [rows," + std::to_string(matrix.inputs()) + "]");
     const std::size_t rows = x.shape(0);
     auto* y = new Buffer(std::max<std::size_t>(1, rows * matrix.outputs()));
     nb::capsule owner(y, [](void* at) noexcept { delete static_cast<Buffer*>(at); });
     {
         const nb::gil_scoped_release release;
-        std::vector<Half> scratch;
-        if (halves) HalfMatrix(matrix).multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, scratch);
+        std::vector<Half> halves;
+        std::vector<std::int16_t> values;
+        if (precision == "bf16") HalfMatrix(matrix).multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, halves);
+        else if (precision == "int8") ByteMatrix(matrix).multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, values);
         else matrix.multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, Team::waiting(threads));
     }
     return {y->data(), {rows, matrix.outputs()}, owner};
@@ -152,7 +154,7 @@ void bind_transformer(nb::module_& module) {
                  new (self) PackedMatrix(weights.data(), bias.data(), weights.shape(0), weights.shape(1));
              },
              "weights"_a, "bias"_a)
-        .def("multiply", multiply, "x"_a, nb::kw_only(), "halves"_a = false, "threads"_a = 1);
+        .def("multiply", multiply, "x"_a, nb::kw_only(), "precision"_a = "fp32", "threads"_a = 1);
     nb::class_<BoundTransformer>(module, "Transformer")
         .def("greedy", &BoundTransformer::greedy, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "step_size"_a, "per_direction"_a,
              "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "threads"_a, "others"_a)

@@ -73,13 +73,13 @@ class Loop {
         : verifier_(verifier), drafter_(drafter), hints_(hints), places_(share.places), team_(share.team), words_(words), rules_(rules),
           lines_(lines_of(share.limits, rules.width)) {
         const Buffer states = verifier.encoded(share.sources, team_);
-        verifying_.emplace(verifier, verifier.memory(share.sources, states.data(), team_), share.limits, Sight::CAUSAL, false, team_);
+        verifying_.emplace(verifier, verifier.memory(share.sources, states.data(), team_), share.limits, Sight::CAUSAL, false, std::span<const ByteLayer>(), team_);
         times_.encoder += clock_.lap();
         if (rules.proposals != Proposals::NETWORK) return;
         const Buffer own = drafter->shares_encoder ? Buffer() : drafter->network.encoded(share.sources, team_);
         const float* read = drafter->shares_encoder ? states.data() : own.data();
-        if (drafter->autoregressive()) writing_.emplace(*drafter, share.sources, read, share.limits, team_);
-        else drafting_.emplace(*drafter, share.sources, read, share.limits, team_);
+        if (drafter->autoregressive()) writing_.emplace(*drafter, share.sources, read, share.limits, rules.bytes, team_);
+        else drafting_.emplace(*drafter, share.sources, read, share.limits, rules.bytes, team_);
         times_.drafter_encoder += clock_.lap();
     }
 
@@ -127,10 +127,12 @@ class Loop {
         const std::vector<std::int64_t>& common = drafter_->common_words;
         if (rules_.words == 0 || common.empty()) {
             const std::size_t all = drafter_->vocabulary.outputs();
-            return likeliest_words(drafter_->vocabulary, states, slots, all, words_, found_, probabilities_, logits_, team_);
+            return likeliest_words(drafter_->vocabulary, nullptr, states, slots, all, words_, found_, probabilities_, logits_, team_);
         }
         const WordRules rules{{}, 0, words_.min_tokens};
-        likeliest_words(drafter_->common, states, slots, std::min(rules_.words, common.size()), rules, found_, probabilities_, logits_, team_);
+        const ByteMatrix* bytes = rules_.bytes ? &drafter_->common_bytes : nullptr;
+        const std::size_t some = std::min(rules_.words, common.size());
+        likeliest_words(drafter_->common, bytes, states, slots, some, rules, found_, probabilities_, logits_, team_);
         for (std::int64_t& word : found_)
             if (word >= 0) word = common[static_cast<std::size_t>(word)];
     }
@@ -333,13 +335,13 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
         const Transformer& reader = drafter.shares_encoder ? verifier : drafter.network;
         const Buffer states = reader.encoded(share.sources, share.team);
         if (drafter.autoregressive()) {
-            FeatureDrafts writing(drafter, share.sources, states.data(), share.limits, share.team);
+            FeatureDrafts writing(drafter, share.sources, states.data(), share.limits, rules.bytes, share.team);
             times.drafter_encoder += clock.lap();
             write_alone(lines, drafter, writing, words, share.team);
             times.drafter += clock.lap();
             return lines;
         }
-        NetworkDrafts drafting(drafter, share.sources, states.data(), share.limits, share.team);
+        NetworkDrafts drafting(drafter, share.sources, states.data(), share.limits, rules.bytes, share.team);
         times.drafter_encoder += clock.lap();
         BestWords best;
         std::vector<Order> orders;

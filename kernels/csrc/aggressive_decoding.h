@@ -24,6 +24,9 @@ struct Drafter {
     PackedMatrix features;   // [D,D] slot t carries the token of slot t - 1 and this of the state that wrote it; empty: a block decoder
     std::vector<std::int64_t> common_words;  // eos, and others in the order in which drafts may be restricted to them
     PackedMatrix common;                     // their rows of the vocabulary
+    // The same in 8 bits: a draft need only be likely.
+    std::vector<ByteLayer> layer_bytes;
+    ByteMatrix feature_bytes, common_bytes;
 
     bool autoregressive() const { return features.outputs() > 0; }
 };
@@ -36,6 +39,7 @@ struct DraftRules {
     bool adaptive = false;            // the next block is two wider after one kept whole, one narrower otherwise; 1 to k
     std::size_t words = 0;            // the drafter chooses among so many of its common words; 0: among all
     float confidence = 0.0F;          // an autoregressive drafter ends a block whose probability has fallen below this
+    bool bytes = false;               // the drafter multiplies in 8 bits
     std::int64_t ngram = 3;           // longest n-gram that is looked up
     std::size_t ranks = 1;            // beta: a drafted token is kept if its log-probability is at least that of the beta-th best
     float gap = 0.0F;                 // tau: and at most this far below the best

@@ -221,14 +221,17 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::span<c
     }
 }
 
-void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
+void likeliest_words(const PackedMatrix& vocabulary, const ByteMatrix* bytes, const float* states, std::span<const std::int64_t> slots, std::size_t words,
                      const WordRules& rules, std::span<std::int64_t> likeliest, std::span<float> probabilities, Buffer& logits, Team& team) {
     const std::size_t width = vocabulary.inputs(), whole = vocabulary.outputs();
     const std::size_t panels = (words + PackedMatrix::panel() - 1) / PackedMatrix::panel();  // that hold these words
     logits.reserve(std::min(slots.size(), TOGETHER) * whole);
+    std::vector<std::int16_t> values;
     for (std::size_t start = 0; start < slots.size(); start += TOGETHER) {
         const std::size_t end = std::min(slots.size(), start + TOGETHER);
-        vocabulary.multiply_first(states + start * width, width, end - start, logits.data(), whole, panels, Then::STORE, team);
+        const float* some = states + start * width;
+        if (bytes != nullptr) bytes->multiply_first(some, width, end - start, logits.data(), whole, panels, Then::STORE, values);
+        else vocabulary.multiply_first(some, width, end - start, logits.data(), whole, panels, Then::STORE, team);
         for (std::size_t row = start; row < end; ++row) {
             float* x = logits.data() + (row - start) * whole;
             for (const std::int64_t word : rules.banned) x[word] = NONE;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/byte_matrix.h"
 #include "csrc/packed_matrix.h"
 
 namespace fewstep {
@@ -45,8 +46,8 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::span<c
                 const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team);
 
 // The likeliest word of each row among the first `words`; -1 where none is allowed. With `probabilities` (else empty) also
-// how likely it is among these, banned ones left out.
-void likeliest_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots, std::size_t words,
+// how likely it is among these, banned ones left out. `bytes`: the vocabulary in 8 bits, which then ranks; null where floats are to.
+void likeliest_words(const PackedMatrix& vocabulary, const ByteMatrix* bytes, const float* states, std::span<const std::int64_t> slots, std::size_t words,
                      const WordRules& rules, std::span<std::int64_t> likeliest, std::span<float> probabilities, Buffer& logits, Team& team);
 
 }  // namespace fewstep

@@ -7,9 +7,9 @@
 namespace fewstep {
 
 BlockDecoding::BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight,
-                             bool codes_in_layers, Team& team)
-    : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), team_(team), width_(model.shape.width),
-      attention_(model.heads) {
+                             bool codes_in_layers, std::span<const ByteLayer> bytes, Team& team)
+    : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), bytes_(bytes), team_(team),
+      width_(model.shape.width), attention_(model.heads) {
     for (const std::int64_t count : slots) {
         starts_.push_back(slots_);
         slots_ += static_cast<std::size_t>(count);
@@ -50,7 +50,7 @@ const float* BlockDecoding::states(std::span<const Block> blocks) {
         const bool last = index + 1 == model_.decoder.size();
         if (codes_in_layers_ && index > 0) add_codes(blocks);
         if (pre_norm) layer.norm.apply(x, rows, normed_.data());
-        layer.projection.multiply(pre_norm ? normed_.data() : x, width_, rows, wide_.data(), 3 * width_, Then::STORE, team_);
+        multiply(layer.projection, &ByteLayer::projection, index, pre_norm ? normed_.data() : x, rows, wide_.data(), Then::STORE);
         keep(index, blocks);
         attend_to_slots(index, blocks, last);
         if (last) {
@@ -58,17 +58,27 @@ const float* BlockDecoding::states(std::span<const Block> blocks) {
             rows = 0;
             for (const Block& block : blocks) rows += block.wanted;
         }
-        layer.output.multiply(mixed_.data(), width_, rows, x, width_, Then::ADD, team_);
+        multiply(layer.output, &ByteLayer::output, index, mixed_.data(), rows, x, Then::ADD);
         if (!pre_norm) layer.norm.apply(x, rows, x);
         residual(layer.cross_norm, pre_norm, x, rows, normed_.data(), [&](const float* input) {
-            layer.cross_queries.multiply(input, width_, rows, wide_.data(), width_, Then::STORE, team_);
+            multiply(layer.cross_queries, &ByteLayer::cross_queries, index, input, rows, wide_.data(), Then::STORE);
             attend_to_source(index, blocks, last);
-            layer.cross_output.multiply(mixed_.data(), width_, rows, x, width_, Then::ADD, team_);
+            multiply(layer.cross_output, &ByteLayer::cross_output, index, mixed_.data(), rows, x, Then::ADD);
         });
-        feed_forward(layer.feed_forward, pre_norm, x, rows, normed_.data(), wide_.data(), team_);
+        const FeedForward& block = layer.feed_forward;
+        residual(block.norm, pre_norm, x, rows, normed_.data(), [&](const float* input) {
+            multiply(block.widen, &ByteLayer::widen, index, input, rows, wide_.data(), block.activation);
+            multiply(block.narrow, &ByteLayer::narrow, index, wide_.data(), rows, x, Then::ADD);
+        });
     }
     if (pre_norm) model_.decoder_norm.apply(x, rows, x);
     return x;
+}
+
+void BlockDecoding::multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const float* x, std::size_t rows,
+                             float* y, Then then) {
+    if (bytes_.empty()) return matrix.multiply(x, matrix.inputs(), rows, y, matrix.outputs(), then, team_);
+    (bytes_[layer].*byte).multiply(x, matrix.inputs(), rows, y, matrix.outputs(), then, values_);
 }
 
 void BlockDecoding::add_codes(std::span<const Block> blocks) {

@@ -24,9 +24,9 @@ enum class Sight { CAUSAL, PREFIX, ALL };
 // begins earlier: what is stale is written over before it is seen.
 class BlockDecoding {
  public:
-    // `slots`: the largest number of slots of each sentence.
+    // `slots`: the largest number of slots of each sentence. `bytes`: the layers in 8 bits; none: they are multiplied with in float.
     BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight, bool codes_in_layers,
-                  Team& team);
+                  std::span<const ByteLayer> bytes, Team& team);
 
     // Room for inputs [rows,D] of so many slots; whoever fills it calls `states` next.
     float* inputs(std::size_t rows);
@@ -40,6 +40,8 @@ class BlockDecoding {
     void add_word(std::int64_t word, float* x) const;
 
  private:
+    // x [rows,inputs] to y [rows,outputs] by a matrix of a layer.
+    void multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const float* x, std::size_t rows, float* y, Then then);
     void add_codes(std::span<const Block> blocks);
     void keep(std::size_t layer, std::span<const Block> blocks);
     void attend_to_slots(std::size_t layer, std::span<const Block> blocks, bool last);
@@ -52,6 +54,7 @@ class BlockDecoding {
     Memory memory_;
     Sight sight_;
     bool codes_in_layers_;
+    std::span<const ByteLayer> bytes_;
     Team& team_;
     std::size_t width_, slots_ = 0;
     std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all
@@ -59,6 +62,7 @@ class BlockDecoding {
     Attention attention_;
     Buffer x_, normed_, mixed_, wide_;
     std::vector<const float*> seen_;
+    std::vector<std::int16_t> values_;
 };
 
 }  // namespace fewstep

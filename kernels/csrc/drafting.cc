@@ -6,8 +6,18 @@
 
 namespace fewstep {
 
-NetworkDrafts::NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, Team& team)
-    : drafter_(drafter), decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, drafter.sight, drafter.codes_in_layers, team),
+namespace {
+
+std::span<const ByteLayer> layers(const Drafter& drafter, bool bytes) {
+    return bytes ? std::span<const ByteLayer>(drafter.layer_bytes) : std::span<const ByteLayer>();
+}
+
+}  // namespace
+
+NetworkDrafts::NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits,
+                             bool bytes, Team& team)
+    : drafter_(drafter), decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, drafter.sight,
+                                   drafter.codes_in_layers, layers(drafter, bytes), team),
       keeps_(drafter.sight == Sight::PREFIX || drafter.network.decoder.size() == 1), done_(limits.size()),
       copying_({1, drafter.network.shape.width}) {
     if (drafter.mask >= 0) return;
@@ -72,9 +82,9 @@ const float* NetworkDrafts::states(std::span<const Order> orders) {
 }
 
 FeatureDrafts::FeatureDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits,
-                             Team& team)
-    : drafter_(drafter), team_(team),
-      decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, Sight::CAUSAL, false, team),
+                             bool bytes, Team& team)
+    : drafter_(drafter), bytes_(bytes), team_(team),
+      decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, Sight::CAUSAL, false, layers(drafter, bytes), team),
       width_(drafter.network.shape.width), done_(limits.size()) {
     for (const std::int64_t limit : limits) {
         starts_.push_back(slots_);
@@ -107,7 +117,8 @@ const float* FeatureDrafts::states(std::span<const Next> ahead) {
             else std::copy_n(feature(sentence, before), width_, carried);
         }
     }
-    drafter_.features.multiply(carried_.data(), width_, rows, x, width_, Then::ADD, team_);
+    if (bytes_) drafter_.feature_bytes.multiply(carried_.data(), width_, rows, x, width_, Then::ADD, values_);
+    else drafter_.features.multiply(carried_.data(), width_, rows, x, width_, Then::ADD, team_);
     const float* found = decoding_.states(blocks_);
     for (std::size_t place = 0; place < ahead.size(); ++place) {
         std::copy_n(found + place * width_, width_, feature(ahead[place].sentence, ahead[place].slot()));

@@ -19,8 +19,9 @@ struct Order {
 // A block decoder at work on a share of sentences. Keys and values of a prefix are kept where nothing that comes later changes them.
 class NetworkDrafts {
  public:
-    // `states`: of the encoder that the drafter reads.
-    NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, Team& team);
+    // `states`: of the encoder that the drafter reads. `bytes`: multiply in 8 bits.
+    NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, bool bytes,
+                  Team& team);
 
     // States [sum of widths,D] of the empty slots; `slots()` are their numbers.
     const float* states(std::span<const Order> orders);
@@ -52,8 +53,9 @@ struct Next {
 // written from: the verifier's where that is known, else its own.
 class FeatureDrafts {
  public:
-    // `states`: of the encoder that the drafter reads.
-    FeatureDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, Team& team);
+    // `states`: of the encoder that the drafter reads. `bytes`: multiply in 8 bits.
+    FeatureDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, bool bytes,
+                  Team& team);
 
     // The verifier's states [count,D] of the slots [first,first + count) of a sentence.
     void learn(std::size_t sentence, std::size_t first, std::size_t count, const float* states);
@@ -64,8 +66,10 @@ class FeatureDrafts {
     float* feature(std::size_t sentence, std::size_t slot) { return features_.data() + (starts_[sentence] + slot) * width_; }
 
     const Drafter& drafter_;
+    bool bytes_;
     Team& team_;
     BlockDecoding decoding_;
+    std::vector<std::int16_t> values_;
     std::size_t width_, slots_ = 0;
     std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all
     std::vector<std::size_t> done_;    // by sentence: slots whose keys and values are there

@@ -1,19 +1,13 @@
 #include "csrc/half_matrix.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstring>
-#include <utility>
 
-#include "csrc/block_outputs.h"
-#include "csrc/vectors.h"
+#include "csrc/pair_products.h"
 
 namespace fewstep {
 
 namespace {
-
-constexpr int VECTORS = 3, ROWS = REGISTERS == 32 ? 8 : 4;  // as PackedMatrix
 
 // Bits of floats, rounded to those of bfloat16 in their upper half.
 Ints rounded(Floats values) {
@@ -42,67 +36,36 @@ void halve(const float* x, std::size_t count, Half* to) {
 
 // sums + even products + odd products, of pairs of bfloat16: the even one in the lower half of each integer, the odd one in the upper.
 #if defined(__AVX512BF16__)
-inline Floats add_products(Floats sums, Ints values, Ints weights) {
+inline Floats add_half_products(Floats sums, Ints values, Ints weights) {
     return _mm512_dpbf16_ps(sums, std::bit_cast<__m512bh>(values), std::bit_cast<__m512bh>(weights));
 }
 #else
 inline Floats even(Ints pairs) { return std::bit_cast<Floats>(pairs << 16); }
 inline Floats odd(Ints pairs) { return std::bit_cast<Floats>(pairs & ~0xffff); }
 
-inline Floats add_products(Floats sums, Ints values, Ints weights) {
+inline Floats add_half_products(Floats sums, Ints values, Ints weights) {
     return fused(even(values), even(weights), fused(odd(values), odd(weights), sums));
 }
 #endif
 
-struct Block {
-    const Half* x;
-    std::size_t x_stride, pairs;
-    const std::uint32_t* panel;
-    const float* bias;
-    float* y;
-    std::size_t y_stride, columns;
-    Then then;
-};
+struct HalfNumbers {
+    using Value = Half;
+    using Pair = std::uint32_t;
+    using Sums = Floats;
 
-template <int R, int V>
-void multiply_block(const Block& block) {
-    Floats sums[R][V] = {};
-    const std::uint32_t* weights = block.panel;
-    for (std::size_t pair = 0; pair < block.pairs; ++pair, weights += V * LANES) {
-        Ints weight[V];
-#pragma GCC unroll 3
-        for (int vector = 0; vector < V; ++vector) {
-            std::memcpy(&weight[vector], weights + vector * LANES, sizeof weight[vector]);
-            keep_in_register(weight[vector]);
-        }
-#pragma GCC unroll 8
-        for (int row = 0; row < R; ++row) {
-            std::int32_t both;
-            std::memcpy(&both, block.x + static_cast<std::size_t>(row) * block.x_stride + 2 * pair, sizeof both);
-            const Ints value = both - Ints{};
-#pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[row][vector] = add_products(sums[row][vector], value, weight[vector]);
-        }
+    static Ints weights(const Pair* at) {
+        Ints pairs;
+        std::memcpy(&pairs, at, sizeof pairs);
+        return pairs;
     }
-    for (int row = 0; row < R; ++row)
-        for (int vector = 0; vector < V; ++vector) {
-            const std::size_t column = static_cast<std::size_t>(vector) * LANES;
-            write(block.y + static_cast<std::size_t>(row) * block.y_stride + column, sums[row][vector] + load(block.bias + column),
-                  block.then, block.columns - column);
-        }
-}
+    static Floats add_products(Floats sums, Ints values, Ints weights) { return add_half_products(sums, values, weights); }
 
-using Multiply = void (*)(const Block&);
+    struct Ends {
+        const float* bias;
 
-template <int V, int... R>
-constexpr std::array<Multiply, ROWS> by_rows(std::integer_sequence<int, R...>) {
-    return {multiply_block<R + 1, V>...};
-}
-
-constexpr std::array<std::array<Multiply, ROWS>, VECTORS> MULTIPLY = {
-    by_rows<1>(std::make_integer_sequence<int, ROWS>()),
-    by_rows<2>(std::make_integer_sequence<int, ROWS>()),
-    by_rows<3>(std::make_integer_sequence<int, ROWS>()),
+        Ends from(std::size_t, std::size_t column) const { return {bias + column}; }
+        Floats operator()(Floats sums, std::size_t, std::size_t column) const { return sums + load(bias + column); }
+    };
 };
 
 }  // namespace
@@ -127,17 +90,11 @@ HalfMatrix::HalfMatrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()),
 
 void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
                           std::vector<Half>& halves) const {
-    const std::size_t pairs = (inputs_ + 1) / 2, blocks = (rows + ROWS - 1) / ROWS, panel = PackedMatrix::panel();
+    const std::size_t pairs = (inputs_ + 1) / 2;
     if (halves.size() < rows * 2 * pairs) halves.resize(rows * 2 * pairs);
     for (std::size_t row = 0; row < rows; ++row) halve(x + row * x_stride, inputs_, halves.data() + row * 2 * pairs);
-    for (std::size_t first = 0; first < outputs_; first += panel) {
-        const std::size_t columns = outputs_ - first, vectors = std::min<std::size_t>(VECTORS, (columns + LANES - 1) / LANES) - 1;
-        for (std::size_t block = 0; block < blocks; ++block) {
-            const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
-            MULTIPLY[vectors][count - 1]({halves.data() + row * 2 * pairs, 2 * pairs, pairs, panels_.data() + first * pairs,
-                                          bias_.data() + first, y + row * y_stride + first, y_stride, columns, then});
-        }
-    }
+    const PairProduct<HalfNumbers> product{halves.data(), pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
+    product.multiply(rows, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel());
 }
 
 void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,

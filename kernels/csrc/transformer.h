@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "csrc/attention.h"
+#include "csrc/byte_matrix.h"
 #include "csrc/half_matrix.h"
 #include "csrc/packed_matrix.h"
 #include "csrc/team.h"
@@ -69,6 +70,15 @@ struct HalfLayer {
           cross_queries(layer.cross_queries), cross_output(layer.cross_output) {}
 
     HalfMatrix projection, output, widen, narrow, cross_queries, cross_output;
+};
+
+// What blocks of slots are multiplied with in a layer, in 8 bits.
+struct ByteLayer {
+    explicit ByteLayer(const DecoderLayer& layer)
+        : projection(layer.projection), output(layer.output), cross_queries(layer.cross_queries), cross_output(layer.cross_output),
+          widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow) {}
+
+    ByteMatrix projection, output, cross_queries, cross_output, widen, narrow;
 };
 
 // Sources [B,S] of `lengths`, as rows of a padded table.

@@ -69,6 +69,7 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
         adaptive=search.adaptive,
         words=search.draft_words or 0,
         confidence=search.confidence,
+        precision=search.draft_precision,
         ngram=search.ngram,
         ranks=search.ranks if loose else 1,
         gap=search.gap if loose else 0.0,

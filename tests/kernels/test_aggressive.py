@@ -76,6 +76,7 @@ def problems(draw):
         adaptive=draw(st.booleans()),
         words=draw(st.sampled_from([0, 9, 23, 50])),
         confidence=draw(st.sampled_from([0.0, 0.2, 0.9])),
+        precision=draw(st.sampled_from(["fp32", "int8"])),
         worthwhile=draw(st.sampled_from([0.0, 1.5, 100.0])),
     )
     return arrays, shape, drafter, rows, limits, rules, drafts

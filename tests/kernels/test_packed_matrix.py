@@ -16,22 +16,44 @@ def halved(values):
     return torch.from_numpy(values).bfloat16().float().numpy()
 
 
-@pytest.mark.parametrize("halves", [False, True])
+def in_bytes(weights):
+    """In 8 bits: the largest of an output is 127 times its scale, all others a whole number of times."""
+    scales = np.abs(weights / np.float32(127)).max(axis=1, keepdims=True)
+    return np.rint(weights / scales) * scales
+
+
+def in_shorts(x):
+    """In 16 bits: the largest of a row is 32,767."""
+    tops = np.abs(x).max(axis=1, keepdims=True)
+    return np.rint(x * (np.float32(32767) / tops)) * (tops / np.float32(32767))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @settings(max_examples=150)
 @given(rows=st.integers(0, 40), outputs=st.integers(1, 200), inputs=st.integers(1, 80), seed=st.integers(0, 2**32))
-def test_equals_numpy_and_a_row_does_not_depend_on_company(halves, rows, outputs, inputs, seed):
+def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outputs, inputs, seed):
     weights, bias, x = numbers(seed, outputs, inputs), numbers(seed + 1, outputs), numbers(seed + 2, rows, inputs)
     matrix = fewstep_native.PackedMatrix(weights, bias)
-    found = matrix.multiply(x, halves=halves)
-    if halves:
+    found = matrix.multiply(x, precision=precision)
+    if precision == "bf16":
         x, weights = halved(x), halved(weights)
+    if precision == "int8":
+        x, weights = in_shorts(x), in_bytes(weights)
     expected = x.astype(np.float64) @ weights.astype(np.float64).T + bias
     assert found.shape == (rows, outputs)
     assert np.abs(found - expected).max(initial=0.0) < 1e-4
     for row in range(rows):
-        assert matrix.multiply(x[row : row + 1], halves=halves).tobytes() == found[row].tobytes()
+        assert matrix.multiply(x[row : row + 1], precision=precision).tobytes() == found[row].tobytes()
     for count in range(1, rows):
-        assert matrix.multiply(x[:count], halves=halves).tobytes() == found[:count].tobytes()
+        assert matrix.multiply(x[:count], precision=precision).tobytes() == found[:count].tobytes()
+
+
+def test_sums_of_bytes_do_not_overflow_and_rows_of_zeros_stay():
+    inputs = 4000
+    matrix = fewstep_native.PackedMatrix(np.ones((3, inputs), dtype=np.float32), np.zeros(3, dtype=np.float32))
+    x = np.vstack([np.ones(inputs), -np.ones(inputs), np.zeros(inputs)]).astype(np.float32)
+    found = matrix.multiply(x, precision="int8")
+    assert np.abs(found - [[inputs], [-inputs], [0]]).max() < 1e-2
 
 
 @given(st.integers(0, 12), st.integers(1, 700), st.integers(1, 80), st.integers(2, 6), st.integers(0, 2**32))

@@ -83,6 +83,14 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             ", verifier: plain, search: {gad: {confidence: 0.5}}}}",
             "systems.drafts.search.gad.confidence: expected 0 for a drafter that fills blocks at once, got 0.5",
         ),
+        (
+            ", verifier: plain, search: {gad: {drafter: lookup, draft_precision: int8}}}}",
+            "systems.drafts.search.gad.draft_precision: expected fp32 where no network drafts natively, got int8",
+        ),
+        (
+            ", verifier: plain, search: {sample: {draft_precision: int8}}}}",
+            "systems.drafts.search.sample.draft_precision: expected fp32 where no network drafts natively, got int8",
+        ),
     ],
 )
 def test_pairs_that_do_not_go_together_are_named(tmp_path: Path, text: str, problem: str) -> None:

@@ -66,12 +66,25 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
     verifier, drafter = pair
     inputs = sources(24)
     expected = greedy(verifier, inputs)
-    for options in ({}, {"adaptive": True}, {"worthwhile": 1.5}, {"drafter": "lookup"}, {"draft_words": 12}, {"confidence": 0.3}):
+    ways = ({}, {"adaptive": True}, {"worthwhile": 1.5}, {"drafter": "lookup"}, {"draft_words": 12}, {"confidence": 0.3})
+    for options in (*ways, {"draft_precision": "int8"}, {"draft_precision": "int8", "draft_words": 12}):
         found = run(NativeDecoder(drafter, verifier), inputs, search(draft_width=width, **options))
         assert [one.ids for one in found] == [one.ids for one in expected]
         assert [one.score for one in found] == [one.score for one in expected]
         assert [one.statistics["margin"] for one in found] == [one.statistics["margin"] for one in expected]
         assert all(one.steps <= other.steps for one, other in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
+def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
+    decoder, inputs = NativeDecoder(pair[1], pair[0]), sources(24)
+    alone = {"draft_width": 1, "max_tokens": 3}
+    whole = run(decoder, inputs, search("draft", **alone))
+    narrow = run(decoder, inputs, search("draft", draft_precision="int8", **alone))
+    same = [(one.score, other.score) for one, other in zip(whole, narrow, strict=True) if one.ids == other.ids]
+    assert len(same) >= 22
+    assert all(one == pytest.approx(other, abs=0.05) for one, other in same)
+    assert all(one != other for one, other in same)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
@@ -367,5 +380,6 @@ def test_searches_have_names_of_their_own():
         dataclasses.replace(search(), draft_width=15).name,
         search(adaptive=True).name,
         search(confidence=0.25).name,
+        search(draft_precision="int8").name,
     ]
-    assert names == ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive", "gad-c0.25"]
+    assert names == ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive", "gad-c0.25", "gad-int8"]

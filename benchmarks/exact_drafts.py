@@ -1,0 +1,118 @@
+"""Are verified drafts what the verifier writes greedily, and what do they gain? Each width of a block in each size of batch.
+
+    python benchmarks/exact_drafts.py SYSTEM SOURCE [--widths 3 5 8 15] [--batches 1 32] [--words 0] [--precision fp32]
+        [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
+
+SYSTEM is the directory of a system of the family `aggressive`, SOURCE a file of text. The verifier, as a system of its own, decodes
+the sentences greedily in batches as they come; so does the search `gad`, turn by turn with it. The outputs must be the same, token
+for token, and their scores to the last bit; the program fails otherwise. Times are of decoding alone, without tokenisation: ratios
+within a round, their median. `--words N` lets the drafter choose among its N most frequent words (0: all).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from record import save
+
+from models.aggressive.config import AggressiveSearch
+from models.bundle import load_system
+from models.family import Hypothesis
+from models.stepwise.config import StepwiseSearch
+from models.system import System
+from stages.reporting.text import table
+
+
+@dataclass(frozen=True)
+class Pass:
+    """All sentences decoded once."""
+
+    found: list[Hypothesis]
+    seconds: float
+
+    @property
+    def tokens_a_pass(self) -> float:
+        """Tokens that a pass of the verifier brought, EOS included."""
+        return sum(len(one.ids) + 1 for one in self.found) / sum(one.steps for one in self.found)
+
+
+def decoded(system: System, sources: Sequence[Sequence[int]], search: Any, size: int) -> Pass:
+    start = time.perf_counter()
+    found = [
+        ranked[0]
+        for first in range(0, len(sources), size)
+        for ranked in system.decoder.decode(system.decoder.prepare(sources[first : first + size], search), search)
+    ]
+    return Pass(found, time.perf_counter() - start)
+
+
+def same(expected: Pass, found: Pass) -> int:
+    """Outputs of equal tokens and equal scores."""
+    pairs = zip(expected.found, found.found, strict=True)
+    return sum(list(one.ids) == list(other.ids) and one.score == other.score for one, other in pairs)
+
+
+def compared(
+    system: System, verifier: System, sources: Sequence[Sequence[int]], searches: Sequence[AggressiveSearch], size: int, rounds: int
+) -> list[dict[str, Any]]:
+    """A row for each search, in batches of `size`."""
+    gains: list[list[float]] = [[] for _ in searches]
+    for _ in range(rounds):
+        greedy = decoded(verifier, sources, StepwiseSearch(), size)
+        passes = [decoded(system, sources, search, size) for search in searches]
+        for gain, one in zip(gains, passes, strict=True):
+            gain.append(greedy.seconds / one.seconds)
+    return [
+        {
+            "batch": size,
+            "width": search.draft_width,
+            "same": same(greedy, one),
+            "tokens_a_pass": one.tokens_a_pass,
+            "gain": statistics.median(gain),
+            "gains": gain,
+        }
+        for search, one, gain in zip(searches, passes, gains, strict=True)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("system", type=Path)
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--widths", type=int, nargs="+", default=[3, 5, 8, 15])
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
+    parser.add_argument("--words", type=int, default=0)
+    parser.add_argument("--precision", choices=["fp32", "int8"], default="fp32")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    system, verifier = load_system(arguments.system), load_system(arguments.system / "verifier")
+    lines = [line for line in arguments.source.read_text(encoding="utf-8").splitlines() if line.strip()]
+    sources = system.encode(lines[: arguments.sentences])
+    chosen = {"draft_words": arguments.words or None, "draft_precision": arguments.precision}
+    searches = [AggressiveSearch(draft_width=width, **chosen) for width in arguments.widths]
+    results = [row for size in arguments.batches for row in compared(system, verifier, sources, searches, size, arguments.rounds)]
+    header = ["batch", "width", "same", "tokens a pass", "times faster"]
+    rows = [
+        [*(str(row[key]) for key in ("batch", "width", "same")), f"{row['tokens_a_pass']:.2f}", f"{row['gain']:.2f}x"]
+        for row in results
+    ]
+    print(f"{table(header, rows, 1)}\n\n{len(sources)} sentences, {arguments.rounds} rounds, {arguments.threads} threads.")
+    save(arguments, results=results)
+    if any(row["same"] != len(sources) for row in results):
+        sys.exit("expected the verifier's greedy outputs and scores everywhere; see the column `same`")
+
+
+if __name__ == "__main__":
+    main()
