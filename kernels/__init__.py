@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
     from kernels.ngram import NgramModel
     from kernels.token_scores import token_gradients_, token_scores_
-    from kernels.transformer import Transformer, TransformerShape, WritingRules
+    from kernels.transformer import JointStep, Transformer, TransformerShape, WritingRules
 
 __all__ = [
     "AggressiveTransformer",
@@ -61,6 +61,7 @@ __all__ = [
     "GraphPath",
     "GraphRules",
     "GraphScores",
+    "JointStep",
     "LatticeOptions",
     "LatticeOutcome",
     "LatticePaths",
@@ -123,6 +124,7 @@ _HOMES = {
     "dag_lookahead": "kernels.dag_search",
     "dag_sample": "kernels.dag_search",
     "dag_viterbi": "kernels.dag_search",
+    "JointStep": "kernels.transformer",
     "Transformer": "kernels.transformer",
     "TransformerShape": "kernels.transformer",
     "WritingRules": "kernels.transformer",

@@ -94,6 +94,11 @@ class NgramScorer:
         """The state at the begin of a sentence."""
         return self.native.begin()
 
+    @property
+    def empty(self) -> int:
+        """The state that knows nothing of what came before."""
+        return 0
+
     def step(self, state: int, piece: int) -> tuple[float, int]:
         """Natural logarithm of p(piece | state), and the state after it. The piece `</s>` ends a sentence."""
         return self.native.step(state, piece)

@@ -11,7 +11,9 @@ from kernels.beam import BeamOptions, Outcome
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["Transformer", "TransformerShape", "WritingRules"]
+    from kernels.ngram import NgramScorer
+
+__all__ = ["JointStep", "Transformer", "TransformerShape", "WritingRules"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +44,32 @@ class WritingRules:
     """Ids that are never written; the one for padding is among them."""
     min_tokens: int = 1
     """EOS is banned in slots before this one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointStep:
+    """How a greedy step of several tokens is chosen where its slots are to know of each other.
+
+    Of slots d, d + h, d + 2h, ..., neighbours in the output, those words are taken that have the highest
+
+        sum_i log p_i(w_i) + weight sum_i (log p(right | left) - log p(right))
+
+    the latter by an n-gram model: how much likelier two words are side by side than by themselves.
+    """
+
+    ngram: NgramScorer | None = None
+    """A model over the network's words. None: each slot takes its best word."""
+    weight: float = 0.0
+    leftward: tuple[bool, ...] = (False,)
+    """By direction (h of them): do its tokens come in the output before those that it wrote earlier?"""
+    end: float = 0.0
+    """Above 0: the output ends at the first slot by which it has ended with at least this probability, 1 - prod_i (1 - p_i(EOS)).
+    0: where EOS is the likeliest."""
+    words: int = 4
+    """Best words of each slot that are offered."""
+
+
+SLOT_BY_SLOT = JointStep()
 
 
 class Transformer:
@@ -89,18 +117,32 @@ class Transformer:
         rules: WritingRules,
         threads: int = 1,
         others: Sequence[Transformer] = (),
+        joint: JointStep = SLOT_BY_SLOT,
     ) -> list[Outcome]:
         """The likeliest word in each slot: one hypothesis for each of `sources` [B,S] int64, of which the first `lengths` [B] ids
         count; at most `limits` [B] tokens with EOS.
 
         A hypothesis is charged for the slots within its limit, and with the first EOS as its end only for those up to it. Of
         `options`, what concerns a beam is not read. The margin is the smallest gap between the best and the second word of a
-        charged slot. With `others`, networks over the same words, the probability of a word is the mean of all networks'. Raises
-        ValueError for shapes that do not fit, unknown ids, and for lengths and limits that there are no codes
-        for (a limit rounded up to whole steps needs a code for each slot).
+        charged slot; where `joint` says that steps are chosen otherwise, there is none (infinite). With `others`, networks over the
+        same words, the probability of a word is the mean of all networks'. Raises ValueError for shapes that do not fit, unknown
+        ids, a model over other words, and for lengths and limits that there are no codes for (a limit rounded up to whole steps
+        needs a code for each slot).
         """
         natives = [other._native for other in others]
-        found = self._native.greedy(sources, lengths, limits, **_common(options, rules), threads=threads, others=natives)
+        found = self._native.greedy(
+            sources,
+            lengths,
+            limits,
+            **_common(options, rules),
+            threads=threads,
+            others=natives,
+            ngram=None if joint.ngram is None else joint.ngram.native,
+            ngram_weight=joint.weight,
+            leftward=joint.leftward,
+            end=joint.end,
+            words=joint.words,
+        )
         return [Outcome(*outcome) for outcome in found]
 
     def beam_search(

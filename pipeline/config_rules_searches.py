@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from models.aggressive.config import AggressiveSearch
 from models.dag.config import DagSearch
 from models.lattice.config import LatticeSearch
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.config import StepwiseConfig, StepwiseSearch, misfit
 from pipeline.config_rules import Rule, broken
 from pipeline.config_tree import Path
 from stages.engines import foreign, missing_engine
@@ -50,12 +50,23 @@ def engine(path: Path, search: Search, network: StepwiseConfig | None, *, togeth
         yield broken((*path, "engine"), f"auto or torch for order {network.order}", repr(search.engine))
 
 
+def joint_step(path: Path, search: Search, network: StepwiseConfig | None) -> Iterator[Rule]:
+    """What slots of a step may know of each other."""
+    if not isinstance(search, StepwiseSearch) or not search.chooses_jointly:
+        return
+    if search.end_threshold and search.strategy != "greedy":
+        yield broken((*path, "end_threshold"), f"0 with {search.strategy}", search.end_threshold, (*path, "strategy"))
+    if network is not None and (found := misfit(network.generation(), search)):
+        field, expected, value = found
+        yield broken((*path, field), expected, value)
+
+
 def language_model(path: Path, search: Search, config: RunConfig) -> Iterator[Rule]:
     from pipeline.config import Pinned
 
-    if not isinstance(search, DagSearch) or not search.ngram_weight:
+    if not isinstance(search, DagSearch | StepwiseSearch) or not search.ngram_weight:
         return
-    if search.strategy != "beam":
+    if search.strategy != ("beam" if isinstance(search, DagSearch) else "greedy"):
         yield broken((*path, "ngram_weight"), f"0 with {search.strategy}", search.ngram_weight, (*path, "strategy"))
     elif config.ngram is None:
         yield broken((*path, "ngram_weight"), "0 without an n-gram model (ngram: {})", search.ngram_weight, ("ngram",))

@@ -10,7 +10,7 @@ from models.aggressive.config import AggressiveConfig
 from models.dag.config import DagConfig
 from models.stepwise.config import StepwiseConfig
 from pipeline.config_rules import Rule, broken
-from pipeline.config_rules_searches import engine, language_model, network_of, rules_of_search
+from pipeline.config_rules_searches import engine, joint_step, language_model, network_of, rules_of_search
 from pipeline.config_tree import Path
 from stages.tasks import TASKS
 
@@ -48,6 +48,7 @@ def teacher(config: RunConfig) -> Iterator[Rule]:
         yield from _distillation(config.distillation)
         members = 1 if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.ensemble
         yield from engine(("distillation",), config.distillation, network_of(config.teacher), together=members > 1)
+        yield from joint_step(("distillation",), config.distillation, network_of(config.teacher))
     if config.teacher is not None and not isinstance(config.teacher, Pinned):
         yield from _network(("teacher",), config.teacher, config)
         yield from _training(("teacher", "training"), config.teacher.training, config)
@@ -90,6 +91,7 @@ def systems(config: RunConfig) -> Iterator[Rule]:
             network = network_of(config.teacher if isinstance(system, UsedSystem) else system)
             together = isinstance(system, UsedSystem) and system.use == "ensemble"
             yield from engine((*path, "search", i), search, network, together=together)
+            yield from joint_step((*path, "search", i), search, network)
             if search.name in names[:i]:
                 yield broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
 

@@ -111,6 +111,11 @@ class Transformer:
         min_tokens: int,
         threads: int,
         others: Sequence[Transformer],
+        ngram: NgramScorer | None,
+        ngram_weight: float,
+        leftward: Sequence[bool],
+        end: float,
+        words: int,
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
     def beam_search(
         self,

@@ -10,6 +10,7 @@
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"
 #include "bindings/bindings.h"
+#include "csrc/ngram_model.h"
 #include "csrc/stepwise_search.h"
 
 namespace nb = nanobind;
@@ -94,12 +95,17 @@ struct BoundTransformer {
 
     nb::list greedy(const Table& ids, const Ids& lengths, const Ids& limits, int step_size, bool per_direction, std::int64_t eos,
                     std::int64_t pad, double alpha, bool gnmt, const std::string& mask, std::size_t directions,
-                    std::vector<std::int64_t> banned, std::int64_t min_tokens, int threads, const std::vector<BoundTransformer*>& others) const {
+                    std::vector<std::int64_t> banned, std::int64_t min_tokens, int threads, const std::vector<BoundTransformer*>& others,
+                    const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& leftward, double end, std::size_t words) const {
+        require(ngram == nullptr || ngram->size() == model.shape.target_words, "ngram: expected a model over the network's words");
+        require(!leftward.empty() && words >= 1, "joint: expected directions, and words of at least 1");
+        const JointStep joint{ngram, ngram_weight, {leftward.begin(), leftward.end()}, end, words};
+        const bool together = ngram != nullptr || end > 0.0;
         const BeamOptions options = beam_options(1, step_size, per_direction, "exact", eos, pad, 1, alpha, gnmt);
         const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}};
         const std::vector<const Transformer*> networks = with(others);
         return run(ids, lengths, limits, rules, options.rules, threads, [&](const Sources& sources, const std::vector<std::int64_t>& longest) {
-            return fewstep::greedy(networks, sources, longest, options, rules, threads);
+            return fewstep::greedy(networks, sources, longest, options, rules, together ? &joint : nullptr, threads);
         });
     }
 
@@ -157,7 +163,8 @@ void bind_transformer(nb::module_& module) {
         .def("multiply", multiply, "x"_a, nb::kw_only(), "precision"_a = "fp32", "threads"_a = 1);
     nb::class_<BoundTransformer>(module, "Transformer")
         .def("greedy", &BoundTransformer::greedy, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "step_size"_a, "per_direction"_a,
-             "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "threads"_a, "others"_a)
+             "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "threads"_a, "others"_a,
+             "ngram"_a.none(), "ngram_weight"_a, "leftward"_a, "end"_a, "words"_a)
         .def("beam_search", &BoundTransformer::beam_search, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "beams"_a, "step_size"_a,
              "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a,
              "min_tokens"_a, "words"_a, "eos_apart"_a, "threads"_a, "others"_a);

@@ -21,16 +21,36 @@ struct Line {
     std::vector<std::int64_t> tokens;  // without EOS
 };
 
-// Takes the best words [z,2] of a step; returns whether the line goes on.
-bool extend(Line& line, const float* scores, const std::int64_t* ids, std::int64_t limit, const StepRules& rules) {
+// A step's words [z], their log-probabilities, and those of the words that each was preferred to.
+struct Chosen {
+    std::vector<std::int64_t> ids;
+    std::vector<float> scores, others;
+
+    explicit Chosen(std::size_t step_size)
+        : ids(step_size), scores(step_size), others(step_size, -std::numeric_limits<float>::infinity()) {}
+    // Those of a row.
+    void take(const BestWords& words, std::size_t row, const JointStep* joint, std::int64_t eos) {
+        const std::size_t size = ids.size(), wanted = joint != nullptr ? joint->words : 2, first = row * size;
+        if (joint != nullptr)
+            return joint->choose(&words.scores[first * wanted], &words.ids[first * wanted], &words.eos[first], size, eos, scores.data(), ids.data());
+        for (std::size_t slot = 0; slot < size; ++slot) {
+            const std::size_t best = (first + slot) * wanted;
+            ids[slot] = words.ids[best], scores[slot] = words.scores[best], others[slot] = words.scores[best + 1];
+        }
+    }
+};
+
+// Takes a step; returns whether the line goes on.
+bool extend(Line& line, const Chosen& chosen, std::int64_t limit, const StepRules& rules) {
     const auto size = static_cast<std::int64_t>(rules.step_size), before = line.steps++ * size;
-    for (std::int64_t slot = 0; slot < size && before + slot < limit; ++slot) {
-        const bool ends = ids[2 * slot] == rules.eos;
-        line.score += scores[2 * slot];
-        if (scores[2 * slot + 1] > -INFINITE)
-            line.margin = std::min(line.margin, static_cast<double>(scores[2 * slot]) - static_cast<double>(scores[2 * slot + 1]));
+    for (std::int64_t place = 0; place < size && before + place < limit; ++place) {
+        const auto slot = static_cast<std::size_t>(place);
+        const bool ends = chosen.ids[slot] == rules.eos;
+        line.score += chosen.scores[slot];
+        if (chosen.others[slot] > -INFINITE)
+            line.margin = std::min(line.margin, static_cast<double>(chosen.scores[slot]) - static_cast<double>(chosen.others[slot]));
         line.ended = line.ended || ends;
-        if (!ends) line.tokens.push_back(ids[2 * slot]);
+        if (!ends) line.tokens.push_back(chosen.ids[slot]);
         if (ends && !rules.per_direction) break;
     }
     return !line.ended && before + size < limit;
@@ -73,24 +93,26 @@ class Writing {
     BestWords words_;
 };
 
-std::vector<Outcome> greedy_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules) {
+std::vector<Outcome> greedy_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules,
+                                  const JointStep* joint) {
     const std::size_t size = rules.slots.step_size;
+    Chosen chosen(size);
     Writing writing(networks, rules, share);
     std::vector<Line> lines(share.limits.size());
     std::vector<std::size_t> alive(lines.size());
     for (std::size_t line = 0; line < alive.size(); ++line) alive[line] = line;
     std::vector<std::int64_t> previous;
     for (std::size_t slot = 0; !alive.empty(); slot += size) {
-        const BestWords& words = writing.step(previous, slot, 2, false);
+        const BestWords& words = writing.step(previous, slot, joint != nullptr ? joint->words : 2, joint != nullptr);
         std::vector<std::int64_t> going;
         std::vector<std::size_t> remaining;
         previous.clear();
         for (std::size_t row = 0; row < alive.size(); ++row) {
-            const std::int64_t* ids = words.ids.data() + row * size * 2;
-            if (!extend(lines[alive[row]], words.scores.data() + row * size * 2, ids, share.limits[alive[row]], options.rules)) continue;
+            chosen.take(words, row, joint, options.rules.eos);
+            if (!extend(lines[alive[row]], chosen, share.limits[alive[row]], options.rules)) continue;
             going.push_back(static_cast<std::int64_t>(row));
             remaining.push_back(alive[row]);
-            for (std::size_t place = 0; place < size; ++place) previous.push_back(ids[2 * place]);
+            previous.insert(previous.end(), chosen.ids.begin(), chosen.ids.end());
         }
         if (going.size() < alive.size()) writing.select(going, going);
         alive = std::move(remaining);
@@ -117,8 +139,8 @@ std::vector<Outcome> beam_share(Networks networks, const Share& share, const Bea
 }  // namespace
 
 std::vector<Outcome> greedy(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
-                            const BeamOptions& options, const SearchRules& rules, int threads) {
-    return shared_out<Outcome>(sources, limits, threads, [&](const Share& share) { return greedy_share(networks, share, options, rules); });
+                            const BeamOptions& options, const SearchRules& rules, const JointStep* joint, int threads) {
+    return shared_out<Outcome>(sources, limits, threads, [&](const Share& share) { return greedy_share(networks, share, options, rules, joint); });
 }
 
 std::vector<Outcome> beam_search(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,

@@ -8,6 +8,7 @@
 #include "csrc/beam.h"
 #include "csrc/best_words.h"
 #include "csrc/decoding.h"
+#include "csrc/joint_step.h"
 
 namespace fewstep {
 
@@ -23,9 +24,10 @@ using Networks = std::span<const Transformer* const>;
 // Each of `threads` takes its share of the sentences from start to end; the outcome of a sentence does not depend on the others.
 
 // The likeliest word in each slot. A hypothesis is charged for its slots up to the first EOS (per_direction: for all of every
-// step) and within its limit. `options.rules.beams` and what concerns a beam is not read.
+// step) and within its limit. `options.rules.beams` and what concerns a beam is not read. With `joint` (else null) it chooses steps;
+// there is no margin then.
 std::vector<Outcome> greedy(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
-                            const BeamOptions& options, const SearchRules& rules, int threads);
+                            const BeamOptions& options, const SearchRules& rules, const JointStep* joint, int threads);
 
 // The search of `csrc/beam.h`; `wanted` words of each slot are ranked.
 std::vector<Outcome> beam_search(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
-from kernels import NgramModel
 from models.common.at_work import at_work, score_pairs
 from models.common.linear import pack
+from models.common.ngram import language_model
 from models.common.sources import Sources, gather
 from models.dag.config import DagSearch
 from models.dag.graph import decoding_factor, graph_lengths
@@ -22,7 +21,7 @@ from models.dag.native import NativeGraphs
 from models.dag.search import Graph, finished, follows, search_graph, words_needed
 from models.dag.vertices import Words, best_words
 from models.family import Hypothesis
-from models.weights import NGRAM, TARGET_PIECES, BundleError, make_model, read_json
+from models.weights import make_model, read_json
 
 if TYPE_CHECKING:
     from kernels.ngram import NgramScorer
@@ -107,15 +106,4 @@ def load(directory: Path, device: str) -> DagDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
     model = make_model(directory, read_json(directory / "system.json", "a system"), device)
     assert isinstance(model, DagModel)
-    return (NativeDecoder if device == "cpu" else DagDecoder)(model, _language_model(directory))
-
-
-def _language_model(directory: Path) -> NgramScorer | None:
-    """The scorer over target ids of a system that has one. Raises BundleError when it is of another vocabulary."""
-    if not (directory / NGRAM).exists():
-        return None
-    pieces = SentencePieceProcessor(model_proto=(directory / TARGET_PIECES).read_bytes())
-    try:
-        return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
-    except (RuntimeError, ValueError) as error:
-        raise BundleError(f"{directory / NGRAM}: {error}") from error
+    return (NativeDecoder if device == "cpu" else DagDecoder)(model, language_model(directory))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt, Le
+from annotated_types import Ge, Gt, Le, Lt
 
 from models.common.network import NetworkConfig
 from models.stepwise.orders import ORDERS, Mask, Order, OrderName, SlotPositions, Start, Stop, Tail
@@ -83,6 +83,12 @@ class StepwiseSearch:
     rescore: bool = True
     """Compute CTranslate2's scores anew, which takes one more pass: its own are those among the tokens that may be written, which
     another engine's are not."""
+    ngram_weight: Annotated[float, Ge(0)] = 0.0
+    """Weight of how much likelier, by the run's n-gram model (`ngram`), two words of a step are side by side than by themselves; of
+    each slot the four best words are offered (greedy only, orders that write neighbours in a step). 0: each slot for itself."""
+    end_threshold: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """An output ends at the first slot of a step by which it has ended with at least this probability (greedy only). 0: where EOS
+    is likelier than any token."""
     deduplicate: bool = False
     """Delete the second copy of equal n-grams side by side, of up to four tokens, from outputs; scores stay as they were."""
 
@@ -92,6 +98,11 @@ class StepwiseSearch:
         return self.strategy == "beam"
 
     @property
+    def chooses_jointly(self) -> bool:
+        """Do the slots of a greedy step know of each other?"""
+        return bool(self.ngram_weight or self.end_threshold)
+
+    @property
     def name(self) -> str:
         """How this search is called in steps and tables."""
         name = f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy
@@ -99,4 +110,21 @@ class StepwiseSearch:
             name = f"sample-t{self.temperature:g}"
         if self.engine != "auto":
             name = f"{name}-ct2-{self.precision}" if self.engine == "ctranslate2" else f"{name}-{self.engine}"
+        if self.ngram_weight:
+            name += "-lm"
+        if self.end_threshold:
+            name += f"-end{self.end_threshold:g}"
         return f"{name}-dedup" if self.deduplicate else name
+
+
+LEFTWARD = {"l2r": (False,), "r2l": (True,), "fold": (False, True)}
+"""By arrangement and direction: do its tokens come in the output before those that it wrote earlier?"""
+
+
+def misfit(order: Order, search: StepwiseSearch) -> tuple[str, str, float] | None:
+    """What of a search does not go with an order: the field, what was expected, what was got."""
+    if search.ngram_weight and (order.arrangement not in LEFTWARD or min(order.tokens_per_direction, order.step_size) == 1):
+        return "ngram_weight", "0 for an order that writes no two neighbours in a step", search.ngram_weight
+    if search.end_threshold and (order.step_size == 1 or order.stop != "first-eos"):
+        return "end_threshold", "0 for an order that writes one token a step, or ends in either direction", search.end_threshold
+    return None

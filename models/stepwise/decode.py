@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -12,25 +13,31 @@ from models.batch import Ints
 from models.common.at_work import at_work, score_pairs
 from models.common.deduplicate import deduplicate
 from models.common.linear import pack
+from models.common.ngram import language_model
 from models.common.sources import Sources, gather, output_limits
 from models.family import Hypothesis
 from models.stepwise.beam import beam_search
-from models.stepwise.config import StepwiseSearch
+from models.stepwise.config import StepwiseSearch, misfit
 from models.stepwise.ctranslate2_search import CTranslate2Search
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.greedy import greedy
+from models.stepwise.joint_step import joint_step
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
 from models.stepwise.native import NativeSearch
 from models.stepwise.sampling import sample
 from models.weights import make_model, read_json, weights_of
 
+if TYPE_CHECKING:
+    from kernels.ngram import NgramScorer
+
 
 class StepwiseDecoder:
     """A network at work, in evaluation mode and float32, or several that write together."""
 
-    def __init__(self, model: StepwiseModel | Ensemble) -> None:
-        self.model = model
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None) -> None:
+        """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight."""
+        self.model, self.ngram = model, ngram
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
@@ -45,6 +52,8 @@ class StepwiseDecoder:
             raise ValueError(
                 f"selection: expected exact or outer with {self.model.order.step_size} tokens a step, got double-top-k"
             )
+        if search.chooses_jointly:
+            self._check_joint(search)
         if not prepared.rows:
             return []
         found = self._search(prepared, search, output_limits(search, prepared.lengths, self.model.config.max_positions))
@@ -62,19 +71,29 @@ class StepwiseDecoder:
         """Longest sources and targets, in tokens without EOS."""
         return self.model.config.max_positions - 1
 
+    def _check_joint(self, search: StepwiseSearch) -> None:
+        if search.strategy != "greedy":
+            raise ValueError(f"ngram_weight, end_threshold: expected 0 with {search.strategy}, got {search.name}")
+        if found := misfit(self.model.order, search):
+            raise ValueError("{}: expected {}, got {}".format(*found))
+        if search.ngram_weight and self.ngram is None:
+            raise ValueError(f"ngram_weight: expected 0 for a system without an n-gram model, got {search.ngram_weight}")
+
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.engine == "ctranslate2":
             raise ValueError("engine: expected auto or torch with a network that is not finished yet, got ctranslate2")
-        strategy = {"greedy": greedy, "beam": beam_search, "sample": sample}[search.strategy]
         with at_work(self.model) as device:
-            return strategy(self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device))
+            given = (self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device))
+            if search.strategy == "greedy":
+                return greedy(*given, joint_step(self.model.order, search, self.ngram))
+            return beam_search(*given) if search.strategy == "beam" else sample(*given)
 
 
 class FinishedDecoder(StepwiseDecoder):
     """Networks whose weights do not change any more, so that other engines may work with copies of them."""
 
-    def __init__(self, model: StepwiseModel | Ensemble) -> None:
-        super().__init__(model)
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None) -> None:
+        super().__init__(model, ngram)
         self._converted: dict[str, CTranslate2Search] = {}
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
@@ -89,15 +108,16 @@ class FinishedDecoder(StepwiseDecoder):
 class NativeDecoder(FinishedDecoder):
     """On the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch, or where the search says."""
 
-    def __init__(self, model: StepwiseModel | Ensemble) -> None:
-        super().__init__(model)
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None) -> None:
+        super().__init__(model, ngram)
         pack(model)
         self._native = NativeSearch(model)
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "sample" or search.engine != "auto":
             return super()._search(prepared, search, limits)
-        return self._native(prepared.ids, prepared.lengths, search, limits)
+        joint = joint_step(self.model.order, search, self.ngram)
+        return self._native(prepared.ids, prepared.lengths, search, limits, joint)
 
 
 def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:
@@ -123,4 +143,4 @@ def load(directory: Path, device: str) -> StepwiseDecoder:
     members = [make_model(directory, description, device, weights) for weights in weights_of(description)]
     networks = [member for member in members if isinstance(member, StepwiseModel)]
     model = networks[0] if len(networks) == 1 else Ensemble(networks)
-    return NativeDecoder(model) if device == "cpu" else FinishedDecoder(model)
+    return (NativeDecoder if device == "cpu" else FinishedDecoder)(model, language_model(directory))

@@ -7,10 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from kernels import JointStep
 from models.family import PAD, Hypothesis
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble, Together, begin
 from models.stepwise.incremental import Incremental
+from models.stepwise.joint_step import jointly
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import Order
 from models.stepwise.outputs import Outputs, charged, hypotheses, stops
@@ -22,10 +24,17 @@ Choose = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 def greedy(
-    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
+    model: StepwiseModel | Ensemble,
+    source: Tensor,
+    source_lengths: Tensor,
+    search: StepwiseSearch,
+    limits: Tensor,
+    joint: JointStep | None = None,
 ) -> list[list[Hypothesis]]:
-    """The likeliest token in each slot: one hypothesis for each source [B,S]; `limits` [B] are in tokens with EOS."""
-    return write(begin(model, source, source_lengths), model.order, limits, search, _likeliest)
+    """The likeliest token in each slot, or what `joint` chooses: one hypothesis for each source [B,S]; `limits` [B] are in tokens
+    with EOS."""
+    choose = _likeliest if joint is None else jointly(joint)
+    return write(begin(model, source, source_lengths), model.order, limits, search, choose)
 
 
 def _likeliest(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from kernels import Transformer, WritingRules
+from kernels import JointStep, Transformer, WritingRules
 from models.batch import Ints
 from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
@@ -26,7 +26,9 @@ class NativeSearch:
         self._order = model.order
         self._transformer, *self._others = [transformer(member) for member in networks(model)]
 
-    def __call__(self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
+    def __call__(
+        self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, joint: JointStep | None = None
+    ) -> list[list[Hypothesis]]:
         """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them."""
         run = self._transformer.greedy if search.strategy == "greedy" else self._transformer.beam_search
         outcomes = run(
@@ -37,6 +39,7 @@ class NativeSearch:
             rules=writing_rules(search, self._order),
             threads=torch.get_num_threads(),
             others=self._others,
+            **({} if joint is None else {"joint": joint}),
         )
         return hypotheses_of(outcomes, self._order)
 

@@ -82,6 +82,26 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (f"ngram: {{}}\n{GRAPH}, search: {{lookahead: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 with lookahead"),
         (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected at most 1"),
+        (
+            "systems: {sa: {order: interleaved-sa, search: {greedy: {ngram_weight: 0.5}}}}",
+            "ngram_weight: expected 0 without an n-gram",
+        ),
+        (
+            "ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {beam: {ngram_weight: 0.5}}}}",
+            "systems.sa.search.beam.ngram_weight: expected 0 with beam, got 0.5",
+        ),
+        (
+            "ngram: {}\nsystems: {two: {order: interleaved, search: {greedy: {ngram_weight: 0.5}}}}",
+            "systems.two.search.greedy.ngram_weight: expected 0 for an order that writes no two neighbours in a step, got 0.5",
+        ),
+        (
+            "systems: {one: {search: {greedy: {end_threshold: 0.5}}}}",
+            "systems.one.search.greedy.end_threshold: expected 0 for an order that writes one token a step",
+        ),
+        (
+            "systems: {two: {order: interleaved, search: {beam: {end_threshold: 0.5}}}}",
+            "systems.two.search.beam.end_threshold: expected 0 with beam, got 0.5",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_named(tmp_path: Path, text: str, problem: str) -> None:
@@ -101,12 +121,14 @@ def test_a_search_on_the_command_line_is_one_of_the_systems_family() -> None:
 def test_what_a_graph_rests_on_is_planned(tmp_path: Path) -> None:
     text = f"teacher: {{}}\nngram: {{}}\nstore: {{path: {tmp_path}/store}}\n"
     asks = "initial_weights: teacher, data: distilled, search: [lookahead, {beam: {ngram_weight: 0.1}}]"
-    config = load(tmp_path, f"{text}{GRAPH}, {asks}}}, plain: {{family: dag}}}}")
+    several = "{order: interleaved-sa, search: {greedy: {ngram_weight: 0.5}}}"
+    config = load(tmp_path, f"{text}{GRAPH}, {asks}}}, plain: {{family: dag}}, several: {several}}}")
     steps = {step.name: step for step in build_plan(config, Store(config.store.path)).steps}
     assert {"train:teacher", "encode:distilled"} <= set(steps["train:graph"].needs)
     assert "train:teacher" not in steps["train:plain"].needs
     assert "ngram:target" in steps["system:graph"].needs
     assert "ngram:target" not in steps["system:plain"].needs
+    assert "ngram:target" in steps["system:several"].needs
     assert steps["system:graph"].config.family == "dag"
     assert {"decode:graph/lookahead:test", "decode:graph/beam200-lm:test"} <= set(steps)
 

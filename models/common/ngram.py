@@ -1,0 +1,25 @@
+"""The language model that travels with a system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sentencepiece import SentencePieceProcessor
+
+from kernels import NgramModel
+from models.weights import NGRAM, TARGET_PIECES, BundleError
+
+if TYPE_CHECKING:
+    from kernels.ngram import NgramScorer
+
+
+def language_model(directory: Path) -> NgramScorer | None:
+    """The scorer over target ids of a system that has one. Raises BundleError when it is of another vocabulary."""
+    if not (directory / NGRAM).exists():
+        return None
+    pieces = SentencePieceProcessor(model_proto=(directory / TARGET_PIECES).read_bytes())
+    try:
+        return NgramModel.load(directory / NGRAM).for_vocabulary([pieces.id_to_piece(token) for token in range(len(pieces))])
+    except (RuntimeError, ValueError) as error:
+        raise BundleError(f"{directory / NGRAM}: {error}") from error

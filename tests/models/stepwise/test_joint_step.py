@@ -1,0 +1,133 @@
+"""Steps whose slots know of each other: against enumeration, and native against torch."""
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels import NgramModel
+from models.family import EOS, Sizes
+from models.stepwise.config import StepwiseSearch
+from models.stepwise.decode import NativeDecoder, StepwiseDecoder
+from models.stepwise.joint_step import best_chain, first_end
+from models.stepwise.model import build
+from tests.models.stepwise.test_native import GREEDY, SMALL, one_thread, sources
+
+__all__ = ["one_thread"]
+
+PIECES = ["<pad>", "<s>", "</s>", "<unk>", "<mask>", "<5>", "<6>", *(f"w{i}" for i in range(7, 23))]
+
+
+@pytest.fixture(scope="module")
+def ngram():
+    """A model over the words of the networks, of a text in which some pairs are frequent."""
+    draw = np.random.default_rng(0)
+    text = [[PIECES[7 + int(16 * place**2)] for place in draw.random(8)] for _ in range(200)]
+    return NgramModel.estimate(text, order=3, discount_fallback=(0.5, 1.0, 1.5)).for_vocabulary(PIECES)
+
+
+words = st.tuples(st.floats(-9, 0, width=32), st.integers(0, 5))
+offers = st.lists(st.lists(words, min_size=1, max_size=4), min_size=1, max_size=4)
+
+
+@given(offers, st.integers(0, 100))
+def test_the_best_chain_is_that_of_enumeration(slots, seed):
+    links = np.random.default_rng(seed).normal(size=(6, 6))
+
+    def value(chain):
+        return sum(score for score, _ in chain) + sum(links[a[1], b[1]] for a, b in itertools.pairwise(chain))
+
+    found = best_chain(slots, lambda before, word: float(links[before, word]))
+    assert all(word in offered for word, offered in zip(found, slots, strict=True))
+    assert value(found) == pytest.approx(max(map(value, itertools.product(*slots))))
+
+
+def test_an_output_ends_where_it_has_ended_with_enough_probability():
+    eos = torch.tensor([[0.3, 0.3, 0.9, 0.9], [0.0, 0.0, 0.2, 0.1], [0.6, 1.0, 0.0, 0.0]]).log()
+    best = torch.tensor([[0.5, 0.4, 0.05, 0.1]] * 3).log()
+    where = [row.nonzero().flatten().tolist() for row in first_end(eos, best, 0.5)]
+    assert where == [[1], [], [0]]  # 1 - 0.7 * 0.7 = 0.51
+    assert [row.nonzero().flatten().tolist() for row in first_end(eos, best, 0.0)] == [[2], [2], [0]]
+
+
+def flat(order, **changes):
+    """An untrained network to which many tokens are nearly as likely, EOS among them."""
+    torch.manual_seed(1)
+    model = build(dataclasses.replace(SMALL, order=order, **changes), Sizes(23, 23, True)).eval()
+    with torch.no_grad():
+        model.target_embedding.weight.mul_(0.5)
+        for name, values in model.named_parameters():
+            if name.endswith((".bias", "norm.weight")):
+                values.add_(torch.randn_like(values) * 0.3)
+    return model
+
+
+FLAT = {name: flat(name) for name in ("semi-autoregressive", "interleaved-sa", "double-token-l2r", "double-token-r2l")}
+FLAT["interleaved by three"] = flat("interleaved", tokens_per_direction=3)
+
+
+@pytest.mark.parametrize("options", [{"ngram_weight": 0.6}, {"end_threshold": 0.01}, {"ngram_weight": 2.0, "end_threshold": 0.05}])
+@pytest.mark.parametrize("name", FLAT)
+def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
+    search = StepwiseSearch(max_extra_tokens=6, **options)
+    inputs = [source for source in sources(40) if source]
+    decoders = StepwiseDecoder(FLAT[name], ngram), NativeDecoder(FLAT[name], ngram)
+    slow, fast = ([ranked[0] for ranked in one.decode(one.prepare(inputs), search)] for one in decoders)
+    assert [one.ids for one in slow] == [one.ids for one in fast]
+    assert [one.score for one in slow] == pytest.approx([one.score for one in fast], abs=1e-4)
+    assert [one.steps for one in slow] == [one.steps for one in fast]
+    native = decoders[1]
+    assert [native.decode(native.prepare([source]), search)[0][0] for source in inputs] == fast
+    assert [one.ids for one in fast] != [ranked[0].ids for ranked in native.decode(native.prepare(inputs), GREEDY)]
+
+
+def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(ngram):
+    """With a weight beside which nothing else counts, pairs in the output are those that the model likes best."""
+    inputs = [source for source in sources(40) if source]
+    decoder = NativeDecoder(FLAT["interleaved-sa"], ngram)
+
+    def likely(search):
+        pairs = 0.0
+        for ranked in decoder.decode(decoder.prepare(inputs), search):
+            ids = ranked[0].ids
+            for place in (0, len(ids) - 2):  # the first two from the left, and from the right
+                if len(ids) >= 4:
+                    _, state = ngram.step(ngram.empty, ids[place])
+                    pairs += ngram.step(state, ids[place + 1])[0] - ngram.step(ngram.empty, ids[place + 1])[0]
+        return pairs
+
+    weighed = StepwiseSearch(max_extra_tokens=6, ngram_weight=50.0, min_tokens=4)
+    assert likely(weighed) > likely(StepwiseSearch(max_extra_tokens=6, min_tokens=4)) + 10.0
+
+
+def test_what_does_not_go_together_is_refused(ngram):
+    inputs = [[7, 8]]
+
+    def decode(model, scorer=None, **options):
+        decoder = NativeDecoder(model, scorer)
+        return decoder.decode(decoder.prepare(inputs), StepwiseSearch(**options))
+
+    several, one = FLAT["interleaved-sa"], flat("interleaved")
+    with pytest.raises(ValueError, match="ngram_weight: expected 0 for a system without an n-gram model"):
+        decode(several, ngram_weight=0.5)
+    with pytest.raises(ValueError, match="ngram_weight, end_threshold: expected 0 with beam, got beam5-end0"):
+        decode(several, strategy="beam", end_threshold=0.5)
+    with pytest.raises(ValueError, match="ngram_weight: expected 0 for an order that writes no two neighbours in a step"):
+        decode(one, ngram, ngram_weight=0.5)
+    for order in ("autoregressive", "double-token"):
+        with pytest.raises(ValueError, match="end_threshold: expected 0 for an order that writes one token a step"):
+            decode(flat(order), end_threshold=0.5)
+    other = NgramModel.estimate([["a", "b"]] * 3, order=2, discount_fallback=(0.5, 1, 1.5)).for_vocabulary(["a", "b"])
+    with pytest.raises(ValueError, match="ngram: expected a model over the network's words"):
+        decode(several, other, ngram_weight=1)
+    assert decode(several, ngram, ngram_weight=0.5)[0][0].statistics["margin"] == math.inf
+    assert EOS not in decode(one, end_threshold=0.5)[0][0].ids
+
+
+def test_searches_have_names_of_their_own():
+    assert StepwiseSearch(ngram_weight=0.5, end_threshold=0.6, deduplicate=True).name == "greedy-lm-end0.6-dedup"
