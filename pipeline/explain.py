@@ -77,7 +77,7 @@ def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], mi
     found = []
     if manifest["version"] != step.stage.version:
         found.append(f"version {manifest['version']} -> {step.stage.version}")
-    found += _changes(manifest["config"], canonical(step.config, keep_defaults=True))
+    found += _changes(manifest["config"], canonical(step.config, keep_defaults=True), canonical(step.config))
     old, new = manifest["inputs"], input_fingerprints(step.inputs)
     of_name = {name: artifact.fingerprint for name, artifact in artifacts(step.inputs)}
     for key in sorted(old.keys() | new.keys()):
@@ -88,11 +88,14 @@ def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], mi
     return found
 
 
-def _changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
-    """Keys that were changed. A part that stands on one side alone is named and not spelled out."""
+def _changes(before: Any, now: Any, stated: Any, name: str = "") -> Iterator[str]:
+    """Keys that were changed. A part that stands on one side alone is named and not spelled out; an option that there was none of
+    then, and that is not `stated` now, changes nothing."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
-            yield from _changes(before.get(key, ABSENT), now.get(key, ABSENT), f"{name}.{key}".lstrip("."))
+            said = stated.get(key, ABSENT) if isinstance(stated, dict) else ABSENT
+            if key in before or said is not ABSENT:
+                yield from _changes(before.get(key, ABSENT), now.get(key, ABSENT), said, f"{name}.{key}".lstrip("."))
     elif before is ABSENT and isinstance(now, dict):
         yield f"{name} is new"
     elif now is ABSENT and isinstance(before, dict):

@@ -103,6 +103,18 @@ def test_parts_that_come_and_go_are_named_without_their_keys(store: Store) -> No
     assert told(now, store) == [("toy:a", "MISS", "others.kept.updates: 1 -> 2; others.left is gone; others.new is new")]
 
 
+def test_an_option_of_later_that_is_not_used_explains_nothing(store: Store) -> None:
+    plan = single(store, "a", Config("a"))
+    make(plan, store)
+    path = plan.steps[0].directory / MANIFEST
+    manifest = json.loads(path.read_text())
+    del manifest["config"]["recipe"]["rate"]
+    path.write_text(json.dumps(manifest))
+    assert told(single(store, "a", Config("b")), store) == [("toy:a", "MISS", 'text: "a" -> "b"')]
+    changed = single(store, "a", Config("a", Recipe(rate=0.1)))
+    assert told(changed, store) == [("toy:a", "MISS", "recipe.rate: absent -> 0.1")]
+
+
 def test_a_changed_input_is_told_with_its_maker(store: Store) -> None:
     make(plan(store), store)
     changed = plan(store, first=Config("a", Recipe(rate=0.25)))
