@@ -34,13 +34,13 @@ def joint_step(order: Order, search: StepwiseSearch, ngram: NgramScorer | None) 
 
 def jointly(step: JointStep) -> Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]:
     """What `models.stepwise.greedy.write` chooses by; its margins are infinite."""
-    link = _links(step)
+    link = None if step.ngram is None else _links(step.ngram, step.weight)
 
     def choose(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         eos = log_probs[..., EOS]
         ranked = log_probs.index_fill(2, torch.tensor(EOS, device=log_probs.device), -torch.inf).sort(descending=True, stable=True)
         ids, scores = ranked.indices[..., 0].clone(), ranked.values[..., 0].clone()
-        if step.ngram is not None:
+        if link is not None:
             best = (part[..., : step.words].tolist() for part in (ranked.values, ranked.indices))
             offered = [[list(zip(*slot, strict=True)) for slot in zip(*row, strict=True)] for row in zip(*best, strict=True)]
             for row, slots in enumerate(offered):
@@ -70,16 +70,13 @@ def first_end(eos: Tensor, best: Tensor, threshold: float) -> Tensor:
     return ended & (ended.long().cumsum(1) == 1)
 
 
-def _links(step: JointStep) -> Callable[[bool, int, int], float]:
+def _links(ngram: NgramScorer, weight: float) -> Callable[[bool, int, int], float]:
     """weight (log p(right | left) - log p(right)) of a word and the one that its direction wrote before."""
-    ngram = step.ngram
-    assert ngram is not None or not step.weight
 
     @cache
     def link(leftward: bool, before: int, word: int) -> float:
         left, right = (word, before) if leftward else (before, word)
-        assert ngram is not None
         _, state = ngram.step(ngram.empty, left)
-        return step.weight * (ngram.step(state, right)[0] - ngram.step(ngram.empty, right)[0])
+        return weight * (ngram.step(state, right)[0] - ngram.step(ngram.empty, right)[0])
 
     return link
