@@ -56,7 +56,11 @@ def joint_step(path: Path, search: Search, network: StepwiseConfig | None) -> It
         return
     if search.end_threshold and search.strategy != "greedy":
         yield broken((*path, "end_threshold"), f"0 with {search.strategy}", search.end_threshold, (*path, "strategy"))
-    if network is not None and (found := misfit(network.generation(), search)):
+    try:
+        found = None if network is None else misfit(network.generation(), search)
+    except ValueError:  # an order that does not go together is told as such
+        return
+    if found is not None:
         field, expected, value = found
         yield broken((*path, field), expected, value)
 

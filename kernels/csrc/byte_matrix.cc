@@ -30,7 +30,7 @@ struct ByteNumbers {
         return std::bit_cast<Ints>(_mm512_dpwssd_epi32(std::bit_cast<__m512i>(sums), std::bit_cast<__m512i>(values), std::bit_cast<__m512i>(weights)));
 #elif defined(__AVX512BW__)
         return sums + std::bit_cast<Ints>(_mm512_madd_epi16(std::bit_cast<__m512i>(values), std::bit_cast<__m512i>(weights)));
-#elif defined(__AVX2__)
+#elif defined(__AVX2__) && !defined(__AVX512F__)
         return sums + std::bit_cast<Ints>(_mm256_madd_epi16(std::bit_cast<__m256i>(values), std::bit_cast<__m256i>(weights)));
 #else
         return sums + ((values << 16) >> 16) * ((weights << 16) >> 16) + (values >> 16) * (weights >> 16);

@@ -99,6 +99,10 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.one.search.greedy.end_threshold: expected 0 for an order that writes one token a step",
         ),
         (
+            "systems: {odd: {order: interleaved, directions: 3, search: {greedy: {end_threshold: 0.5}}}}",
+            "systems.odd.order: expected an order that goes together",
+        ),
+        (
             "systems: {two: {order: interleaved, search: {beam: {end_threshold: 0.5}}}}",
             "systems.two.search.beam.end_threshold: expected 0 with beam, got 0.5",
         ),
