@@ -131,7 +131,7 @@ class RayMachines:
         from stages.cluster import options
 
         stage, granted = order.step.stage, order.resources
-        hands_out = stage.distributes and not (stage.trains and granted.alone)
+        hands_out = stage.distributes and not granted.alone
         held = {"num_cpus": 0} if hands_out else options(granted, order.avoid)
         reference = self._attempt.options(name=order.step.name, **held).remote(order)
         self._running[reference] = order.step.name

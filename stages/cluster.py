@@ -69,7 +69,14 @@ class RayWorkers:
     """Nodes that the workers are kept off."""
 
     def map(self, make: Callable[[A], Callable[[T], R]], argument: A, shards: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """See `stages.workers.Workers.map`. A dead actor is replaced and its shard given to another."""
+        """See `stages.workers.Workers.map`. A dead actor is replaced and its shard given to another.
+
+        A worker that is alone is this process, which need not be started: with it dies the attempt.
+        """
+        if self.resources.alone:
+            log.info("worker ready on node %s", _node())
+            yield from self._here.map(make, argument, shards)
+            return
         pool = _Pool(self, make, argument)
         waiting = deque(range(len(shards)))
         deaths = dict.fromkeys(waiting, 0)
@@ -105,6 +112,10 @@ class RayWorkers:
         finally:
             pool.close()
 
+    @property
+    def _here(self) -> LocalWorkers:
+        return LocalWorkers(self.resources.threads)
+
     def _tell_death(self, shard: int, seconds: float, error: Exception) -> None:
         self.deaths.parent.mkdir(parents=True, exist_ok=True)
         line = {"time": time.time(), "shard": shard, "seconds": round(seconds, 3), "error": _first_line(error)}
@@ -118,7 +129,7 @@ class RayWorkers:
         """
         if self.resources.alone:
             log.info("training worker 1 of 1 on node %s", _node())
-            return LocalWorkers(self.resources.threads).train(loop, argument)
+            return self._here.train(loop, argument)
         from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # here: takes seconds, which others are spared
         from ray.train.torch import TorchTrainer
 

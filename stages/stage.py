@@ -72,7 +72,7 @@ class Resources:
 
     @property
     def alone(self) -> bool:
-        """One worker, on CPUs: a training needs no processes beside the step's own."""
+        """One worker, on CPUs: it needs no process beside the step's own."""
         return (self.workers or 1) == 1 and not self.gpus
 
 
@@ -152,7 +152,7 @@ class Stage(Generic[I, C, O]):
     """A verb of the pipeline. `run(inputs, config, work)` fills `work.directory`; wiring it wrongly is a mypy error.
 
     `version` is raised when the meaning of the output changes, so that older artifacts are not taken for it.
-    A stage that `distributes` holds nothing itself, its workers do; any other is one worker, and so is a training that is `alone`.
+    A stage that `distributes` holds nothing itself, its workers do; any other is one worker, and so is one that is `alone`.
     """
 
     name: str

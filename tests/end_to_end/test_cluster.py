@@ -63,7 +63,7 @@ def twice_deadly(folder: str) -> Callable[[int], int]:
 
 
 def workers(tmp_path: Path) -> RayWorkers:
-    return RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log", tmp_path / "deaths")
+    return RayWorkers(Resources(workers=2, cpus=1), "decode:x", tmp_path, tmp_path / "log", tmp_path / "deaths")
 
 
 def test_an_error_in_making_a_worker_is_passed_on(machines: RayMachines, tmp_path: Path) -> None:

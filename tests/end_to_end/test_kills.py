@@ -90,6 +90,14 @@ def test_decoding_workers_killed(undisturbed: Watched, tmp_path: Path) -> None:
     assert run.agrees_with(undisturbed)
 
 
+def test_decoding_alone_killed(undisturbed: Watched, tmp_path: Path) -> None:
+    run = Watched(tmp_path / "store", *DISTILLED, "--set", "cluster.resources.distill.workers=1")
+    run.begin_with(undisturbed, before="distill:train")
+    kill_workers(run, "distill:train", 512, alone=True)
+    assert [e["step"] for e in run.events("step_retried")] == ["distill:train"]
+    assert run.agrees_with(undisturbed)
+
+
 def test_two_drivers_share_the_work(undisturbed: Watched, tmp_path: Path) -> None:
     run = Watched(tmp_path / "store", *ALONE)
     first = run.start()

@@ -49,7 +49,7 @@ def greedy(folder: str) -> Callable[[int], int]:
 
 def test_a_worker_out_of_memory_is_replaced(machines: RayMachines, tmp_path: Path) -> None:
     deaths = tmp_path / "deaths"
-    workers = RayWorkers(Resources(workers=1, cpus=1), "decode:x", tmp_path, tmp_path / "log", deaths)
+    workers = RayWorkers(Resources(workers=2, cpus=0.5), "decode:x", tmp_path, tmp_path / "log", deaths)
     assert sorted(workers.map(greedy, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
     told = {death["shard"]: death["error"] for death in map(json.loads, deaths.read_text().splitlines())}
     assert "memory" in told[1].lower() or "died" in told[1]  # others too may go while the machine is full
