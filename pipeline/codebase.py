@@ -41,7 +41,7 @@ def _collect(module: str, trees: dict[str, str]) -> None:
 
 def _native_digest() -> str:
     """Of the sources of the compiled extension; a wheel has none."""
-    sources = sorted(path for folder in ("csrc", "bindings") for path in (ROOT / "kernels" / folder).glob("*.*"))
+    sources = sorted(path for folder in ("csrc", "bindings") for path in (ROOT / "kernels" / folder).rglob("*.*"))
     return hashlib.sha256(b"\n".join(path.name.encode() + b" " + path.read_bytes() for path in sources)).hexdigest()
 
 

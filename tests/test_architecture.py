@@ -1,6 +1,7 @@
 """The house keeps its shape: imports run one way, and heavy libraries stay behind their doors."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ["kernels", "models", "stages", "pipeline"]
 """Each may import itself and those before it."""
+
+NATIVE = ["base", "align", "candidates", "ngram", "network", "dag", "lattice", "stepwise", "aggressive"]
+"""Folders of `kernels/csrc`, of which the same holds."""
 
 DOORS = {
     "ray": {"pipeline/machines.py", "stages/cluster.py", "pipeline/doctor.py", "pipeline/submit.py"},
@@ -38,6 +42,15 @@ def test_imports_run_one_way(room: str) -> None:
     forbidden = set(ROOMS[ROOMS.index(room) + 1 :])
     wrong = {str(path.relative_to(ROOT)): imports(path) & forbidden for path in sources(room) if imports(path) & forbidden}
     assert not wrong
+
+
+def test_native_folders_include_one_way() -> None:
+    folders = {path.parent.name for path in (ROOT / "kernels/csrc").rglob("*.cc")}
+    assert folders == set(NATIVE)
+    for room in NATIVE:
+        text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "kernels/csrc" / room).iterdir())
+        included = set(re.findall(r'#include "csrc/(\w+)/', text))
+        assert included <= set(NATIVE[: NATIVE.index(room) + 1])
 
 
 @pytest.mark.parametrize("library", DOORS)

@@ -1,4 +1,4 @@
-#include "csrc/aggressive_decoding.h"
+#include "csrc/aggressive/decoding.h"
 
 #include <nanobind/stl/map.h>
 

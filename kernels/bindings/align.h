@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "bindings/arrays.h"
-#include "csrc/aligner.h"
+#include "csrc/align/aligner.h"
 
 namespace fewstep {
 

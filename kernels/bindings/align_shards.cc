@@ -1,4 +1,4 @@
-#include "csrc/align_shards.h"
+#include "csrc/align/shards.h"
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>

@@ -1,4 +1,4 @@
-#include "csrc/beam.h"
+#include "csrc/stepwise/beam.h"
 
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"

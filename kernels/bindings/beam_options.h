@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "bindings/arrays.h"
-#include "csrc/beam.h"
+#include "csrc/stepwise/beam.h"
 
 namespace fewstep {
 

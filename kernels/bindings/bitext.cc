@@ -1,4 +1,4 @@
-#include "csrc/bitext.h"
+#include "csrc/align/bitext.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

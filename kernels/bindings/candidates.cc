@@ -8,10 +8,10 @@
 #include <stdexcept>
 
 #include "bindings/bindings.h"
-#include "csrc/candidate_counts.h"
-#include "csrc/candidate_lookup.h"
-#include "csrc/candidate_merge.h"
-#include "csrc/candidate_tables.h"
+#include "csrc/candidates/counts.h"
+#include "csrc/candidates/lookup.h"
+#include "csrc/candidates/merge.h"
+#include "csrc/candidates/tables.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

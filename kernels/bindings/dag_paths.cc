@@ -1,4 +1,4 @@
-#include "csrc/dag_paths.h"
+#include "csrc/dag/paths.h"
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"

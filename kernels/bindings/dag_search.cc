@@ -15,10 +15,10 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "csrc/dag_beam.h"
-#include "csrc/dag_viterbi.h"
-#include "csrc/dag_walk.h"
-#include "csrc/parallel.h"
+#include "csrc/base/parallel.h"
+#include "csrc/dag/beam.h"
+#include "csrc/dag/viterbi.h"
+#include "csrc/dag/walk.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,4 +1,4 @@
-#include "csrc/fast_align.h"
+#include "csrc/align/fast_align.h"
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -7,7 +7,7 @@
 
 #include "bindings/align.h"
 #include "bindings/bindings.h"
-#include "csrc/diagonal.h"
+#include "csrc/align/diagonal.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,4 +1,4 @@
-#include "csrc/fused_attention.h"
+#include "csrc/network/fused_attention.h"
 
 #include <nanobind/stl/optional.h>
 

@@ -1,4 +1,4 @@
-#include "csrc/graph_network.h"
+#include "csrc/dag/network.h"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-#include "csrc/lattice_viterbi.h"
+#include "csrc/lattice/viterbi.h"
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"

@@ -1,4 +1,4 @@
-#include "csrc/lattice_decoding.h"
+#include "csrc/lattice/decoding.h"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>

@@ -1,7 +1,7 @@
 #include <cerrno>
 
 #include "bindings/bindings.h"
-#include "csrc/files.h"
+#include "csrc/base/files.h"
 
 namespace nb = nanobind;
 

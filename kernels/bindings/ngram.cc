@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "csrc/ngram_arpa.h"
-#include "csrc/ngram_build.h"
-#include "csrc/ngram_estimate.h"
-#include "csrc/ngram_model.h"
+#include "csrc/ngram/arpa.h"
+#include "csrc/ngram/build.h"
+#include "csrc/ngram/estimate.h"
+#include "csrc/ngram/model.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,4 +1,4 @@
-#include "csrc/symmetrise.h"
+#include "csrc/align/symmetrise.h"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -6,7 +6,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
-#include "csrc/parallel.h"
+#include "csrc/base/parallel.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

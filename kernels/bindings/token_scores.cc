@@ -1,4 +1,4 @@
-#include "csrc/token_scores.h"
+#include "csrc/network/token_scores.h"
 
 #include <nanobind/stl/optional.h>
 

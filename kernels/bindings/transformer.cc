@@ -1,4 +1,4 @@
-#include "csrc/transformer.h"
+#include "csrc/network/transformer.h"
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/vector.h>
@@ -10,8 +10,8 @@
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"
 #include "bindings/bindings.h"
-#include "csrc/ngram_model.h"
-#include "csrc/stepwise_search.h"
+#include "csrc/ngram/model.h"
+#include "csrc/stepwise/search.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -8,12 +8,12 @@ from pipeline import codebase
 
 
 def test_a_change_of_the_extension_is_a_change_of_what_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for folder in ("stages", "kernels/csrc", "kernels/bindings"):
+    for folder in ("stages", "kernels/csrc/base", "kernels/bindings"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "stages/one.py").write_text("def run():\n    from kernels.native import fewstep_native\n")
     (tmp_path / "stages/two.py").write_text("import stages.shards\n")
     (tmp_path / "kernels/native.py").write_text("import fewstep_native\n")
-    (tmp_path / "kernels/csrc/a.cc").write_text("int a;")
+    (tmp_path / "kernels/csrc/base/a.cc").write_text("int a;")
     monkeypatch.setattr(codebase, "ROOT", tmp_path)
 
     def digests() -> list[str]:
@@ -22,7 +22,7 @@ def test_a_change_of_the_extension_is_a_change_of_what_uses_it(tmp_path: Path, m
 
     before = digests()
     assert digests() == before
-    for name in ("csrc/a.cc", "bindings/b.cc"):
+    for name in ("csrc/base/a.cc", "bindings/b.cc"):
         (tmp_path / "kernels" / name).write_text("int b;")
         after = digests()
         assert after[0] != before[0]

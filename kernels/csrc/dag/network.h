@@ -1,0 +1,80 @@
+// A Directed Acyclic Transformer (Huang et al. 2022) at work: sources to graphs of vertices, and the paths that follow the best step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "csrc/base/team.h"
+#include "csrc/network/best_words.h"
+#include "csrc/network/transformer.h"
+
+namespace fewstep {
+
+// The decoder reads BOS, MASK, ..., MASK, EOS with the codes of their places (`network.slot_codes`), and each place sees all. With
+// state s_i of vertex i, and queries, keys and gates of a head h linear in state and place,
+//
+//     p_h(j | i)    = softmax over j of q_ih k_jh / sqrt(d), for j > i
+//     log E(i -> j) = log sum_h softmax_h(gates_i) p_h(j | i)
+//     log P(w | i)  = log softmax of s_i by the target's words
+struct GraphNetwork {
+    Transformer network;
+    PackedMatrix links;             // [2D+H,D] of states to queries, keys and gates
+    std::vector<float> link_codes;  // [slots,2D+H] what places add to them
+    std::vector<float> lengths;     // [classes,D] ranks the target's length by the mean state of the source; empty where it is given
+
+    std::size_t link_width() const { return 2 * network.shape.width + network.shape.heads; }
+};
+
+struct GraphRules {
+    WordRules words;      // what no vertex between the ends writes; `eos` is what the last one writes
+    std::int64_t bos, mask;
+    std::size_t wanted;   // words of each vertex
+};
+
+// The graph of one sentence. Its states [vertices,D] are read as long as it lives.
+class Graph {
+ public:
+    Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team);
+
+    std::size_t vertices() const { return vertices_; }
+    // Finds the words of some vertices.
+    void rank(const std::vector<std::size_t>& some);
+    // [W] the best words of a vertex, best first; minus infinity where there are no more, and where none were found. The first vertex
+    // writes BOS alone, the last one EOS.
+    const float* scores(std::size_t vertex) const { return scores_.data() + vertex * wanted_; }
+    const std::int64_t* ids(std::size_t vertex) const { return ids_.data() + vertex * wanted_; }
+    // log E(vertex -> j) for all j, minus infinity where there is none. Good until the next call.
+    const float* transitions(std::size_t vertex);
+
+ private:
+    void take(std::size_t vertex, const BestWords& words, std::size_t row);
+
+    const GraphNetwork& network_;
+    const GraphRules& rules_;
+    const float* states_;
+    Team& team_;
+    std::size_t vertices_, wanted_, room_;
+    std::vector<float> scores_;
+    std::vector<std::int64_t> ids_;
+    Buffer links_, keys_, joint_, row_;  // [vertices,2D+H]; [D,room]; [H,room]; [room]
+};
+
+// Calls use(sentence, graph) for each sentence, from any of the threads; the words of all its vertices are `ranked`, or of none. `sizes`
+// are the vertices of the graphs, by sentence or, where the network ranks lengths, by the likeliest of them. A sentence's graph is the
+// same to the last bit whatever is beside it.
+void each_graph(const GraphNetwork& network, const Sources& sources, const std::vector<std::int64_t>& sizes, const GraphRules& rules,
+                bool ranked, int threads, const std::function<void(std::size_t, Graph&)>& use);
+
+struct GraphPath {
+    std::vector<std::int64_t> ids;  // the words of the vertices between the ends
+    double score;                   // transitions and words, of the ends too
+    double margin;                  // the least gap, at a vertex of the path, between the best and the second step or word
+};
+
+// From vertex 0 on always the j of the highest log E(i -> j), plus `word_weight` times the score of j's best word. With 0 words do not
+// matter, and those on the path alone are ranked here; else they must have been.
+GraphPath follow(Graph& graph, float word_weight);
+
+}  // namespace fewstep

@@ -1,0 +1,110 @@
+// Sums and maxima over all paths of a directed acyclic graph (Huang et al. 2022, section 3): what a batch of sentences holds.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace fewstep {
+
+// float or double, as it lies in the caller's arrays: exactly one of the two is set.
+template <typename Float, typename Double>
+struct Values {
+    Float* narrow = nullptr;
+    Double* wide = nullptr;
+
+    Values at(std::size_t index) const { return {narrow ? narrow + index : nullptr, wide ? wide + index : nullptr}; }
+};
+using Scores = Values<const float, const double>;
+using Results = Values<float, double>;
+
+inline double get(const Scores& scores, std::size_t index) { return scores.narrow ? scores.narrow[index] : scores.wide[index]; }
+inline void set(const Results& results, std::size_t index, double value) {
+    if (results.narrow)
+        results.narrow[index] = static_cast<float>(value);
+    else
+        results.wide[index] = value;
+}
+
+// B sentences of at most M target tokens and L vertices. Natural logarithms.
+struct DagBatch {
+    Scores tokens;                       // [B,M,L] log P(y_t | v_j)
+    Scores transitions;                  // [B,L,L] log E(i -> j), read for j > i
+    const std::int64_t* target_lengths;  // [B], 0 to M
+    const std::int64_t* graph_lengths;   // [B], 0 to L
+    std::size_t sentences, max_tokens, max_vertices;
+};
+
+// The vertices [first, last] that can emit a token, or follow a vertex.
+struct Band {
+    std::size_t first, last;
+};
+
+// One sentence. A path visits `tokens` vertices in ascending order, the first and the last of the graph among them, and emits a
+// token at each. So token t can only stand at t <= j <= L - M + t, and no transition of a path is longer than L - M + 1.
+struct DagSentence {
+    std::size_t tokens, vertices;  // M, L
+    Scores token_scores;           // [M,L] of rows `stride` apart
+    Scores transition_scores;      // [L,L] likewise
+    std::size_t stride;
+
+    DagSentence(const DagBatch& batch, std::size_t sentence)
+        : tokens(static_cast<std::size_t>(batch.target_lengths[sentence])),
+          vertices(static_cast<std::size_t>(batch.graph_lengths[sentence])),
+          token_scores(batch.tokens.at(sentence * batch.max_tokens * batch.max_vertices)),
+          transition_scores(batch.transitions.at(sentence * batch.max_vertices * batch.max_vertices)),
+          stride(batch.max_vertices) {}
+
+    // A path of the right length exists, whatever it scores.
+    bool possible() const { return tokens >= 1 && tokens <= vertices && (tokens > 1 || vertices == 1); }
+    Band emitters(std::size_t token) const {
+        if (token + 1 == tokens) return {vertices - 1, vertices - 1};
+        return {token, token == 0 ? 0 : vertices - tokens + token};
+    }
+    // Empty where `first` is beyond `last`. A path of three tokens has one vertex between its ends, one of two has none.
+    Band successors(std::size_t vertex) const {
+        if (tokens == 2 && vertex > 0) return {vertices, vertices - 1};
+        const bool ends = tokens == 2 || (tokens == 3 && vertex > 0);
+        return {ends ? vertices - 1 : vertex + 1, std::min(vertices - 1, vertex + 1 + vertices - tokens)};
+    }
+    // The tokens that a vertex can emit.
+    Band emitted(std::size_t vertex) const {
+        const std::size_t slack = vertices - tokens;
+        return {vertex > slack ? vertex - slack : 0, std::min(vertex, tokens - 1)};
+    }
+
+    // Row t or i as doubles, [width] cells of which those outside the band are minus infinity. Returns the highest; NaN if a cell
+    // of the band is NaN or plus infinity.
+    double read_tokens(std::size_t token, double* row, std::size_t width) const;
+    double read_transitions(std::size_t vertex, double* row, std::size_t width) const;
+};
+
+// Where the posteriors of a sentence, or of all, go: arrays as those of the scores.
+struct DagPosteriors {
+    Results tokens, transitions;
+};
+
+// log of the sum over all paths v of the product of P(y_t | v_t) and E(v_t -> v_{t+1}), by the recurrence
+//
+//     alpha[0,0] = token[0,0]        alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
+//
+// of which alpha[M-1,L-1] is the result: minus infinity where no path exists, NaN where a path reads a NaN or plus infinity.
+// `careful`: in logarithms from the start (dag/careful.h), not only where plain products would not do.
+void dag_log_likelihood(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods);
+
+// Its gradients too: how probable it is that a path emits token t at vertex j, and that it takes a transition. With beta the mirror
+// image of alpha (both include token[t,j])
+//
+//     tokens [t,j]       exp(alpha[t,j] + beta[t,j] - token[t,j] - log Z)
+//     transitions [i,j]  sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)
+//
+// 0 in cells that no path reads, and for sentences whose log Z is not finite.
+void dag_posteriors(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods,
+                    const DagPosteriors& posteriors);
+
+// The best single path: the recurrence with max instead of log sum exp. Where predecessors are equally good the lowest vertex is
+// taken. `vertices` [B,M] is -1 past the target, and throughout where no path exists (score minus infinity) or where a path reads a
+// NaN or plus infinity (score NaN).
+void dag_best_alignment(const DagBatch& batch, int threads, std::int64_t* vertices, const Results& scores);
+
+}  // namespace fewstep

@@ -1,0 +1,196 @@
+#include "csrc/network/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <type_traits>
+
+#include "csrc/base/vectors.h"
+
+namespace fewstep {
+
+namespace {
+
+constexpr float NONE = -std::numeric_limits<float>::infinity();
+constexpr std::size_t STEP = LANES;
+
+// Scores x [length] to softmax(scale x), in place. There is room for whole vectors.
+void normalise(float* x, std::size_t length, std::size_t room, float scale) {
+    for (std::size_t place = length; place < room; ++place) x[place] = NONE;
+    Floats highest = load(x);
+    for (std::size_t place = STEP; place < room; place += STEP) highest = larger(highest, load(x + place));
+    const Floats top = all(highest_of(highest));
+    Floats sum{};
+    for (std::size_t place = 0; place < room; place += STEP) {
+        const Floats weight = exp_of((load(x + place) - top) * scale);
+        store(x + place, weight);
+        sum += weight;
+    }
+    const Floats factor = all(1.0F / sum_of(sum));
+    for (std::size_t place = 0; place < room; place += STEP) store(x + place, load(x + place) * factor);
+}
+
+// A few queries that read the same keys and values, and their weights [R,H,room].
+struct Queries {
+    const float* first;
+    std::size_t stride;
+    Heads heads;
+    std::size_t room;
+    float* weights;
+
+    const float* query(int row, std::size_t head) const { return first + static_cast<std::size_t>(row) * stride + head * heads.size; }
+    float* weight(int row, std::size_t head) const { return weights + (static_cast<std::size_t>(row) * heads.count + head) * room; }
+};
+
+// Scores over turned keys: a vector of places at a time.
+template <int R>
+void score(const Queries& queries, const Sequence& sequence) {
+    const std::size_t size = queries.heads.size, room = queries.room;
+    for (std::size_t head = 0; head < queries.heads.count; ++head) {
+        const float* keys = sequence.keys + head * size * room;
+        const float* query[R];
+        for (int row = 0; row < R; ++row) query[row] = queries.query(row, head);
+        for (std::size_t place = 0; place < room; place += STEP) {
+            Floats even[R] = {}, odd[R] = {};
+            std::size_t unit = 0;
+            for (; unit + 2 <= size; unit += 2) {
+                const Floats one = load(keys + unit * room + place), other = load(keys + (unit + 1) * room + place);
+#pragma GCC unroll 4
+                for (int row = 0; row < R; ++row) {
+                    even[row] = fused(all(query[row][unit]), one, even[row]);
+                    odd[row] = fused(all(query[row][unit + 1]), other, odd[row]);
+                }
+            }
+            for (int row = 0; row < R; ++row) {
+                if (unit < size) even[row] = fused(all(query[row][unit]), load(keys + unit * room + place), even[row]);
+                store(queries.weight(row, head) + place, even[row] + odd[row]);
+            }
+        }
+    }
+}
+
+// Scores over slots: a vector of units at a time.
+template <int R>
+void score(const Queries& queries, const std::vector<const float*>& slots) {
+    const std::size_t size = queries.heads.size;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot)
+        for (std::size_t head = 0; head < queries.heads.count; ++head) {
+            const float* key = slots[slot] + head * size;
+            Floats sums[R] = {};
+            std::size_t unit = 0;
+            for (; unit + STEP <= size; unit += STEP) {
+                const Floats units = load(key + unit);
+#pragma GCC unroll 4
+                for (int row = 0; row < R; ++row) sums[row] = fused(units, load(queries.query(row, head) + unit), sums[row]);
+            }
+            for (int row = 0; row < R; ++row) {
+                float sum = sum_of(sums[row]);
+                for (std::size_t rest = unit; rest < size; ++rest) sum = fused(key[rest], queries.query(row, head)[rest], sum);
+                queries.weight(row, head)[slot] = sum;
+            }
+        }
+}
+
+// sum_s weights[s] values(s); values(s) is the start of a sequence's values [D] at s.
+template <int R, typename Values>
+void mix(const Queries& queries, std::size_t length, const Values& values, float* mixed) {
+    const auto [count, size] = queries.heads;
+    const std::size_t width = count * size;
+    for (std::size_t head = 0; head < count; ++head) {
+        const float* weight[R];
+        for (int row = 0; row < R; ++row) weight[row] = queries.weight(row, head);
+        std::size_t unit = head * size;
+        const std::size_t end = unit + size;
+        for (; unit + 2 * STEP <= end; unit += 2 * STEP) {
+            Floats low[R] = {}, high[R] = {};
+            for (std::size_t s = 0; s < length; ++s) {
+                const float* at = values(s) + unit;
+                const Floats one = load(at), other = load(at + STEP);
+#pragma GCC unroll 4
+                for (int row = 0; row < R; ++row) {
+                    low[row] = fused(all(weight[row][s]), one, low[row]);
+                    high[row] = fused(all(weight[row][s]), other, high[row]);
+                }
+            }
+            for (int row = 0; row < R; ++row) {
+                store(mixed + static_cast<std::size_t>(row) * width + unit, low[row]);
+                store(mixed + static_cast<std::size_t>(row) * width + unit + STEP, high[row]);
+            }
+        }
+        for (; unit + STEP <= end; unit += STEP) {
+            Floats sums[R] = {};
+            for (std::size_t s = 0; s < length; ++s)
+                for (int row = 0; row < R; ++row) sums[row] = fused(all(weight[row][s]), load(values(s) + unit), sums[row]);
+            for (int row = 0; row < R; ++row) store(mixed + static_cast<std::size_t>(row) * width + unit, sums[row]);
+        }
+        for (; unit < end; ++unit)
+            for (int row = 0; row < R; ++row) {
+                float sum = 0.0F;
+                for (std::size_t s = 0; s < length; ++s) sum = fused(weight[row][s], values(s)[unit], sum);
+                mixed[static_cast<std::size_t>(row) * width + unit] = sum;
+            }
+    }
+}
+
+constexpr std::size_t TOGETHER = 4;  // queries whose sums stay in registers
+
+// Calls body(first row, std::integral_constant R) for blocks of R <= TOGETHER rows.
+template <typename Body>
+void in_blocks(std::size_t rows, const Body& body) {
+    std::size_t row = 0;
+    for (; row + TOGETHER <= rows; row += TOGETHER) body(row, std::integral_constant<int, 4>());
+    switch (rows - row) {
+        case 3: return body(row, std::integral_constant<int, 3>());
+        case 2: return body(row, std::integral_constant<int, 2>());
+        case 1: return body(row, std::integral_constant<int, 1>());
+        default: return;
+    }
+}
+
+float scale_of(const Heads& heads) { return 1.0F / std::sqrt(static_cast<float>(heads.size)); }
+
+}  // namespace
+
+std::size_t room_for(std::size_t length) { return (length + STEP - 1) / STEP * STEP; }
+
+void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
+             float* values) {
+    const std::size_t room = room_for(length);
+    for (std::size_t unit = 0; unit < width; ++unit) {
+        for (std::size_t s = first; s < last; ++s) keys[unit * room + s] = rows[(s - first) * stride + unit];
+        if (last == length) std::fill(keys + unit * room + length, keys + (unit + 1) * room, 0.0F);
+    }
+    for (std::size_t s = first; s < last; ++s) std::copy_n(rows + (s - first) * stride + width, width, values + s * width);
+}
+
+void Attention::attend(const float* queries, std::size_t stride, std::size_t rows, const Sequence& sequence, float* mixed) {
+    const std::size_t room = sequence.room, width = heads_.width(), length = sequence.length;
+    weights_.reserve(TOGETHER * heads_.count * room);
+    in_blocks(rows, [&](std::size_t first, auto together) {
+        constexpr int R = together;
+        const Queries block{queries + first * stride, stride, heads_, room, weights_.data()};
+        score<R>(block, sequence);
+        for (std::size_t row = 0; row < R * heads_.count; ++row) normalise(block.weights + row * room, length, room, scale_of(heads_));
+        mix<R>(block, length, [&](std::size_t s) { return sequence.values + s * width; }, mixed + first * width);
+    });
+}
+
+void Attention::attend(const float* queries, std::size_t stride, std::size_t rows, const std::vector<const float*>& slots,
+                       const std::vector<char>& seen, float* mixed) {
+    const std::size_t length = slots.size(), room = room_for(length), width = heads_.width();
+    weights_.reserve(TOGETHER * heads_.count * room);
+    in_blocks(rows, [&](std::size_t first, auto together) {
+        constexpr int R = together;
+        const Queries block{queries + first * stride, stride, heads_, room, weights_.data()};
+        score<R>(block, slots);
+        for (std::size_t row = 0; row < R * heads_.count; ++row) {
+            float* weights = block.weights + row * room;
+            for (std::size_t slot = 0; slot < (seen.empty() ? 0 : length); ++slot)
+                if (seen[(first + row / heads_.count) * length + slot] == 0) weights[slot] = NONE;
+            normalise(weights, length, room, scale_of(heads_));
+        }
+        mix<R>(block, length, [&](std::size_t s) { return slots[s] + width; }, mixed + first * width);
+    });
+}
+
+}  // namespace fewstep

@@ -1,0 +1,49 @@
+// Attention: softmax(q K^T / sqrt(d)) V for each head, over keys and values that lie in either of two ways.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "csrc/base/buffer.h"
+
+namespace fewstep {
+
+struct Heads {
+    std::size_t count, size;  // H, d
+
+    std::size_t width() const { return count * size; }
+};
+
+// Keys and values of a sequence that all its readers see whole: keys turned, [D,room], so that a product with a query runs along
+// the sequence; values [S,D]. `room` is S rounded up to whole vectors; the keys beyond S are zero.
+struct Sequence {
+    std::size_t length, room;
+    const float *keys, *values;
+};
+
+std::size_t room_for(std::size_t length);  // S rounded up
+// Keys and values of the places [first,last) of a sequence, side by side, [last-first,2D] with rows `stride` floats apart, to keys
+// [D,room] and values [S,D]. Who lays out the last place clears the keys behind it.
+void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
+             float* values);
+
+// Which of the slots written so far a slot sees.
+enum class SlotMask { BLOCK, CAUSAL, SAME_DIRECTION };
+
+// Scratch memory of whoever attends. Queries [rows,D] lie `stride` floats apart, mixed values [rows,D] side by side.
+class Attention {
+ public:
+    explicit Attention(const Heads& heads) : heads_(heads) {}
+
+    void attend(const float* queries, std::size_t stride, std::size_t rows, const Sequence& sequence, float* mixed);
+    // Over slots whose keys [D] are at `slots`, with the values [D] right behind them. `seen` [rows,slots] (empty: all) is 0 at
+    // slots that a query must not see; it sees at least one.
+    void attend(const float* queries, std::size_t stride, std::size_t rows, const std::vector<const float*>& slots,
+                const std::vector<char>& seen, float* mixed);
+
+ private:
+    Heads heads_;
+    Buffer weights_;  // [rows,H,room]
+};
+
+}  // namespace fewstep

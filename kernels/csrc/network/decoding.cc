@@ -1,0 +1,107 @@
+#include "csrc/network/decoding.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace fewstep {
+
+Decoding::Decoding(const Transformer& model, const SlotRules& rules, const Sources& sources, Team& team)
+    : model_(model), rules_(rules), team_(team), memory_(model.encode(sources, team)), sentences_(sources.rows.size()), ancestors_(sources.rows.size()),
+      attention_(model.heads) {
+    std::iota(sentences_.begin(), sentences_.end(), std::size_t{0});
+}
+
+const float* Decoding::step(std::span<const std::int64_t> tokens) {
+    const std::size_t count = rows() * rules_.step_size, width = model_.shape.width;
+    x_.reserve(count * width), normed_.reserve(count * width), mixed_.reserve(count * width);
+    wide_.reserve(count * std::max(3 * width, model_.shape.inner));
+    embed(tokens);
+    steps_.emplace_back(model_.decoder.size() * count * 2 * width);
+    step_rows_.push_back(rows());
+    for (std::size_t row = 0; row < rows(); ++row) ancestors_[row].push_back(static_cast<std::uint32_t>(row));
+    look_up_mask();
+    float* x = x_.data();
+    const bool pre_norm = model_.shape.pre_norm;
+    for (std::size_t index = 0; index < model_.decoder.size(); ++index) {
+        const DecoderLayer& layer = model_.decoder[index];
+        residual(layer.norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
+            layer.projection.multiply(input, width, count, wide_.data(), 3 * width, Then::STORE, team_);
+            attend_to_slots(index);
+            layer.output.multiply(mixed_.data(), width, count, x, width, Then::ADD, team_);
+        });
+        residual(layer.cross_norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
+            layer.cross_queries.multiply(input, width, count, wide_.data(), width, Then::STORE, team_);
+            attend_to_source(index);
+            layer.cross_output.multiply(mixed_.data(), width, count, x, width, Then::ADD, team_);
+        });
+        feed_forward(layer.feed_forward, pre_norm, x, count, normed_.data(), wide_.data(), team_);
+    }
+    if (pre_norm) model_.decoder_norm.apply(x, count, x);
+    return x;
+}
+
+// Slots carry the tokens of the step before, those of the first step nothing.
+void Decoding::embed(std::span<const std::int64_t> tokens) {
+    const std::size_t width = model_.shape.width, size = rules_.step_size;
+    const float scale = std::sqrt(static_cast<float>(width));
+    float* x = x_.data();
+    for (std::size_t place = 0; place < rows() * size; ++place, x += width) {
+        const float* code = model_.slot_codes.data() + (steps_.size() * size + place % size) * width;
+        if (tokens.empty()) {
+            std::copy_n(code, width, x);
+            continue;
+        }
+        const float* word = model_.target_words.data() + static_cast<std::size_t>(tokens[place]) * width;
+        for (std::size_t unit = 0; unit < width; ++unit) x[unit] = word[unit] * scale + code[unit];
+    }
+}
+
+void Decoding::attend_to_slots(std::size_t layer) {
+    const std::size_t width = model_.shape.width, size = rules_.step_size, count = rows() * size;
+    float* kept = steps_.back().data() + layer * count * 2 * width;
+    for (std::size_t place = 0; place < count; ++place)
+        std::copy_n(wide_.data() + place * 3 * width + width, 2 * width, kept + place * 2 * width);
+    slots_.resize(steps_.size() * size);
+    for (std::size_t row = 0; row < rows(); ++row) {
+        for (std::size_t step = 0; step < steps_.size(); ++step) {
+            const std::size_t place = (layer * step_rows_[step] + ancestors_[row][step]) * size;
+            for (std::size_t slot = 0; slot < size; ++slot) slots_[step * size + slot] = steps_[step].data() + (place + slot) * 2 * width;
+        }
+        const std::size_t place = row * size;
+        attention_.attend(wide_.data() + place * 3 * width, 3 * width, size, slots_, seen_, mixed_.data() + place * width);
+    }
+}
+
+// [z,slots]; nothing where all are seen.
+void Decoding::look_up_mask() {
+    if (rules_.mask == SlotMask::BLOCK) return;
+    const std::size_t size = rules_.step_size, slots = steps_.size() * size;
+    seen_.resize(size * slots);
+    for (std::size_t slot = 0; slot < size; ++slot)
+        for (std::size_t other = 0; other < slots; ++other) {
+            const std::size_t own = slots - size + slot;
+            const bool causal = rules_.mask == SlotMask::CAUSAL;
+            seen_[slot * slots + other] = causal ? other <= own : own % rules_.directions == other % rules_.directions;
+        }
+}
+
+void Decoding::attend_to_source(std::size_t layer) {
+    const std::size_t width = model_.shape.width, together = rows() / sentences_.size() * rules_.step_size;
+    for (std::size_t place = 0; place < sentences_.size(); ++place) {
+        const std::size_t first = place * together * width;
+        attention_.attend(wide_.data() + first, width, together, memory_.layers[layer][sentences_[place]], mixed_.data() + first);
+    }
+}
+
+void Decoding::select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going) {
+    std::vector<std::vector<std::uint32_t>> ancestors;
+    ancestors.reserve(rows.size());
+    for (const std::int64_t row : rows) ancestors.push_back(ancestors_[static_cast<std::size_t>(row)]);
+    ancestors_ = std::move(ancestors);
+    std::vector<std::size_t> sentences;
+    for (const std::int64_t place : going) sentences.push_back(sentences_[static_cast<std::size_t>(place)]);
+    sentences_ = std::move(sentences);
+}
+
+}  // namespace fewstep

@@ -1,0 +1,99 @@
+// Products with weights of fewer bits than a float's, in the panels of a PackedMatrix, those of two inputs side by side.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "csrc/base/vectors.h"
+#include "csrc/network/block_outputs.h"
+#include "csrc/network/packed_matrix.h"
+
+namespace fewstep {
+
+// Rows x of pairs of values, 32 bits each, and panels of pairs of weights. `Numbers` says what these are: `Pair` (weights as they lie
+// in memory), `Value` (of x), `Sums`, `weights(at)` (LANES pairs as integers), `add_products(sums, values, weights)`, and `Ends`, which makes floats of
+// sums: `ends(sums, row, column)`, counted from where `ends.from(row, column)` begins.
+template <typename Numbers>
+struct PairProduct {
+    const typename Numbers::Value* x;  // [rows,2 pairs]
+    std::size_t pairs;
+    const typename Numbers::Pair* panels;
+    typename Numbers::Ends ends;
+    float* y;
+    std::size_t y_stride, columns;
+    Then then;
+
+    // Outputs of the first `panels` for so many rows.
+    void multiply(std::size_t rows, std::size_t panels) const;
+    PairProduct from(std::size_t row, std::size_t column) const {
+        return {x + row * 2 * pairs, pairs, panels + column * pairs, ends.from(row, column), y + row * y_stride + column, y_stride, columns - column, then};
+    }
+};
+
+namespace pair_products {
+
+constexpr int VECTORS = 3, ROWS = REGISTERS == 32 ? 8 : 4;  // as PackedMatrix
+
+template <typename Numbers, int R, int V>
+void multiply_block(const PairProduct<Numbers>& block) {
+    typename Numbers::Sums sums[R][V] = {};
+    const auto* weights = block.panels;
+    for (std::size_t pair = 0; pair < block.pairs; ++pair, weights += V * LANES) {
+        Ints weight[V];
+#pragma GCC unroll 3
+        for (int vector = 0; vector < V; ++vector) {
+            weight[vector] = Numbers::weights(weights + vector * LANES);
+            keep_in_register(weight[vector]);
+        }
+#pragma GCC unroll 8
+        for (int row = 0; row < R; ++row) {
+            std::int32_t both;
+            std::memcpy(&both, block.x + 2 * (static_cast<std::size_t>(row) * block.pairs + pair), sizeof both);
+            const Ints value = both - Ints{};
+#pragma GCC unroll 3
+            for (int vector = 0; vector < V; ++vector) sums[row][vector] = Numbers::add_products(sums[row][vector], value, weight[vector]);
+        }
+    }
+    for (int row = 0; row < R; ++row)
+        for (int vector = 0; vector < V; ++vector) {
+            const std::size_t column = static_cast<std::size_t>(vector) * LANES;
+            write(block.y + static_cast<std::size_t>(row) * block.y_stride + column,
+                  block.ends(sums[row][vector], static_cast<std::size_t>(row), column), block.then, block.columns - column);
+        }
+}
+
+template <typename Numbers>
+using Multiply = void (*)(const PairProduct<Numbers>&);
+
+template <typename Numbers, int V, int... R>
+constexpr std::array<Multiply<Numbers>, ROWS> by_rows(std::integer_sequence<int, R...>) {
+    return {multiply_block<Numbers, R + 1, V>...};
+}
+
+template <typename Numbers>
+constexpr std::array<std::array<Multiply<Numbers>, ROWS>, VECTORS> MULTIPLY = {
+    by_rows<Numbers, 1>(std::make_integer_sequence<int, ROWS>()),
+    by_rows<Numbers, 2>(std::make_integer_sequence<int, ROWS>()),
+    by_rows<Numbers, 3>(std::make_integer_sequence<int, ROWS>()),
+};
+
+}  // namespace pair_products
+
+template <typename Numbers>
+void PairProduct<Numbers>::multiply(std::size_t rows, std::size_t panels) const {
+    using namespace pair_products;
+    const std::size_t blocks = (rows + ROWS - 1) / ROWS;
+    for (std::size_t first = 0; first < std::min(panels * PackedMatrix::panel(), columns); first += PackedMatrix::panel()) {
+        const std::size_t vectors = std::min<std::size_t>(VECTORS, (columns - first + LANES - 1) / LANES) - 1;
+        for (std::size_t block = 0; block < blocks; ++block) {
+            const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
+            MULTIPLY<Numbers>[vectors][count - 1](from(row, first));
+        }
+    }
+}
+
+}  // namespace fewstep

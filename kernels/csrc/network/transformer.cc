@@ -1,0 +1,160 @@
+#include "csrc/network/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "csrc/base/vectors.h"
+#include "csrc/network/sequence_pass.h"
+
+namespace fewstep {
+
+namespace {
+
+constexpr std::size_t STEP = LANES;
+constexpr float EPSILON = 1e-5F;
+
+float row_sum(const float* x, std::size_t width) {
+    Floats sums{};
+    std::size_t unit = 0;
+    for (; unit + STEP <= width; unit += STEP) sums += load(x + unit);
+    float sum = sum_of(sums);
+    for (; unit < width; ++unit) sum += x[unit];
+    return sum;
+}
+
+float squares_about(const float* x, float mean, std::size_t width) {
+    Floats sums{};
+    std::size_t unit = 0;
+    for (; unit + STEP <= width; unit += STEP) {
+        const Floats off = load(x + unit) - mean;
+        sums = fused(off, off, sums);
+    }
+    float sum = sum_of(sums);
+    for (; unit < width; ++unit) sum = fused(x[unit] - mean, x[unit] - mean, sum);
+    return sum;
+}
+
+// Reads weights by name.
+struct Reader {
+    const TransformerShape& shape;
+    const Arrays& arrays;
+
+    PackedMatrix matrix(const std::string& name, std::size_t outputs, std::size_t inputs) const {
+        return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), outputs, inputs};
+    }
+    Norm norm(const std::string& name) const { return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), shape.width}; }
+    FeedForward feed_forward(const std::string& layer) const {
+        return {matrix(layer + "feed_forward.widen", shape.inner, shape.width), matrix(layer + "feed_forward.narrow", shape.width, shape.inner),
+                norm(layer + "feed_forward_residual.norm"), shape.gelu ? Then::GELU : Then::RELU};
+    }
+    EncoderLayer encoder_layer(const std::string& layer) const {
+        const std::size_t width = shape.width;
+        return {matrix(layer + "attention.projection", 3 * width, width), matrix(layer + "attention.output", width, width),
+                norm(layer + "attention_residual.norm"), feed_forward(layer)};
+    }
+    DecoderLayer decoder_layer(const std::string& layer) const {
+        const std::size_t width = shape.width;
+        return {matrix(layer + "attention.projection", 3 * width, width),
+                matrix(layer + "attention.output", width, width),
+                norm(layer + "attention_residual.norm"),
+                matrix(layer + "cross_attention.queries", width, width),
+                matrix(layer + "cross_attention.projection", 2 * width, width),
+                matrix(layer + "cross_attention.output", width, width),
+                norm(layer + "cross_attention_residual.norm"),
+                feed_forward(layer)};
+    }
+    std::vector<float> table(const std::string& name, std::size_t rows) const {
+        const auto found = arrays.find(name);
+        if (found == arrays.end()) return {};
+        return {found->second, found->second + rows * shape.width};
+    }
+};
+
+// Embedded sources, sentence after sentence, [rows,D].
+void embed_sources(const Transformer& model, const Sources& sources, float* x) {
+    const std::size_t width = model.shape.width;
+    const auto& table = model.source_words.empty() ? model.target_words : model.source_words;
+    const float scale = std::sqrt(static_cast<float>(width));
+    for (std::size_t sentence = 0; sentence < sources.rows.size(); ++sentence)
+        for (std::int64_t place = 0; place < sources.lengths[sentence]; ++place) {
+            const auto word = static_cast<std::size_t>(sources.ids[sources.rows[sentence] * sources.stride + static_cast<std::size_t>(place)]);
+            const float* vector = table.data() + word * width;
+            const float* code = model.source_positions.data() + static_cast<std::size_t>(place) * width;
+            for (std::size_t unit = 0; unit < width; ++unit) *x++ = vector[unit] * scale + code[unit];
+        }
+}
+
+std::size_t memory_size(std::size_t length, std::size_t width) { return (room_for(length) + length) * width; }
+
+}  // namespace
+
+void Norm::apply(const float* x, std::size_t rows, float* y) const {
+    const std::size_t width = scale_.size();
+    for (std::size_t row = 0; row < rows; ++row, x += width, y += width) {
+        const float mean = row_sum(x, width) / static_cast<float>(width);
+        const float rate = 1.0F / std::sqrt(squares_about(x, mean, width) / static_cast<float>(width) + EPSILON);
+        for (std::size_t unit = 0; unit < width; ++unit) y[unit] = (x[unit] - mean) * rate * scale_[unit] + shift_[unit];
+    }
+}
+
+void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner, Team& team) {
+    residual(block.norm, pre_norm, x, rows, normed, [&](const float* input) {
+        block.widen.multiply(input, block.widen.inputs(), rows, inner, block.widen.outputs(), block.activation, team);
+        block.narrow.multiply(inner, block.narrow.inputs(), rows, x, block.narrow.outputs(), Then::ADD, team);
+    });
+}
+
+Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
+    : shape(given), heads{given.heads, given.width / given.heads}, encoder_halves(given.encoder_layers), decoder_halves(given.decoder_layers) {
+    const Reader read{shape, arrays};
+    for (std::size_t layer = 0; layer < shape.encoder_layers; ++layer)
+        encoder.push_back(read.encoder_layer("encoder.layers." + std::to_string(layer) + "."));
+    for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
+        decoder.push_back(read.decoder_layer("decoder.layers." + std::to_string(layer) + "."));
+    if (shape.pre_norm) encoder_norm = read.norm("encoder.norm"), decoder_norm = read.norm("decoder.norm");
+    source_words = read.table("source_embedding", shape.source_words);
+    target_words = read.table("target_embedding", shape.target_words);
+    source_positions = read.table("source_positions", shape.source_positions);
+    slot_codes = read.table("slot_codes", shape.slots);
+    vocabulary = {target_words.data(), nullptr, shape.target_words, shape.width};
+}
+
+void Transformer::halve() {
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer) encoder_halves[layer] = HalfLayer(encoder[layer]);
+    for (std::size_t layer = 0; layer < decoder.size(); ++layer) decoder_halves[layer] = HalfLayer(decoder[layer]);
+}
+
+Buffer Transformer::encoded(const Sources& sources, Team& team) const {
+    SequencePass pass(*this, {sources.lengths.begin(), sources.lengths.end()}, team);
+    embed_sources(*this, sources, pass.x());
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer) pass.encode(encoder[layer], encoder_halves[layer]);
+    if (shape.pre_norm) encoder_norm.apply(pass.x(), pass.rows(), pass.x());
+    return std::move(pass).states();
+}
+
+Memory Transformer::memory(const Sources& sources, const float* states, Team& team) const {
+    const std::size_t width = shape.width;
+    const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
+    std::size_t whole = 0;
+    for (const std::int64_t length : sources.lengths) whole += memory_size(static_cast<std::size_t>(length), width);
+    Buffer wide(rows * 2 * width);
+    Memory memory{{}, Buffer(whole * decoder.size())};
+    float* free = memory.floats.data();
+    for (const DecoderLayer& layer : decoder) {
+        layer.cross_projection.multiply(states, width, rows, wide.data(), 2 * width, Then::STORE, team);
+        auto& sequences = memory.layers.emplace_back();
+        const float* first = wide.data();
+        for (const std::int64_t some : sources.lengths) {
+            const auto length = static_cast<std::size_t>(some);
+            const std::size_t room = room_for(length);
+            float *keys = free, *values = free + room * width;
+            lay_out(first, 2 * width, 0, length, length, width, keys, values);
+            sequences.push_back({length, room, keys, values});
+            first += length * 2 * width, free += memory_size(length, width);
+        }
+    }
+    return memory;
+}
+
+}  // namespace fewstep

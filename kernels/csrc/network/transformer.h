@@ -1,0 +1,134 @@
+// The Transformer (Vaswani et al. 2017) at work: layers over packed weights, for rows of any sentences at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "csrc/base/team.h"
+#include "csrc/network/attention.h"
+#include "csrc/network/byte_matrix.h"
+#include "csrc/network/half_matrix.h"
+#include "csrc/network/packed_matrix.h"
+
+namespace fewstep {
+
+struct TransformerShape {
+    std::size_t encoder_layers, decoder_layers;
+    std::size_t width, inner;                   // D; units of a feed-forward block between its maps
+    std::size_t heads;
+    bool pre_norm;                              // x + block(norm(x)), with one more norm after the last layer; else norm(x + block(x))
+    std::size_t source_words, target_words;     // vocabularies
+    std::size_t source_positions, slots;        // rows of the tables of position codes
+    bool gelu = false;                          // between the maps of a feed-forward block; else ReLU
+};
+
+// Weights by name, as `kernels/transformer.py` lists them: [outputs,inputs] for matrices.
+using Arrays = std::map<std::string, const float*>;
+
+// (x - mean) / sqrt(variance + 1e-5) scale + shift
+class Norm {
+ public:
+    Norm() = default;
+    Norm(const float* scale, const float* shift, std::size_t width) : scale_(scale, scale + width), shift_(shift, shift + width) {}
+    void apply(const float* x, std::size_t rows, float* y) const;  // [rows,D]; x may be y
+
+ private:
+    std::vector<float> scale_, shift_;
+};
+
+struct FeedForward {
+    PackedMatrix widen, narrow;
+    Norm norm;
+    Then activation;
+};
+
+struct EncoderLayer {
+    PackedMatrix projection, output;  // queries, keys and values by one map
+    Norm norm;
+    FeedForward feed_forward;
+};
+
+struct DecoderLayer {
+    PackedMatrix projection, output;
+    Norm norm;
+    PackedMatrix cross_queries, cross_projection, cross_output;
+    Norm cross_norm;
+    FeedForward feed_forward;
+};
+
+// The matrices of a layer in bfloat16; empty ones are multiplied with in float.
+struct HalfLayer {
+    HalfLayer() = default;
+    explicit HalfLayer(const EncoderLayer& layer)
+        : projection(layer.projection), output(layer.output), widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow) {}
+    explicit HalfLayer(const DecoderLayer& layer)
+        : projection(layer.projection), output(layer.output), widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow),
+          cross_queries(layer.cross_queries), cross_output(layer.cross_output) {}
+
+    HalfMatrix projection, output, widen, narrow, cross_queries, cross_output;
+};
+
+// What blocks of slots are multiplied with in a layer, in 8 bits.
+struct ByteLayer {
+    explicit ByteLayer(const DecoderLayer& layer)
+        : projection(layer.projection), output(layer.output), cross_queries(layer.cross_queries), cross_output(layer.cross_output),
+          widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow) {}
+
+    ByteMatrix projection, output, cross_queries, cross_output, widen, narrow;
+};
+
+// Sources [B,S] of `lengths`, as rows of a padded table.
+struct Sources {
+    const std::int64_t* ids;
+    std::size_t stride;
+    std::vector<std::int64_t> lengths;
+    std::vector<std::size_t> rows;  // of the table, by sentence
+};
+
+// What each layer of the decoder reads of each sentence.
+struct Memory {
+    std::vector<std::vector<Sequence>> layers;  // [decoder layers][B]
+    Buffer floats;                              // where they lie
+};
+
+struct Transformer {
+    Transformer(const TransformerShape& shape, const Arrays& arrays);
+
+    // From now on whole sequences go through layers in bfloat16, which HalfMatrix::available() must allow.
+    void halve();
+
+    // States of the sources, sentence after sentence, [rows,D].
+    Buffer encoded(const Sources& sources, Team& team) const;
+    Memory memory(const Sources& sources, const float* states, Team& team) const;
+    Memory encode(const Sources& sources, Team& team) const { return memory(sources, encoded(sources, team).data(), team); }
+
+    TransformerShape shape;
+    Heads heads;
+    std::vector<EncoderLayer> encoder;
+    std::vector<DecoderLayer> decoder;
+    std::vector<HalfLayer> encoder_halves, decoder_halves;
+    Norm encoder_norm, decoder_norm;            // used with pre_norm
+    std::vector<float> source_words, target_words, source_positions, slot_codes;  // [rows,D]; source_words may be empty: as target's
+    PackedMatrix vocabulary;                    // the target's words rank the outputs
+};
+
+// A block with its residual branch: x [rows,D] becomes x + block(norm(x)) or norm(x + block(x)). `block(input)` adds to x.
+template <typename Block>
+void residual(const Norm& norm, bool pre_norm, float* x, std::size_t rows, float* normed, const Block& block) {
+    if (pre_norm) {
+        norm.apply(x, rows, normed);
+        block(normed);
+    } else {
+        block(x);
+        norm.apply(x, rows, x);
+    }
+}
+
+// x [rows,D] through a feed-forward block; `inner` [rows,inner] and `normed` [rows,D] are scratch.
+void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner, Team& team);
+
+}  // namespace fewstep

@@ -1,0 +1,77 @@
+// Beam search in steps of z slots: all its bookkeeping, for a batch of sentences whose network runs elsewhere.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "csrc/stepwise/step_selection.h"
+
+namespace fewstep {
+
+// A hypothesis scores log p / tokens^alpha, or (gnmt) log p / ((5 + tokens) / 6)^alpha; tokens count one EOS.
+struct BeamOptions {
+    StepRules rules;
+    int n_best = 1;
+    double alpha = 1.0;
+    bool gnmt = false;
+};
+
+double penalty(const BeamOptions& options, std::int64_t tokens);  // what log p is divided by
+
+struct Finished {
+    double score;
+    std::vector<std::int64_t> tokens;  // in writing order, without EOS
+};
+
+struct Outcome {
+    std::vector<Finished> hypotheses;  // the n best, best first, distinct
+    int steps;                         // until the sentence was done
+    double margin;                     // smallest gap between what was kept and what was dropped
+};
+
+// What to feed next.
+struct Advance {
+    std::vector<std::int64_t> going;   // sentences that go on, as places among those of this step
+    std::vector<std::int64_t> rows;    // [going,K] the row, of this step's sentences x H, that each live hypothesis continues
+    std::vector<std::int64_t> tokens;  // [going,K,z] what it appended
+};
+
+// A step ranks the continuations of a sentence's K live hypotheses. Those among the first K that end are finished, the first K
+// others live on. A sentence is done when K are finished, or when no live hypothesis can still come before the worst of its n best
+// finished ones, or at its longest length, where what is among the first K counts as finished.
+class Beam {
+ public:
+    Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits);  // longest outputs in tokens with EOS
+
+    // For the sentences that are searched still, in order: the best words of each slot of their hypotheses.
+    Advance advance(const SlotWords& words);
+
+    std::size_t searched() const { return alive_.size(); }
+    int hypotheses() const { return steps_ == 0 ? 1 : options_.rules.beams; }  // H of the next step
+    const std::vector<Outcome>& outcomes() const { return outcomes_; }  // whole once none is searched any more
+
+ private:
+    struct Sentence {
+        std::size_t index;
+        std::int64_t limit;
+        std::vector<double> live;           // [H] log-probabilities; minus infinity: no hypothesis
+        std::vector<Finished> finished;     // at most K + 1, best first
+        int count = 0;                      // finished so far
+        double margin;
+        std::vector<std::vector<Continuation>> history;  // by step: what each live hypothesis appended to which
+    };
+
+    double penalty(std::int64_t tokens) const { return fewstep::penalty(options_, tokens); }
+    void step(Sentence& sentence, const SlotWords& words);
+    bool done(const Sentence& sentence) const;
+    void finish(Sentence& sentence, const Continuation& one);
+    void collect(Sentence& sentence);
+    void look_at_gaps(Sentence& sentence, const Ranked& ranked) const;
+
+    BeamOptions options_;
+    int steps_ = 0;
+    std::vector<Sentence> alive_;
+    std::vector<Outcome> outcomes_;
+};
+
+}  // namespace fewstep

@@ -1,0 +1,79 @@
+#include "csrc/stepwise/joint_step.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "csrc/ngram/model.h"
+
+namespace fewstep {
+
+namespace {
+
+constexpr double NONE = -std::numeric_limits<double>::infinity();
+
+// A chain of words that ends with a word of a slot, and where it comes from.
+struct Chain {
+    double score = NONE;
+    std::size_t before = 0;
+};
+
+}  // namespace
+
+// weight (log p(right | left) - log p(right)) of a word and the one that its direction wrote before.
+double JointStep::link(bool leftward, std::int64_t before, std::int64_t word) const {
+    auto left = static_cast<std::uint32_t>(before), right = static_cast<std::uint32_t>(word);
+    if (leftward) std::swap(left, right);
+    NgramState state = NgramModel::EMPTY, after = NgramModel::EMPTY;
+    ngram->score(NgramModel::EMPTY, left, state);
+    return weight * (ngram->score(state, right, after) - ngram->score(NgramModel::EMPTY, right, after));
+}
+
+void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::size_t direction, std::size_t step_size, float* chosen_scores,
+                             std::int64_t* chosen) const {
+    std::vector<Chain> chains;  // [slots,W]
+    std::size_t slot = direction, last = direction;
+    for (; slot < step_size; last = slot, slot += leftward.size()) {
+        const Chain* earlier = chains.data() + chains.size() - (slot == direction ? 0 : words);
+        std::vector<Chain> next(words);
+        for (std::size_t word = 0; word < words; ++word) {
+            const double score = scores[slot * words + word];
+            if (slot == direction || score == NONE) {
+                next[word].score = score;
+                continue;
+            }
+            for (std::size_t before = 0; before < words; ++before) {
+                if (earlier[before].score == NONE) continue;
+                const double whole = earlier[before].score + score + link(leftward[direction], ids[last * words + before], ids[slot * words + word]);
+                if (whole > next[word].score) next[word] = {whole, before};
+            }
+        }
+        chains.insert(chains.end(), next.begin(), next.end());
+    }
+    const Chain* ends = chains.data() + chains.size() - words;
+    std::size_t best = 0;
+    for (std::size_t word = 1; word < words; ++word)
+        if (ends[word].score > ends[best].score) best = word;
+    for (std::size_t place = chains.size() / words; place-- > 0;) {
+        const std::size_t at = direction + place * leftward.size();
+        chosen[at] = ids[at * words + best], chosen_scores[at] = scores[at * words + best];
+        best = chains[place * words + best].before;
+    }
+}
+
+void JointStep::choose(const float* scores, const std::int64_t* ids, const float* eos_scores, std::size_t step_size, std::int64_t eos,
+                       float* chosen_scores, std::int64_t* chosen) const {
+    for (std::size_t slot = 0; slot < step_size; ++slot) chosen[slot] = ids[slot * words], chosen_scores[slot] = scores[slot * words];
+    if (ngram != nullptr)
+        for (std::size_t direction = 0; direction < leftward.size() && direction < step_size; ++direction)
+            choose_chain(scores, ids, direction, step_size, chosen_scores, chosen);
+    double going = 1.0;
+    for (std::size_t slot = 0; slot < step_size; ++slot) {
+        going *= 1.0 - std::exp(static_cast<double>(eos_scores[slot]));
+        if (end > 0.0 ? 1.0 - going < end : eos_scores[slot] < scores[slot * words]) continue;
+        chosen[slot] = eos, chosen_scores[slot] = eos_scores[slot];
+        return;
+    }
+}
+
+}  // namespace fewstep
