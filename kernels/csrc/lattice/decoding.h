@@ -3,32 +3,15 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
 #include "csrc/base/team.h"
 #include "csrc/candidates/tables.h"
-#include "csrc/lattice/network.h"
+#include "csrc/lattice/scoring.h"
 #include "csrc/lattice/viterbi.h"
 
 namespace fewstep {
-
-// Over what the logits z of a row are normalised: log P(y) = z(y) - log sum_u e^z(u).
-enum class Normaliser {
-    FULL,   // the whole vocabulary, a stretch of it at a time
-    UNION,  // EOS and the candidates of all slots of the sentence
-    LOCAL,  // EOS and the candidates of the slot that is predicted, also of the one behind the last word
-    NONE    // the logits as they are
-};
-
-struct LatticeRules {
-    Normaliser normaliser = Normaliser::FULL;
-    float count_weight = 0.0F;  // of the logarithm of a candidate's probability by the counts, added to the scores that enter it
-    float word_bonus = 0.0F;    // added to the scores that enter any word
-    float prune = std::numeric_limits<float>::infinity();  // candidates so much less likely than the best, before words are known, are left out
-    std::int64_t bos = 1, eos = 2;
-};
 
 // Candidates of B sentences: best first, -1 past them.
 struct LatticeCandidates {
