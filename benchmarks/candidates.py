@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import platform
 import statistics
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
+from public_data import multi30k
 
 import kernels
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
@@ -31,12 +31,10 @@ from kernels.reference.candidates import ReferenceTables
 from models.family import RESERVED
 from stages.vocabulary import VocabularyConfig, train_pieces
 
-ROOT = Path(__file__).resolve().parent.parent
-
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=data(), help="folder with train.en, train.de and val.en, val.de")
+    parser.add_argument("--data", type=Path, default=multi30k(), help="folder with train.en, train.de and val.en, val.de")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--tokens", type=int, default=30, help="pieces of a sentence")
     parser.add_argument("--candidates", type=int, default=64, help="K")
@@ -44,14 +42,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, help="where to write the result")
     return parser.parse_args()
-
-
-def data() -> Path:
-    """The folder that FEWSTEP_DATA names, or the first usual place that is there."""
-    places = (
-        [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [ROOT / "data", ROOT.parent / "shared" / "data"]
-    )
-    return next((place / "multi30k" for place in places if (place / "multi30k").is_dir()), places[0] / "multi30k")
 
 
 def lines(path: Path) -> list[str]:

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from public_data import multi30k
 
 from kernels import DagBeamOptions, DagViterbiOptions, NgramModel, dag_beam_search, dag_lookahead, dag_viterbi
 from kernels.ngram import NgramScorer
 from kernels.reference import dag_search as reference
 
-ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = {60: 2.7, 100: 5.8, 200: 18.0}
 """Milliseconds by vertices."""
 
@@ -46,20 +46,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--vertices", type=int, nargs="+", default=[60, 100, 200])
     parser.add_argument("--graphs", type=int, default=20, help="graphs of each size")
     parser.add_argument("--graphs-file", type=Path, help=".npz of a model's graphs, searched as well")
-    parser.add_argument("--text", type=Path, default=data() / "train.de", help="what the n-gram model is estimated from")
+    parser.add_argument("--text", type=Path, default=multi30k() / "train.de", help="what the n-gram model is estimated from")
     parser.add_argument("--vocabulary", type=int, default=8000, help="most frequent words of the text that graphs emit")
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=7, help="the quickest counts")
     parser.add_argument("--json", type=Path, help="where to write the result")
     return parser.parse_args()
-
-
-def data() -> Path:
-    """The folder that FEWSTEP_DATA names, or the first usual place that is there."""
-    places = (
-        [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [ROOT / "data", ROOT.parent / "shared" / "data"]
-    )
-    return next((place / "multi30k" for place in places if (place / "multi30k").is_dir()), places[0] / "multi30k")
 
 
 def drawn(seed: int, vertices: int, shares: np.ndarray, window: int = 15, words: int = 3, candidates: int = 5) -> Graph:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import math
-import os
 import random
 from dataclasses import replace
 from itertools import pairwise
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from kernels import AlignmentModel, AlignOptions, fast_align
 from kernels.native import fewstep_native as native
 from kernels.reference import fast_align as reference
+from tests.public_data import public_data
 
 README = [
     ("doch jetzt ist der Held gefallen .", "but now the hero has fallen ."),
@@ -37,16 +37,6 @@ TEXT = [
 
 def pharaoh(links: list[tuple[int, int]]) -> str:
     return " ".join(f"{i}-{j}" for i, j in links)
-
-
-def golden(name: str) -> Path:
-    root = Path(__file__).resolve().parents[2]
-    folders = [root / "data", root.parent / "shared" / "data"]
-    folders = [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else folders
-    for folder in folders:
-        if (folder / "golden" / name).is_file():
-            return folder / "golden" / name
-    pytest.skip("no outputs of upstream fast_align: set FEWSTEP_DATA to a folder that holds golden/")
 
 
 @pytest.mark.parametrize(
@@ -276,10 +266,10 @@ def test_any_text_gives_links_within_it(pairs: list[tuple[list[str], list[str]]]
     ("direction", "tensions"), [("forward", (5.90212, 6.87208, 7.22992)), ("reverse", (5.86438, 6.95638, 7.38824))]
 )
 def test_links_are_upstreams(direction: str, tensions: tuple[float, ...], threads: int) -> None:
-    lines = golden("fast_align.pairs.txt").read_text().splitlines()
+    lines = public_data("golden/fast_align.pairs.txt").read_text().splitlines()
     pairs = [(source.split(), target.split()) for source, target in (line.split(" ||| ") for line in lines)]
     found = fast_align(pairs, options=AlignOptions(reverse=direction == "reverse", threads=threads))
-    expected = golden(f"fast_align.{direction}.links").read_text().splitlines()
+    expected = public_data(f"golden/fast_align.{direction}.links").read_text().splitlines()
     different = [number for number, links in enumerate(found.links) if pharaoh(links) != expected[number]]
     assert len(expected) == len(found.links) == 5000
     assert different == []  # not even one of the near-ties
@@ -288,11 +278,11 @@ def test_links_are_upstreams(direction: str, tensions: tuple[float, ...], thread
 
 
 def test_probabilities_are_upstreams(tmp_path: Path) -> None:
-    lines = golden("fast_align.pairs.txt").read_text().splitlines()
+    lines = public_data("golden/fast_align.pairs.txt").read_text().splitlines()
     model = fast_align([(s.split(), t.split()) for s, t in (line.split(" ||| ") for line in lines)]).model
     model.native.write_text(str(tmp_path / "ours"), 4.0)
     ours = sorted((tmp_path / "ours").read_text().splitlines())
-    theirs = sorted(gzip.decompress(golden("fast_align.forward.params.gz").read_bytes()).decode().splitlines())
+    theirs = sorted(gzip.decompress(public_data("golden/fast_align.forward.params.gz").read_bytes()).decode().splitlines())
     assert [line.rsplit("\t", 1)[0] for line in ours] == [line.rsplit("\t", 1)[0] for line in theirs]
     values = [[float(line.rsplit("\t", 1)[1]) for line in table] for table in (ours, theirs)]
     assert values[0] == pytest.approx(values[1], rel=2e-5, abs=1e-9)

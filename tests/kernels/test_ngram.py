@@ -2,7 +2,6 @@
 
 import gzip
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from kernels import NgramModel
 from kernels.reference import ngram as reference
+from tests.public_data import public_data
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 FALLBACK = (0.5, 1.0, 1.5)
@@ -21,17 +21,6 @@ LN10 = math.log(10)
 WORDS = st.sampled_from(["a", "b", "c", "d", "ä", "\x0b"])
 CORPORA = st.lists(st.lists(WORDS, max_size=7), min_size=1, max_size=12)
 ORDERS = st.integers(1, 6)
-
-
-def data(name: str) -> Path:
-    root = Path(__file__).resolve().parents[2]
-    folders = (
-        [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [root / "data", root.parent / "shared" / "data"]
-    )
-    found = next((folder / name for folder in folders if (folder / name).exists()), None)
-    if found is None:
-        pytest.skip(f"no {name}: set FEWSTEP_DATA to a folder that holds it")
-    return found
 
 
 def arpa(model: NgramModel) -> reference.Model:
@@ -187,9 +176,9 @@ def compare_with_lmplz(model: NgramModel, golden: Path) -> None:
 
 
 def test_lmplz_estimates_the_same() -> None:
-    model = NgramModel.estimate(data("golden/lmplz.input.txt"), 3, threads=2)
+    model = NgramModel.estimate(public_data("golden/lmplz.input.txt"), 3, threads=2)
     assert model.counts == [5977, 23963, 40363]
-    compare_with_lmplz(model, data("golden/lmplz.order3.arpa.gz"))
+    compare_with_lmplz(model, public_data("golden/lmplz.order3.arpa.gz"))
 
 
 def test_lmplz_prunes_the_same() -> None:
@@ -206,7 +195,7 @@ def test_lmplz_prunes_the_same() -> None:
 def test_kenlm_answers_the_same(tmp_path: Path, text: str | None) -> None:
     import kenlm
 
-    source = data(text) if text else GOLDEN / "lmplz.pruned.txt"
+    source = public_data(text) if text else GOLDEN / "lmplz.pruned.txt"
     model = NgramModel.estimate(source, 3, prune=(0, 1), discount_fallback=FALLBACK)
     model.write_arpa(tmp_path / "m.arpa")
     theirs = kenlm.Model(str(tmp_path / "m.arpa"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from itertools import pairwise
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from kernels import symmetrize
 from kernels.reference.symmetrize import symmetrize as reference
 from kernels.symmetrize import METHODS, Method, symmetrize_arrays
+from tests.public_data import public_data
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -112,11 +112,7 @@ def test_command_line_with_bad_files(tmp_path: Path, first: str, message: str) -
 
 
 def test_joined_links_are_upstreams() -> None:
-    folders = [ROOT / "data", ROOT.parent / "shared" / "data"]
-    folders = [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else folders
-    golden = next((folder / "golden" for folder in folders if (folder / "golden/fast_align.pairs.txt").is_file()), None)
-    if golden is None:
-        pytest.skip("no outputs of upstream fast_align: set FEWSTEP_DATA to a folder that holds golden/")
+    golden = public_data("golden")
     forward, reverse, joined = (
         [parse(line) for line in (golden / f"fast_align.{name}.links").read_text().splitlines()]
         for name in ("forward", "reverse", "grow-diag-final-and")

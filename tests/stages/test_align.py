@@ -1,11 +1,9 @@
-"""Links by both engines, whatever the workers, the shards and the moment of a kill."""
+"""Links by our own engine, whatever the workers, the shards and the moment of a kill."""
 
 from __future__ import annotations
 
 import json
-import os
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,14 +15,11 @@ import pytest
 import stages.align_native
 from kernels import AlignmentModel, AlignOptions, fast_align, symmetrize
 from stages.align import AlignConfig, AlignInputs, run
-from stages.align_upstream import parse_log
-from stages.artifacts import Text, Tokens
 from stages.errors import ArtifactError, DataError, StageError, TransientError
-from stages.shards import read_shards, write_shards
-from stages.stage import STOP, Resources, Work
+from stages.stage import STOP, Resources
 from stages.workers import LocalWorkers
-
-WORDS = AlignConfig(unit="words")
+from tests.public_data import public_data
+from tests.stages.align_text import ROWS, WORDS, described, functions, pairs_of, table_of, text_of, tokens_of, work_in
 
 
 @dataclass(frozen=True)
@@ -47,66 +42,11 @@ class ShuffledWorkers(LocalWorkers):
             yield index, make(pickle.loads(pickle.dumps(argument)))(shards[index])
 
 
-def work_in(directory: Path, **more: Any) -> Work:
-    directory.mkdir(parents=True, exist_ok=True)
-    return replace(Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache"), **more)
-
-
-def draw(count: int) -> list[tuple[str, str]]:
-    drawn = random.Random(9)
-    side = lambda letter: " ".join(f"{letter}{drawn.randrange(14)}" for _ in range(drawn.randrange(0, 9)))  # noqa: E731
-    return [(side("é"), side("f")) for _ in range(count)]
-
-
-ROWS = draw(120)
-
-
-def text_of(directory: Path, rows: list[tuple[str, str]], shard_rows: int = 50) -> Text:
-    source, target = zip(*rows, strict=True)
-    table = pa.table({"id": pa.array(range(7, len(rows) + 7), pa.int64()), "source": source, "target": target})
-    write_shards([table], directory, shard_rows, work_in(directory))
-    return Text(directory, "text")
-
-
-def tokens_of(directory: Path, rows: list[tuple[str, str]], shard_rows: int = 50, width: Any = None) -> Tokens:
-    numbers = [[[int(word[1:]) for word in side.split()] for side in sides] for sides in zip(*rows, strict=True)]
-    kind = pa.list_(width or pa.uint16())
-    columns = {name: pa.array(side, kind) for name, side in zip(("source", "target"), numbers, strict=True)}
-    table = pa.table({"id": pa.array(range(7, len(rows) + 7), pa.int64()), **columns})
-    write_shards([table], directory, shard_rows, work_in(directory))
-    (directory / "tokens.json").write_text(json.dumps({"source_size": 14, "target_size": 14}))
-    return Tokens(directory, "tokens")
-
-
 def results(directory: Path) -> dict[str, bytes]:
     """The files that an artifact is compared by."""
     files = (path for path in directory.rglob("*") if path.is_file())
     names = {str(path.relative_to(directory)): path for path in files}
     return {name: path.read_bytes() for name, path in names.items() if not name.startswith(("records", "checkpoints"))}
-
-
-def table_of(directory: Path) -> dict[str, list[Any]]:
-    return pa.concat_tables(read_shards(directory)).to_pydict()
-
-
-def described(directory: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads((directory / "align.json").read_text())
-    return value
-
-
-def pairs_of(rows: list[tuple[str, str]]) -> list[tuple[list[str], list[str]]]:
-    return [(source.split(), target.split()) for source, target in rows]
-
-
-def functions(rows: list[tuple[str, str]], options: AlignOptions) -> list[list[int]]:
-    """What `fast_align` says, as a position for each explained word."""
-    found = []
-    for (source, target), links in zip(pairs_of(rows), fast_align(pairs_of(rows), options=options).links, strict=True):
-        row = [-1] * len(source if options.reverse else target)
-        for i, j in links:
-            row[i if options.reverse else j] = j if options.reverse else i
-        found.append(row)
-    return found
 
 
 def test_links_are_those_of_the_kernels(tmp_path: Path) -> None:
@@ -249,171 +189,10 @@ def test_unit_and_input_have_to_agree(tmp_path: Path) -> None:
         run(AlignInputs(tokens), AlignConfig(), work_in(tmp_path / "out"))
 
 
-UPSTREAM = """\
-#!{python} -S
-import os, sys
-sys.path[:0] = {path!r}
-from pathlib import Path
-folder = Path({folder!r})
-reverse = "-r" in sys.argv
-name = "reverse" if reverse else "forward"
-(folder / (name + ".arguments")).write_text(repr((sys.argv[1:], os.environ["OMP_NUM_THREADS"])))
-(folder / (name + ".input")).write_bytes(Path(sys.argv[sys.argv.index("-i") + 1]).read_bytes())
-{body}
-"""
-
-FAITHFUL = "from kernels.fast_align.command_line import main\nsys.exit(main())"
-
-
-def program(folder: Path, body: str) -> str:
-    """A stand-in for the upstream program that records what it is given."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "fast_align"
-    path.write_text(UPSTREAM.format(python=sys.executable, path=sys.path, folder=str(folder), body=body))
-    path.chmod(0o755)
-    return str(path)
-
-
-def upstream(executable: str, **more: Any) -> AlignConfig:
-    return AlignConfig(engine="fast_align", unit="words", executable=executable, **more)
-
-
-def test_the_upstream_program_is_called_and_understood(tmp_path: Path) -> None:
-    inputs = AlignInputs(text_of(tmp_path / "text", [*ROWS, ("é1 " * 60, "f1")]))
-    executable = program(tmp_path / "bin", FAITHFUL)
-    run(inputs, upstream(executable, max_length=50, p0=0.1, iterations=4), work_in(tmp_path / "out"))
-    run(inputs, AlignConfig(unit="words", max_length=50, p0=0.1, iterations=4), work_in(tmp_path / "native"))
-    assert table_of(tmp_path / "out") == table_of(tmp_path / "native")
-    told, native = described(tmp_path / "out"), described(tmp_path / "native")
-    for name in ("forward", "reverse"):
-        assert told[name]["tension"] == pytest.approx(native[name]["tension"], rel=1e-5)
-        assert told[name]["length_ratio"] == pytest.approx(native[name]["length_ratio"], rel=1e-5)
-        assert {key: told[name][key] for key in ("empty", "too_long", "target_words")} == {
-            key: native[name][key] for key in ("empty", "too_long", "target_words")
-        }
-        for one, other in zip(told[name]["passes"], native[name]["passes"], strict=True):
-            assert one["tensions"] == pytest.approx(other["tensions"], rel=1e-5)
-            keys = ("log_likelihood", "perplexity", "null_posterior", "feature")
-            assert [one[key] for key in keys] == pytest.approx([other[key] for key in keys], rel=1e-5)
-        arguments, threads = eval((tmp_path / f"bin/{name}.arguments").read_text())
-        assert threads == "1"
-        given = ["-d", "-v", "-o", *(["-r"] if name == "reverse" else []), "-I", "4", "-T", "4.0", "-q", "0.1", "-a", "0.01"]
-        assert arguments == ["-i", arguments[1], *given]
-        usable = [row for row in ROWS if all(row)]
-        assert (tmp_path / f"bin/{name}.input").read_text().splitlines() == [f"{source} ||| {target}" for source, target in usable]
-        log = (tmp_path / f"out/records/logs/fast_align.{name}.a1.txt").read_text()
-        assert log.startswith("ARG=i\n")
-    lines = [json.loads(line) for line in (tmp_path / "out/records/metrics.a1.jsonl").read_text().splitlines()]
-    assert lines[2]["reverse_tension"] == told["reverse"]["tension"]
-
-
-def test_the_upstream_program_on_pieces_and_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin", FAITHFUL)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-    inputs = AlignInputs(tokens_of(tmp_path / "tokens", ROWS))
-    run(inputs, AlignConfig(engine="fast_align"), work_in(tmp_path / "out"))
-    assert table_of(tmp_path / "out")["forward"] == functions(ROWS, AlignOptions())
-    assert (tmp_path / "bin/forward.input").read_text().splitlines()[0] == " ||| ".join(
-        next(row for row in ROWS if all(row))
-    ).replace("é", "").replace("f", "")
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (
-            "print('out of cells', file=sys.stderr); sys.exit(3 if reverse else 0)",
-            "the reverse run ended with code 3; it said last: out of cells",
-        ),
-        ("os.kill(os.getpid(), 9)", "run was ended by signal 9; it said last: nothing"),
-        ("print('0-0')", r"the forward run was given \d+ pairs and wrote 1 lines; expected one each"),
-        (f"{FAITHFUL.splitlines()[0]}\nmain()\nprint()", r"was given \d+ pairs and wrote \d+ lines; expected one each"),
-        (
-            "[print('0-0 x') for line in open(sys.argv[2])]",
-            r"forward run, line 1 \(pair 8\): expected links such as 0-0 1-2, got 'x'",
-        ),
-        ("[print('99-0') for line in open(sys.argv[2])]", "the link 99-0 does not fit a pair of"),
-        ("[print('0-0 0-0') for line in open(sys.argv[2])]", "the link 0-0 does not fit a pair of"),
-        ("[print('0-0') for line in open(sys.argv[2])]", "expected the messages of 5 iterations, got those of 0"),
-    ],
-)
-def test_an_upstream_program_that_fails(tmp_path: Path, body: str, message: str) -> None:
-    inputs = AlignInputs(text_of(tmp_path / "text", ROWS))
-    with pytest.raises(StageError, match=message):
-        run(inputs, upstream(program(tmp_path / "bin", body)), work_in(tmp_path / "out"))
-    assert not (tmp_path / "out/align.json").exists()
-
-
-def test_a_missing_upstream_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = AlignInputs(text_of(tmp_path / "text", ROWS))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StageError, match="expected the fast_align program as fast_align, found none; install it and name its path"):
-        run(inputs, AlignConfig(engine="fast_align", unit="words"), work_in(tmp_path / "out"))
-    broken = tmp_path / "broken"
-    broken.write_text("#!/no/such/interpreter\n")
-    broken.chmod(0o755)
-    with pytest.raises(StageError, match="broken: expected the fast_align program, but it cannot be run"):
-        run(inputs, upstream(str(broken)), work_in(tmp_path / "out"))
-
-
-def test_what_upstream_cannot_take(tmp_path: Path) -> None:
-    executable = program(tmp_path / "bin", FAITHFUL)
-    for word in ("|||", "<eps>"):
-        inputs = AlignInputs(text_of(tmp_path / word.strip("|<>"), [("a", "b"), ("a", f"b {word} c")]))
-        with pytest.raises(DataError, match=r"pair 8: fast_align cannot take the word"):
-            run(inputs, upstream(executable), work_in(tmp_path / "out"))
-        run(inputs, WORDS, work_in(tmp_path / f"native {word.strip('|<>')}"))
-        assert [len(row) for row in table_of(tmp_path / f"native {word.strip('|<>')}")["forward"]] == [1, 3]
-    with pytest.raises(DataError, match="no correct gradient"):
-        run(inputs, upstream(executable, compatible=False), work_in(tmp_path / "out"))
-    with pytest.raises(DataError, match="expected pairs with words on both sides, got none"):
-        run(AlignInputs(text_of(tmp_path / "none", [("a", "")])), upstream(executable), work_in(tmp_path / "out"))
-
-
-def test_both_directions_run_at_once(tmp_path: Path) -> None:
-    wait = f"""\
-import time
-end = time.time() + 20
-while not all((folder / (side + ".arguments")).exists() for side in ("forward", "reverse")):
-    time.sleep(0.01)
-    assert time.time() < end
-{FAITHFUL}"""
-    run(AlignInputs(text_of(tmp_path / "text", ROWS)), upstream(program(tmp_path / "bin", wait)), work_in(tmp_path / "out"))
-
-
-def test_messages_of_the_program() -> None:
-    text = """\
-expected target length = source length * 0.984
-ITERATION 1
-  log_e likelihood: -1.2911e+06
-        perplexity: 1e+09
-ITERATION 2
-  log_e likelihood: -291671
-      posterior p0: 0.0431
- posterior al-feat: -0.134
-  1  model al-feat: -0.175 (tension=4)
-  2  model al-feat: -0.156 (tension=4.8)
-     final tension: 5.9
-"""
-    assert parse_log(text) == {
-        "length_ratio": 0.984,
-        "tension": 5.9,
-        "passes": [
-            {"log_likelihood": -1.2911e6, "perplexity": 1e9, "tensions": []},
-            {"log_likelihood": -291671.0, "null_posterior": 0.0431, "feature": -0.134, "tensions": [4.0, 4.8, 5.9]},
-        ],
-    }
-
-
 @pytest.mark.parametrize("shards", [1, 3, 17])
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_links_are_upstreams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, in_memory: bool) -> None:
-    root = Path(__file__).resolve().parents[2]
-    folders = [root / "data", root.parent / "shared" / "data"]
-    folders = [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else folders
-    golden = next((folder / "golden" for folder in folders if (folder / "golden/fast_align.pairs.txt").is_file()), None)
-    if golden is None:
-        pytest.skip("no outputs of upstream fast_align: set FEWSTEP_DATA to a folder that holds golden/")
+    golden = public_data("golden")
     lines = (golden / "fast_align.pairs.txt").read_text().splitlines()
     rows = [(source, target) for source, target in (line.split(" ||| ") for line in lines)]
     monkeypatch.setattr(stages.align_native, "IN_MEMORY_BYTES", 1 << 26 if in_memory else 0)

@@ -18,6 +18,7 @@ from stages.errors import ArtifactError, DataError, StageError
 from stages.shards import read_shards, row_counts, shard_path, shard_paths
 from stages.stage import ExternalFile, Resources, Work
 from stages.workers import LocalWorkers
+from tests.public_data import public_data
 
 PAIRS = [(f"Sentence number {i} is here.", f"Der Satz mit der Nummer {i} steht da.") for i in range(50)]
 
@@ -200,13 +201,7 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
 
 
 def test_real_text(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[2]
-    folders = (
-        [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [root / "data", root.parent / "shared" / "data"]
-    )
-    folder = next((place / "multi30k" for place in folders if (place / "multi30k" / "val.en").exists()), None)
-    if folder is None:
-        pytest.skip("no Multi30k text: set FEWSTEP_DATA to a folder that holds multi30k/")
+    folder = public_data("multi30k")
 
     def of(name: str) -> TextFiles:
         return TextFiles(source=(ExternalFile(folder / f"{name}.en", "s"),), target=(ExternalFile(folder / f"{name}.de", "t"),))

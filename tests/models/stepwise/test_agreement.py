@@ -15,7 +15,8 @@ from models.stepwise.config import StepwiseSearch
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from agreement import Agreement, agreement, compared
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.public_data import public_data
+
 SENTENCES = 200
 GREEDY, BEAM = StepwiseSearch(), StepwiseSearch(strategy="beam", beam_size=5)
 
@@ -62,11 +63,7 @@ def test_what_counts_as_agreement():
 
 def multi30k():
     """Sources and references, and the system that `FEWSTEP_SYSTEM` names."""
-    folders = [ROOT / "data", ROOT.parent / "shared" / "data"]
-    folders = [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else folders
-    text = next((folder / "multi30k" for folder in folders if (folder / "multi30k/test_2016.en").is_file()), None)
-    if text is None:
-        pytest.skip("no Multi30k text: set FEWSTEP_DATA to a folder that holds multi30k/")
+    text = public_data("multi30k")
     if "FEWSTEP_SYSTEM" not in os.environ:
         pytest.skip("no trained system: set FEWSTEP_SYSTEM to the directory of an autoregressive one of Multi30k")
     sides = [(text / f"test_2016.{side}").read_text(encoding="utf-8").splitlines()[:SENTENCES] for side in ("en", "de")]
