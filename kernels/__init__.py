@@ -13,7 +13,7 @@ from kernels.symmetrize import symmetrize
 
 if TYPE_CHECKING:
     from kernels.aggressive import AggressiveTransformer, Drafter, DraftOptions
-    from kernels.beam import Beam, BeamOptions
+    from kernels.beam import Beam, BeamOptions, Neighbours
     from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
     from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
     from kernels.dag_search import (
@@ -68,6 +68,7 @@ __all__ = [
     "LatticeScores",
     "LatticeSeconds",
     "LatticeTransformer",
+    "Neighbours",
     "NgramModel",
     "Transformer",
     "TransformerShape",
@@ -109,6 +110,7 @@ _HOMES = {
     "GraphPath": "kernels.graph_network",
     "GraphRules": "kernels.graph_network",
     "GraphScores": "kernels.graph_network",
+    "Neighbours": "kernels.beam",
     "NgramModel": "kernels.ngram",
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",

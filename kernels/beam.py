@@ -4,12 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["Advance", "Beam", "BeamOptions", "Outcome"]
+    from kernels.ngram import NgramScorer
+
+__all__ = ["Advance", "Beam", "BeamOptions", "Neighbours", "Outcome"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """How much likelier neighbours that are written in one step are side by side than by themselves.
+
+    Slots d, d + h, d + 2h, ... of a step are one direction's, neighbours in the output. Two of them are linked by
+
+        weight (log p(right | left) - log p(right))
+
+    in nats, by an n-gram model: independently chosen, neighbours repeat or contradict each other.
+    """
+
+    ngram: NgramScorer | None = None
+    """A model over the network's words. None: there are no links."""
+    weight: float = 0.0
+    leftward: tuple[bool, ...] = (False,)
+    """By direction (h of them): do its tokens come in the output before those that it wrote earlier?"""
+
+    def native(self) -> dict[str, Any]:
+        """Arguments of the native functions."""
+        native = None if self.ngram is None else self.ngram.native
+        return {"ngram": native, "ngram_weight": self.weight, "leftward": self.leftward}
+
+
+STRANGERS = Neighbours()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +63,9 @@ class BeamOptions:
     eos: int = 2
     pad: int = 0
     """Stands in steps where nothing is written."""
+    neighbours: Neighbours = STRANGERS
+    """Their links count in scores, as the tokens do; what is found then need not be the very best. With links `selection` is exact,
+    and the first EOS ends an output."""
 
     @property
     def words(self) -> int:
@@ -92,6 +123,7 @@ class Beam:
             n_best=options.n_best,
             alpha=options.length_penalty,
             gnmt=options.gnmt,
+            **options.neighbours.native(),
         )
 
     def advance(self, scores: F32, ids: I64, eos: F32) -> Advance:

@@ -6,12 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernels.beam import BeamOptions, Outcome
+from kernels.beam import STRANGERS, BeamOptions, Neighbours, Outcome
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
-
-    from kernels.ngram import NgramScorer
 
 __all__ = ["JointStep", "Transformer", "TransformerShape", "WritingRules"]
 
@@ -50,18 +48,11 @@ class WritingRules:
 class JointStep:
     """How a greedy step of several tokens is chosen where its slots are to know of each other.
 
-    Of slots d, d + h, d + 2h, ..., neighbours in the output, those words are taken that have the highest
-
-        sum_i log p_i(w_i) + weight sum_i (log p(right | left) - log p(right))
-
-    the latter by an n-gram model: how much likelier two words are side by side than by themselves.
+    Of each direction those words are taken that have the highest sum of log-probabilities and links.
     """
 
-    ngram: NgramScorer | None = None
-    """A model over the network's words. None: each slot takes its best word."""
-    weight: float = 0.0
-    leftward: tuple[bool, ...] = (False,)
-    """By direction (h of them): do its tokens come in the output before those that it wrote earlier?"""
+    neighbours: Neighbours = STRANGERS
+    """Without links each slot takes its best word."""
     end: float = 0.0
     """Above 0: the output ends at the first slot by which it has ended with at least this probability, 1 - prod_i (1 - p_i(EOS)).
     0: where EOS is the likeliest."""
@@ -137,9 +128,7 @@ class Transformer:
             **_common(options, rules),
             threads=threads,
             others=natives,
-            ngram=None if joint.ngram is None else joint.ngram.native,
-            ngram_weight=joint.weight,
-            leftward=joint.leftward,
+            **joint.neighbours.native(),
             end=joint.end,
             words=joint.words,
         )
@@ -169,6 +158,7 @@ class Transformer:
             eos_apart=options.eos_apart,
             threads=threads,
             others=[other._native for other in others],
+            **options.neighbours.native(),
         )
         return [Outcome(*outcome) for outcome in found]
 

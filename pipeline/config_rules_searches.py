@@ -70,7 +70,7 @@ def language_model(path: Path, search: Search, config: RunConfig) -> Iterator[Ru
 
     if not isinstance(search, DagSearch | StepwiseSearch) or not search.ngram_weight:
         return
-    if search.strategy != ("beam" if isinstance(search, DagSearch) else "greedy"):
+    if search.strategy not in (("beam",) if isinstance(search, DagSearch) else ("greedy", "beam")):
         yield broken((*path, "ngram_weight"), f"0 with {search.strategy}", search.ngram_weight, (*path, "strategy"))
     elif config.ngram is None:
         yield broken((*path, "ngram_weight"), "0 without an n-gram model (ngram: {})", search.ngram_weight, ("ngram",))

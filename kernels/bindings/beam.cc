@@ -3,6 +3,7 @@
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"
 #include "bindings/bindings.h"
+#include "csrc/ngram/model.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -39,8 +40,10 @@ struct BoundBeam {
 };
 
 BoundBeam make(std::vector<std::int64_t> limits, int beams, int step_size, bool per_direction, const std::string& selection,
-               std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt) {
-    const BeamOptions options = beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt);
+               std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt, const NgramScorer* ngram, double ngram_weight,
+               const std::vector<bool>& leftward) {
+    const BeamOptions options =
+        beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt, neighbours_of(ngram, ngram_weight, leftward));
     require_limits(limits);
     return {options, Beam(options, limits)};
 }
@@ -50,7 +53,7 @@ BoundBeam make(std::vector<std::int64_t> limits, int beams, int step_size, bool 
 void bind_beam(nb::module_& module) {
     nb::class_<BoundBeam>(module, "Beam").def("advance", &BoundBeam::advance, "scores"_a, "ids"_a, "eos"_a).def("outcomes", &BoundBeam::outcomes);
     module.def("make_beam", make, "limits"_a, nb::kw_only(), "beams"_a, "step_size"_a, "per_direction"_a, "selection"_a, "eos"_a, "pad"_a,
-               "n_best"_a, "alpha"_a, "gnmt"_a);
+               "n_best"_a, "alpha"_a, "gnmt"_a, "ngram"_a.none(), "ngram_weight"_a, "leftward"_a);
 }
 
 }  // namespace fewstep

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bindings/arrays.h"
@@ -23,10 +24,18 @@ inline Selection selection_of(const std::string& name) {
 }
 
 inline BeamOptions beam_options(int beams, int step_size, bool per_direction, const std::string& selection, std::int64_t eos,
-                                std::int64_t pad, int n_best, double alpha, bool gnmt) {
+                                std::int64_t pad, int n_best, double alpha, bool gnmt, Neighbours neighbours = {}) {
     require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
     require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
-    return {{beams, step_size, per_direction, selection_of(selection), eos, pad}, n_best, alpha, gnmt};
+    const bool apart = selection == "exact" && !per_direction;
+    require(neighbours.ngram == nullptr || apart, "neighbours: expected selection exact, and outputs that end with the first EOS");
+    return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(neighbours)}, n_best, alpha, gnmt};
+}
+
+// `leftward` of each direction of a step.
+inline Neighbours neighbours_of(const NgramScorer* ngram, double weight, const std::vector<bool>& leftward) {
+    require(!leftward.empty(), "neighbours: expected directions");
+    return {ngram, weight, {leftward.begin(), leftward.end()}};
 }
 
 inline void require_limits(const std::vector<std::int64_t>& limits) {

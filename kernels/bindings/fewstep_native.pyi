@@ -86,6 +86,9 @@ def make_beam(
     n_best: int,
     alpha: float,
     gnmt: bool,
+    ngram: NgramScorer | None,
+    ngram_weight: float,
+    leftward: Sequence[bool],
 ) -> Beam: ...
 
 class PackedMatrix:
@@ -140,6 +143,9 @@ class Transformer:
         eos_apart: bool,
         threads: int,
         others: Sequence[Transformer],
+        ngram: NgramScorer | None,
+        ngram_weight: float,
+        leftward: Sequence[bool],
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
 
 def make_transformer(

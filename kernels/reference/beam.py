@@ -21,7 +21,7 @@ class Continuation(NamedTuple):
 
 
 def continuations(options: BeamOptions, tables: Sequence[Slots], live: Sequence[float], room: int) -> list[Continuation]:
-    """score(hypothesis) + sum of its slots' log-probabilities, for all tokens of all slots, best first.
+    """score(hypothesis) + sum of its slots' log-probabilities and links, for all tokens of all slots, best first.
 
     Where the first EOS ends the output, the slots after it are `pad` and cost nothing; so do slots beyond `room`.
     """
@@ -29,7 +29,7 @@ def continuations(options: BeamOptions, tables: Sequence[Slots], live: Sequence[
     for parent, slots in enumerate(tables):
         for tokens in itertools.product(*slots[:room]):
             charged = _charged(options, tokens)
-            score = live[parent] + sum(slots[place][token] for place, token in enumerate(charged))
+            score = live[parent] + sum(slots[place][token] for place, token in enumerate(charged)) + _links(options, charged)
             written = (*charged, *[options.pad] * (options.step_size - len(charged)))
             found[parent, written] = Continuation(score, parent, written, options.eos in charged)
     possible = [one for one in found.values() if one.score > -math.inf]
@@ -40,6 +40,22 @@ def _charged(options: BeamOptions, tokens: tuple[int, ...]) -> tuple[int, ...]:
     """Tokens up to the first EOS, or all where a step may end in either direction."""
     first = tokens.index(options.eos) + 1 if options.eos in tokens and not options.per_direction else len(tokens)
     return tokens[:first]
+
+
+def _links(options: BeamOptions, tokens: tuple[int, ...]) -> float:
+    """Of each token but EOS with the one before it of its direction."""
+    ngram, leftward = options.neighbours.ngram, options.neighbours.leftward
+    if ngram is None:
+        return 0.0
+    total = 0.0
+    for slot in range(len(leftward), len(tokens)):
+        if tokens[slot] != options.eos:
+            left, right = tokens[slot - len(leftward)], tokens[slot]
+            if leftward[slot % len(leftward)]:
+                left, right = right, left
+            _, state = ngram.step(ngram.empty, left)
+            total += ngram.step(state, right)[0] - ngram.step(ngram.empty, right)[0]
+    return options.neighbours.weight * total
 
 
 class Hypothesis(NamedTuple):

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels import Beam, BeamOptions
-from kernels.beam import Outcome
+from kernels import Beam, BeamOptions, Neighbours
+from kernels.beam import STRANGERS, Outcome
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise.arrangement import in_natural_order
 from models.stepwise.config import StepwiseSearch
@@ -21,10 +21,16 @@ from models.stepwise.scores import ban
 
 
 def beam_search(
-    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
+    model: StepwiseModel | Ensemble,
+    source: Tensor,
+    source_lengths: Tensor,
+    search: StepwiseSearch,
+    limits: Tensor,
+    linked: Neighbours = STRANGERS,
 ) -> list[list[Hypothesis]]:
-    """At most `n_best` hypotheses for each source [B,S], best first; `limits` [B] are the longest outputs in tokens with EOS."""
-    order, options = model.order, beam_options(search, model.order)
+    """At most `n_best` hypotheses for each source [B,S], best first; `limits` [B] are the longest outputs in tokens with EOS, and
+    `linked` what links the words of a step."""
+    order, options = model.order, beam_options(search, model.order, linked)
     state = begin(model, source, source_lengths)
     beam = Beam(limits.tolist(), options)
     sentences, previous, slot = len(source), None, 0
@@ -41,7 +47,7 @@ def beam_search(
 
 
 @lru_cache
-def beam_options(search: StepwiseSearch, order: Order) -> BeamOptions:
+def beam_options(search: StepwiseSearch, order: Order, linked: Neighbours = STRANGERS) -> BeamOptions:
     """The kernel's options."""
     return BeamOptions(
         beam_size=search.beam_size,
@@ -53,6 +59,7 @@ def beam_options(search: StepwiseSearch, order: Order) -> BeamOptions:
         gnmt=search.length_penalty_form == "gnmt",
         eos=EOS,
         pad=PAD,
+        neighbours=linked,
     )
 
 

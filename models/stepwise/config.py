@@ -84,8 +84,9 @@ class StepwiseSearch:
     """Compute CTranslate2's scores anew, which takes one more pass: its own are those among the tokens that may be written, which
     another engine's are not."""
     ngram_weight: Annotated[float, Ge(0)] = 0.0
-    """Weight of how much likelier, by the run's n-gram model (`ngram`), two words of a step are side by side than by themselves; of
-    each slot the four best words are offered (greedy only, orders that write neighbours in a step). 0: each slot for itself."""
+    """Weight of how much likelier, by the run's n-gram model (`ngram`), two words of a step are side by side than by themselves
+    (greedy, which offers the four best words of each slot, and beam; orders that write neighbours in a step). 0: each slot for
+    itself."""
     end_threshold: Annotated[float, Ge(0), Lt(1)] = 0.0
     """An output ends at the first slot of a step by which it has ended with at least this probability (greedy only). 0: where EOS
     is likelier than any token."""
@@ -99,7 +100,7 @@ class StepwiseSearch:
 
     @property
     def chooses_jointly(self) -> bool:
-        """Do the slots of a greedy step know of each other?"""
+        """Do the slots of a step know of each other?"""
         return bool(self.ngram_weight or self.end_threshold)
 
     @property
@@ -125,6 +126,8 @@ def misfit(order: Order, search: StepwiseSearch) -> tuple[str, str, float] | Non
     """What of a search does not go with an order: the field, what was expected, what was got."""
     if search.ngram_weight and (order.arrangement not in LEFTWARD or min(order.tokens_per_direction, order.step_size) == 1):
         return "ngram_weight", "0 for an order that writes no two neighbours in a step", search.ngram_weight
+    if search.ngram_weight and search.strategy == "beam" and (search.selection != "exact" or order.stop != "first-eos"):
+        return "ngram_weight", "0 unless selection is exact and the first EOS ends an output", search.ngram_weight
     if search.end_threshold and (order.step_size == 1 or order.stop != "first-eos"):
         return "end_threshold", "0 for an order that writes one token a step, or ends in either direction", search.end_threshold
     return None

@@ -21,7 +21,7 @@ from models.stepwise.config import StepwiseSearch, misfit
 from models.stepwise.ctranslate2_search import CTranslate2Search
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.greedy import greedy
-from models.stepwise.joint_step import joint_step
+from models.stepwise.joint_step import joint_step, neighbours
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
 from models.stepwise.native import NativeSearch
@@ -72,7 +72,7 @@ class StepwiseDecoder:
         return self.model.config.max_positions - 1
 
     def _check_joint(self, search: StepwiseSearch) -> None:
-        if search.strategy != "greedy":
+        if search.strategy == "sample" or (search.strategy == "beam" and search.end_threshold):
             raise ValueError(f"ngram_weight, end_threshold: expected 0 with {search.strategy}, got {search.name}")
         if found := misfit(self.model.order, search):
             raise ValueError("{}: expected {}, got {}".format(*found))
@@ -86,7 +86,9 @@ class StepwiseDecoder:
             given = (self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device))
             if search.strategy == "greedy":
                 return greedy(*given, joint_step(self.model.order, search, self.ngram))
-            return beam_search(*given) if search.strategy == "beam" else sample(*given)
+            if search.strategy == "beam":
+                return beam_search(*given, neighbours(self.model.order, search, self.ngram))
+            return sample(*given)
 
 
 class FinishedDecoder(StepwiseDecoder):
@@ -116,8 +118,7 @@ class NativeDecoder(FinishedDecoder):
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "sample" or search.engine != "auto":
             return super()._search(prepared, search, limits)
-        joint = joint_step(self.model.order, search, self.ngram)
-        return self._native(prepared.ids, prepared.lengths, search, limits, joint)
+        return self._native(prepared.ids, prepared.lengths, search, limits, self.ngram)
 
 
 def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:

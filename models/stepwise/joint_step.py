@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kernels import JointStep
+from kernels import JointStep, Neighbours
 from models.family import EOS
 from models.stepwise.config import LEFTWARD, StepwiseSearch
 from models.stepwise.orders import Order
@@ -27,14 +27,19 @@ def joint_step(order: Order, search: StepwiseSearch, ngram: NgramScorer | None) 
     """How the search chooses its steps; None: each slot for itself."""
     if not search.chooses_jointly:
         return None
+    return JointStep(neighbours=neighbours(order, search, ngram), end=search.end_threshold)
+
+
+def neighbours(order: Order, search: StepwiseSearch, ngram: NgramScorer | None) -> Neighbours:
+    """What links the words of a step."""
     weighed = ngram if search.ngram_weight else None
-    leftward = LEFTWARD.get(order.arrangement, (False,))
-    return JointStep(ngram=weighed, weight=search.ngram_weight, leftward=leftward, end=search.end_threshold)
+    return Neighbours(ngram=weighed, weight=search.ngram_weight, leftward=LEFTWARD.get(order.arrangement, (False,)))
 
 
 def jointly(step: JointStep) -> Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]:
     """What `models.stepwise.greedy.write` chooses by; its margins are infinite."""
-    link = None if step.ngram is None else _links(step.ngram, step.weight)
+    linked = step.neighbours
+    link = None if linked.ngram is None else _links(linked.ngram, linked.weight)
 
     def choose(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         eos = log_probs[..., EOS]
@@ -44,9 +49,9 @@ def jointly(step: JointStep) -> Callable[[Tensor, int, Tensor], tuple[Tensor, Te
             best = (part[..., : step.words].tolist() for part in (ranked.values, ranked.indices))
             offered = [[list(zip(*slot, strict=True)) for slot in zip(*row, strict=True)] for row in zip(*best, strict=True)]
             for row, slots in enumerate(offered):
-                for direction, leftward in enumerate(step.leftward):
-                    words = best_chain(slots[direction :: len(step.leftward)], partial(link, leftward))
-                    places = slice(direction, None, len(step.leftward))
+                for direction, leftward in enumerate(linked.leftward):
+                    words = best_chain(slots[direction :: len(linked.leftward)], partial(link, leftward))
+                    places = slice(direction, None, len(linked.leftward))
                     scores[row, places], ids[row, places] = (torch.tensor(part).to(ids.device) for part in zip(*words, strict=True))
         ends = first_end(eos, ranked.values[..., 0], step.end)
         return ids.masked_fill(ends, EOS), torch.where(ends, eos, scores), torch.full_like(scores, torch.inf)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 import torch
 
-from kernels import JointStep, Transformer, WritingRules
+from kernels import Transformer, WritingRules
+from kernels.beam import Outcome
 from models.batch import Ints
 from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
 from models.stepwise.beam import beam_options, hypotheses_of
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble, networks
+from models.stepwise.joint_step import joint_step, neighbours
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import Order
 from models.stepwise.scores import banned
+
+if TYPE_CHECKING:
+    from kernels.ngram import NgramScorer
 
 
 class NativeSearch:
@@ -27,21 +34,26 @@ class NativeSearch:
         self._transformer, *self._others = [transformer(member) for member in networks(model)]
 
     def __call__(
-        self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, joint: JointStep | None = None
+        self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, ngram: NgramScorer | None = None
     ) -> list[list[Hypothesis]]:
-        """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them."""
-        run = self._transformer.greedy if search.strategy == "greedy" else self._transformer.beam_search
+        """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them. `ngram`:
+        a `kernels` scorer over target ids, for searches that give it a weight."""
+        order = self._order
+        run: Callable[..., list[Outcome]] = self._transformer.beam_search
+        options = beam_options(search, order, neighbours(order, search, ngram))
+        if search.strategy == "greedy":
+            joint = joint_step(order, search, ngram)
+            run = self._transformer.greedy if joint is None else partial(self._transformer.greedy, joint=joint)
         outcomes = run(
             source,
             lengths,
             limits,
-            options=beam_options(search, self._order),
-            rules=writing_rules(search, self._order),
+            options=options,
+            rules=writing_rules(search, order),
             threads=torch.get_num_threads(),
             others=self._others,
-            **({} if joint is None else {"joint": joint}),
         )
-        return hypotheses_of(outcomes, self._order)
+        return hypotheses_of(outcomes, order)
 
 
 @lru_cache

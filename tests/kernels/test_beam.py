@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import Beam, BeamOptions
+from kernels import Beam, BeamOptions, Neighbours, NgramModel
 from kernels.reference.beam import Search
 
 EOS, WORDS = 2, [3, 4, 5]
@@ -74,7 +74,36 @@ def problems(draw):
 @settings(max_examples=120)
 @given(problems())
 def test_finds_what_the_twin_finds_that_writes_out_every_continuation(problem):
-    options, limits, seed, eager = problem
+    agrees_with_twin(*problem)
+
+
+PIECES = ["<pad>", "<s>", "</s>", "a", "b", "c"]
+SCORER = NgramModel.estimate([["a", "b", "c", "a"], ["b", "c"], ["a", "b", "b"]] * 3, order=2, discount_fallback=(0.5, 1, 1.5))
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(2, 4),
+    st.booleans(),
+    st.sampled_from([0.3, 2.0]),
+    st.lists(st.integers(1, 7), min_size=1, max_size=3),
+    st.integers(0, 10**6),
+    st.sampled_from([-2.0, 0.0, 3.0]),
+)
+def test_links_between_neighbours_count(beam_size, leftward, weight, limits, seed, eager):
+    """With two slots nothing is dropped before its link is known."""
+    neighbours = Neighbours(ngram=SCORER.for_vocabulary(PIECES), weight=weight, leftward=(leftward,))
+    agrees_with_twin(BeamOptions(beam_size=beam_size, step_size=2, neighbours=neighbours), limits, seed, eager)
+
+
+def test_links_need_exact_ranking():
+    linked = Neighbours(ngram=SCORER.for_vocabulary(PIECES), weight=1.0)
+    for options in ({"selection": "outer"}, {"per_direction": True}):
+        with pytest.raises(ValueError, match="neighbours: expected selection exact"):
+            Beam([3], BeamOptions(beam_size=2, step_size=2, neighbours=linked, **options))
+
+
+def agrees_with_twin(options, limits, seed, eager):
     seeds = [seed + index for index in range(len(limits))]
     for outcome, limit, own in zip(searched(options, limits, seeds, eager), limits, seeds, strict=True):
         twin = Search(options, limit)

@@ -87,8 +87,12 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "ngram_weight: expected 0 without an n-gram",
         ),
         (
-            "ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {beam: {ngram_weight: 0.5}}}}",
-            "systems.sa.search.beam.ngram_weight: expected 0 with beam, got 0.5",
+            "ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {sample: {ngram_weight: 0.5}}}}",
+            "systems.sa.search.sample.ngram_weight: expected 0 with sample, got 0.5",
+        ),
+        (
+            "ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {beam: {ngram_weight: 0.5, selection: outer}}}}",
+            "systems.sa.search.beam.ngram_weight: expected 0 unless selection is exact and the first EOS ends an output, got 0.5",
         ),
         (
             "ngram: {}\nsystems: {two: {order: interleaved, search: {greedy: {ngram_weight: 0.5}}}}",

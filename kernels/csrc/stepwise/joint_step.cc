@@ -2,9 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <utility>
-
-#include "csrc/ngram/model.h"
 
 namespace fewstep {
 
@@ -20,20 +17,11 @@ struct Chain {
 
 }  // namespace
 
-// weight (log p(right | left) - log p(right)) of a word and the one that its direction wrote before.
-double JointStep::link(bool leftward, std::int64_t before, std::int64_t word) const {
-    auto left = static_cast<std::uint32_t>(before), right = static_cast<std::uint32_t>(word);
-    if (leftward) std::swap(left, right);
-    NgramState state = NgramModel::EMPTY, after = NgramModel::EMPTY;
-    ngram->score(NgramModel::EMPTY, left, state);
-    return weight * (ngram->score(state, right, after) - ngram->score(NgramModel::EMPTY, right, after));
-}
-
 void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::size_t direction, std::size_t step_size, float* chosen_scores,
                              std::int64_t* chosen) const {
     std::vector<Chain> chains;  // [slots,W]
     std::size_t slot = direction, last = direction;
-    for (; slot < step_size; last = slot, slot += leftward.size()) {
+    for (; slot < step_size; last = slot, slot += neighbours.leftward.size()) {
         const Chain* earlier = chains.data() + chains.size() - (slot == direction ? 0 : words);
         std::vector<Chain> next(words);
         for (std::size_t word = 0; word < words; ++word) {
@@ -44,7 +32,7 @@ void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::
             }
             for (std::size_t before = 0; before < words; ++before) {
                 if (earlier[before].score == NONE) continue;
-                const double whole = earlier[before].score + score + link(leftward[direction], ids[last * words + before], ids[slot * words + word]);
+                const double whole = earlier[before].score + score + neighbours.link(direction, ids[last * words + before], ids[slot * words + word]);
                 if (whole > next[word].score) next[word] = {whole, before};
             }
         }
@@ -55,7 +43,7 @@ void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::
     for (std::size_t word = 1; word < words; ++word)
         if (ends[word].score > ends[best].score) best = word;
     for (std::size_t place = chains.size() / words; place-- > 0;) {
-        const std::size_t at = direction + place * leftward.size();
+        const std::size_t at = direction + place * neighbours.leftward.size();
         chosen[at] = ids[at * words + best], chosen_scores[at] = scores[at * words + best];
         best = chains[place * words + best].before;
     }
@@ -64,8 +52,8 @@ void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::
 void JointStep::choose(const float* scores, const std::int64_t* ids, const float* eos_scores, std::size_t step_size, std::int64_t eos,
                        float* chosen_scores, std::int64_t* chosen) const {
     for (std::size_t slot = 0; slot < step_size; ++slot) chosen[slot] = ids[slot * words], chosen_scores[slot] = scores[slot * words];
-    if (ngram != nullptr)
-        for (std::size_t direction = 0; direction < leftward.size() && direction < step_size; ++direction)
+    if (neighbours.ngram != nullptr)
+        for (std::size_t direction = 0; direction < neighbours.leftward.size() && direction < step_size; ++direction)
             choose_chain(scores, ids, direction, step_size, chosen_scores, chosen);
     double going = 1.0;
     for (std::size_t slot = 0; slot < step_size; ++slot) {

@@ -5,17 +5,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "csrc/stepwise/neighbours.h"
+
 namespace fewstep {
 
-class NgramScorer;
-
-// Slots d, d + h, d + 2h, ... of a step are one direction's, neighbours in the output. Of each the best W words are offered, and the
-// chain is taken that has the highest  sum_i log p_i(w_i) + weight sum_i (log p(right | left) - log p(right)),  the latter by the
-// n-gram model: how much likelier two words are side by side than by themselves.
+// Of each slot the best W words are offered, and of each direction the chain is taken that has the highest sum of log-probabilities and
+// links between neighbours.
 struct JointStep {
-    const NgramScorer* ngram = nullptr;  // null: each slot takes its best word
-    double weight = 0.0;
-    std::vector<char> leftward;          // by direction (h of them): its tokens come in the output before those written earlier
+    Neighbours neighbours;               // without links: each slot takes its best word
     // Above 0: the output ends at the first slot by which it has ended with at least this probability. 0: where EOS is the likeliest.
     double end = 0.0;
     std::size_t words = 4;               // W
@@ -27,7 +24,6 @@ struct JointStep {
  private:
     void choose_chain(const float* scores, const std::int64_t* ids, std::size_t direction, std::size_t step_size, float* chosen_scores,
                       std::int64_t* chosen) const;
-    double link(bool leftward, std::int64_t before, std::int64_t word) const;
 };
 
 }  // namespace fewstep

@@ -9,6 +9,7 @@ namespace fewstep {
 namespace {
 
 constexpr double NONE = -std::numeric_limits<double>::infinity();
+constexpr std::size_t KEPT_LINKED = 4;  // times K + 1 partial continuations, where links are still to come
 
 // One way to continue: a key to rank by, and where it comes from.
 struct Option {
@@ -40,6 +41,12 @@ class Selector {
     }
     std::int64_t id(int hypothesis, int slot, int word) const {
         return slots_.ids[at(hypothesis, slot) * static_cast<std::size_t>(slots_.words) + static_cast<std::size_t>(word)];
+    }
+    // Of a word with the one before it of its direction in this step.
+    double linked(const Continuation& partial, int slot, std::int64_t word) const {
+        const auto directions = static_cast<int>(rules_.neighbours.leftward.size());
+        if (rules_.neighbours.ngram == nullptr || slot < directions) return 0.0;
+        return rules_.neighbours.link(static_cast<std::size_t>(slot % directions), partial.tokens[static_cast<std::size_t>(slot - directions)], word);
     }
     bool apart() const { return rules_.selection == Selection::EXACT && !rules_.per_direction; }
     double end(int hypothesis, int slot, bool with_eos) const {
@@ -103,13 +110,14 @@ std::vector<Continuation> Selector::exact(bool with_eos) const {
             const double after = rest[static_cast<std::size_t>(partial.parent)][static_cast<std::size_t>(slot)];
             for (int word = 0; word < slots_.words; ++word) {
                 if (!offered(partial.parent, slot, word, with_eos)) continue;
-                const double sum = partial.score + score(partial.parent, slot, word);
+                const double sum = partial.score + score(partial.parent, slot, word) + linked(partial, slot, id(partial.parent, slot, word));
                 options.push_back({sum + after, sum, origin, word});
             }
             if (const double ending = end(partial.parent, slot, with_eos); ending > NONE)
                 options.push_back({partial.score + ending, partial.score + ending, origin, END});
         }
-        keep_best(options, static_cast<std::size_t>(rules_.beams) + 1);
+        const bool last = slot + 1 == rules_.step_size || slot + 1 == room_;
+        keep_best(options, (static_cast<std::size_t>(rules_.beams) + 1) * (rules_.neighbours.ngram == nullptr || last ? 1 : KEPT_LINKED));
         std::vector<Continuation> kept;
         for (const Option& option : options) kept.push_back(extended(partials[static_cast<std::size_t>(option.origin)], slot, option));
         partials = std::move(kept);

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "csrc/stepwise/neighbours.h"
+
 namespace fewstep {
 
 enum class Selection { EXACT, OUTER, DOUBLE_TOP_K };
@@ -16,6 +18,7 @@ struct StepRules {
     bool per_direction = false;  // EOS in either slot ends the output and both slots count; else the first EOS ends it
     Selection selection = Selection::EXACT;
     std::int64_t eos = 2, pad = 0;
+    Neighbours neighbours = {};  // EXACT without per_direction: their links count in scores
 };
 
 // The best words of each slot of H hypotheses (1 in the first step, then K), in nats, best first; minus infinity: none.
@@ -44,7 +47,8 @@ struct Ranked {
 //
 // EXACT: what stands after an EOS costs nothing. Slot by slot, partial continuations are ranked by their score plus that of their
 //     best completion; one that is dropped is beaten by K + 1 whole ones. Needs the first K + 1 words but EOS of each slot
-//     (per_direction: the first K + 2, EOS among them).
+//     (per_direction: the first K + 2, EOS among them). With links, which completions are ranked without, more than K + 1 are kept
+//     on the way, and what is found need not be the very best.
 // OUTER (Zhang et al. 2020, algorithm 1): sums of the first K words of each slot, cut to K before each further slot; the first
 //     2K + 1 of all. Every slot counts.
 // DOUBLE_TOP_K (Imamura and Sumita 2020, section 3.3): the first 2K left words over all hypotheses, then the first 3K pairs over

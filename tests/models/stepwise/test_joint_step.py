@@ -16,7 +16,7 @@ from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder
 from models.stepwise.joint_step import best_chain, first_end
 from models.stepwise.model import build
-from tests.models.stepwise.test_native import GREEDY, SMALL, one_thread, sources
+from tests.models.stepwise.test_native import SMALL, one_thread, sources
 
 __all__ = ["one_thread"]
 
@@ -71,7 +71,16 @@ FLAT = {name: flat(name) for name in ("semi-autoregressive", "interleaved-sa", "
 FLAT["interleaved by three"] = flat("interleaved", tokens_per_direction=3)
 
 
-@pytest.mark.parametrize("options", [{"ngram_weight": 0.6}, {"end_threshold": 0.01}, {"ngram_weight": 2.0, "end_threshold": 0.05}])
+BEAM = {"strategy": "beam", "beam_size": 3, "n_best": 2}
+OPTIONS = [
+    {"ngram_weight": 0.6},
+    {"end_threshold": 0.01},
+    {"ngram_weight": 2.0, "end_threshold": 0.05},
+    {"ngram_weight": 0.6, "min_tokens": 5, **BEAM},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", FLAT)
 def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     search = StepwiseSearch(max_extra_tokens=6, **options)
@@ -83,10 +92,12 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     assert [one.steps for one in slow] == [one.steps for one in fast]
     native = decoders[1]
     assert [native.decode(native.prepare([source]), search)[0][0] for source in inputs] == fast
-    assert [one.ids for one in fast] != [ranked[0].ids for ranked in native.decode(native.prepare(inputs), GREEDY)]
+    apart = dataclasses.replace(search, ngram_weight=0.0, end_threshold=0.0)
+    assert [one.ids for one in fast] != [ranked[0].ids for ranked in native.decode(native.prepare(inputs), apart)]
 
 
-def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(ngram):
+@pytest.mark.parametrize("strategy", ["greedy", "beam"])
+def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(ngram, strategy):
     """With a weight beside which nothing else counts, pairs in the output are those that the model likes best."""
     inputs = [source for source in sources(40) if source]
     decoder = NativeDecoder(FLAT["interleaved-sa"], ngram)
@@ -101,8 +112,8 @@ def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(
                     pairs += ngram.step(state, ids[place + 1])[0] - ngram.step(ngram.empty, ids[place + 1])[0]
         return pairs
 
-    weighed = StepwiseSearch(max_extra_tokens=6, ngram_weight=50.0, min_tokens=4)
-    assert likely(weighed) > likely(StepwiseSearch(max_extra_tokens=6, min_tokens=4)) + 10.0
+    apart = StepwiseSearch(strategy=strategy, max_extra_tokens=6, min_tokens=4)
+    assert likely(dataclasses.replace(apart, ngram_weight=50.0)) > likely(apart) + 10.0
 
 
 def test_what_does_not_go_together_is_refused(ngram):
@@ -119,12 +130,15 @@ def test_what_does_not_go_together_is_refused(ngram):
         decode(several, strategy="beam", end_threshold=0.5)
     with pytest.raises(ValueError, match="ngram_weight: expected 0 for an order that writes no two neighbours in a step"):
         decode(one, ngram, ngram_weight=0.5)
+    with pytest.raises(ValueError, match="ngram_weight: expected 0 unless selection is exact and the first EOS ends an output"):
+        decode(several, ngram, strategy="beam", selection="outer", ngram_weight=0.5)
     for order in ("autoregressive", "double-token"):
         with pytest.raises(ValueError, match="end_threshold: expected 0 for an order that writes one token a step"):
             decode(flat(order), end_threshold=0.5)
     other = NgramModel.estimate([["a", "b"]] * 3, order=2, discount_fallback=(0.5, 1, 1.5)).for_vocabulary(["a", "b"])
-    with pytest.raises(ValueError, match="ngram: expected a model over the network's words"):
-        decode(several, other, ngram_weight=1)
+    for strategy in ("greedy", "beam"):
+        with pytest.raises(ValueError, match="ngram: expected a model over the network's words"):
+            decode(several, other, strategy=strategy, ngram_weight=1)
     assert decode(several, ngram, ngram_weight=0.5)[0][0].statistics["margin"] == math.inf
     assert EOS not in decode(one, end_threshold=0.5)[0][0].ids
 

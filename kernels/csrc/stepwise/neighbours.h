@@ -1,0 +1,24 @@
+// How much likelier neighbours that are written in one step are side by side than by themselves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace fewstep {
+
+class NgramScorer;
+
+// Slots d, d + h, d + 2h, ... of a step are one direction's, neighbours in the output. Two of them are linked by
+//     weight (log p(right | left) - log p(right))
+// by the n-gram model: independently chosen, neighbours repeat or contradict each other.
+struct Neighbours {
+    const NgramScorer* ngram = nullptr;  // null: there are no links
+    double weight = 0.0;
+    std::vector<char> leftward = {0};    // by direction (h of them): its tokens come in the output before those written earlier
+
+    // Of a word and the one that its direction wrote before.
+    double link(std::size_t direction, std::int64_t before, std::int64_t word) const;
+};
+
+}  // namespace fewstep
