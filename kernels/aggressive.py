@@ -65,7 +65,7 @@ class DraftOptions:
     """A drafter that writes token after token ends a block with the token that makes its probability fall below this, by its own
     reckoning among `words`."""
     precision: Literal["fp32", "int8"] = "fp32"
-    """What the drafter multiplies in: floats; or weights of 8 bits and values of 16, which ask for a quarter of the memory. The
+    """What the drafter multiplies in: floats; or weights and values of 8 bits, which ask for a quarter of the memory. The
     verifier always multiplies in floats."""
     ngram: int = 3
     """Longest n-gram that is looked up."""

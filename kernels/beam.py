@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -60,6 +61,9 @@ class BeamOptions:
     """alpha: a hypothesis scores log p / tokens^alpha; tokens count one EOS."""
     gnmt: bool = False
     """log p / ((5 + tokens) / 6)^alpha instead (Wu et al. 2016)."""
+    prune: float = math.inf
+    """Hypotheses whose log-probability is more than so many nats below the highest of their sentence, finished or not, do not live
+    on (Freitag and Al-Onaizan 2017, relative threshold pruning): fewer than `n_best` may be found."""
     eos: int = 2
     pad: int = 0
     """Stands in steps where nothing is written."""
@@ -85,10 +89,12 @@ class Advance(NamedTuple):
 
     going: I64
     """[G] sentences that go on, as places among those of this step"""
+    counts: I64
+    """[G] their live hypotheses, at most K: the rows of the next step, sentence after sentence, R of all"""
     rows: I64
-    """[G*K] the row that each live hypothesis continues, among the sentences x H of this step"""
+    """[R] the row of this step that each of them continues"""
     tokens: I64
-    """[G*K,z] what it appended"""
+    """[R,z] what it appended"""
 
 
 class Outcome(NamedTuple):
@@ -103,9 +109,10 @@ class Outcome(NamedTuple):
 
 
 class Beam:
-    """A search under way. A step ranks the continuations of a sentence's K live hypotheses. Those among the first K that end are
-    finished, the first K others live on. A sentence is done when K are finished, or when no live hypothesis can still come before
-    the worst of its n best finished ones, or at its longest length, where what is among the first K counts as finished."""
+    """A search under way. A step ranks the continuations of a sentence's live hypotheses. Those among the first K that end are
+    finished, the first K others live on, unless they are pruned. A sentence is done when K are finished, or when no live hypothesis
+    can still come before the worst of its n best finished ones, or at its longest length, where what is among the first K counts as
+    finished."""
 
     def __init__(self, limits: Sequence[int], options: BeamOptions) -> None:
         """`limits`: the longest output of each sentence in tokens with EOS, at least 1. Raises ValueError."""
@@ -123,18 +130,19 @@ class Beam:
             n_best=options.n_best,
             alpha=options.length_penalty,
             gnmt=options.gnmt,
+            prune=options.prune,
             **options.neighbours.native(),
         )
 
     def advance(self, scores: F32, ids: I64, eos: F32) -> Advance:
-        """One step of the sentences that are searched still: for each slot of their H hypotheses (1 in the first step, then K) the
-        best `options.words` words.
+        """One step of the sentences that are searched still: for each slot of their live hypotheses (R rows; one a sentence in the
+        first step, then as the step before said) the best `options.words` words.
 
-        `scores` [n,H,z,W] float32 are log-probabilities, best first (minus infinity: none), `ids` [n,H,z,W] int64 the words,
-        `eos` [n,H,z] float32 the log-probabilities of EOS (read if `options.eos_apart`). Raises ValueError for other shapes.
+        `scores` [R,z,W] float32 are log-probabilities, best first (minus infinity: none), `ids` [R,z,W] int64 the words,
+        `eos` [R,z] float32 the log-probabilities of EOS (read if `options.eos_apart`). Raises ValueError for other shapes.
         """
-        going, rows, tokens = self._native.advance(scores, ids, eos)
-        return Advance(going, rows, tokens.reshape(-1, self._options.step_size))
+        going, counts, rows, tokens = self._native.advance(scores, ids, eos)
+        return Advance(going, counts, rows, tokens.reshape(-1, self._options.step_size))
 
     def outcomes(self) -> list[Outcome]:
         """What was found for each sentence, once none goes on."""

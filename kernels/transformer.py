@@ -156,6 +156,7 @@ class Transformer:
             n_best=options.n_best,
             words=options.words,
             eos_apart=options.eos_apart,
+            prune=options.prune,
             threads=threads,
             others=[other._native for other in others],
             **options.neighbours.native(),

@@ -46,6 +46,8 @@ def engine(path: Path, search: Search, network: StepwiseConfig | None, *, togeth
         yield broken((*path, "engine"), "auto or torch for sampling", repr(search.engine), (*path, "strategy"))
     if search.strategy == "beam" and search.length_penalty_form == "gnmt":
         yield broken((*path, "length_penalty_form"), "power with engine ctranslate2", repr("gnmt"), (*path, "engine"))
+    if search.strategy == "beam" and search.prune is not None:
+        yield broken((*path, "prune"), "empty with engine ctranslate2", search.prune, (*path, "engine"))
     if network is not None and network.order != "autoregressive":
         yield broken((*path, "engine"), f"auto or torch for order {network.order}", repr(search.engine))
 

@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -24,12 +25,14 @@ inline Selection selection_of(const std::string& name) {
 }
 
 inline BeamOptions beam_options(int beams, int step_size, bool per_direction, const std::string& selection, std::int64_t eos,
-                                std::int64_t pad, int n_best, double alpha, bool gnmt, Neighbours neighbours = {}) {
+                                std::int64_t pad, int n_best, double alpha, bool gnmt,
+                                double prune = std::numeric_limits<double>::infinity(), Neighbours neighbours = {}) {
     require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
     require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
+    require(prune >= 0.0, "prune: expected at least 0 nats");
     const bool apart = selection == "exact" && !per_direction;
     require(neighbours.ngram == nullptr || apart, "neighbours: expected selection exact, and outputs that end with the first EOS");
-    return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(neighbours)}, n_best, alpha, gnmt};
+    return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(neighbours)}, n_best, alpha, gnmt, prune};
 }
 
 // `leftward` of each direction of a step.

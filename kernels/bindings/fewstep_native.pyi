@@ -71,7 +71,7 @@ def make_aggressive(
 ) -> AggressiveTransformer: ...
 
 class Beam:
-    def advance(self, scores: F32, ids: I64, eos: F32) -> tuple[I64, I64, I64]: ...
+    def advance(self, scores: F32, ids: I64, eos: F32) -> tuple[I64, I64, I64, I64]: ...
     def outcomes(self) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
 
 def make_beam(
@@ -86,6 +86,7 @@ def make_beam(
     n_best: int,
     alpha: float,
     gnmt: bool,
+    prune: float,
     ngram: NgramScorer | None,
     ngram_weight: float,
     leftward: Sequence[bool],
@@ -135,6 +136,7 @@ class Transformer:
         n_best: int,
         alpha: float,
         gnmt: bool,
+        prune: float,
         mask: str,
         directions: int,
         banned: Sequence[int],

@@ -111,12 +111,12 @@ struct BoundTransformer {
 
     nb::list beam_search(const Table& ids, const Ids& lengths, const Ids& limits, int beams, int step_size, bool per_direction,
                          const std::string& selection, std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt,
-                         const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned, std::int64_t min_tokens,
+                         double prune, const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned, std::int64_t min_tokens,
                          std::size_t words, bool eos_apart, int threads, const std::vector<BoundTransformer*>& others,
                          const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& leftward) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_words, "ngram: expected a model over the network's words");
         const BeamOptions options =
-            beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt, neighbours_of(ngram, ngram_weight, leftward));
+            beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt, prune, neighbours_of(ngram, ngram_weight, leftward));
         const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}};
         require(words >= 1, "words: expected at least 1");
         const std::vector<const Transformer*> networks = with(others);
@@ -145,7 +145,7 @@ nb::ndarray<nb::numpy, float, nb::ndim<2>> multiply(const PackedMatrix& matrix, 
     {
         const nb::gil_scoped_release release;
         std::vector<Half> halves;
-        std::vector<std::int16_t> values;
+        std::vector<ByteMatrix::Value> values;
         if (precision == "bf16") HalfMatrix(matrix).multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, halves);
         else if (precision == "int8") ByteMatrix(matrix).multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, values);
         else matrix.multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, Team::waiting(threads));
@@ -169,7 +169,7 @@ void bind_transformer(nb::module_& module) {
              "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "threads"_a, "others"_a,
              "ngram"_a.none(), "ngram_weight"_a, "leftward"_a, "end"_a, "words"_a)
         .def("beam_search", &BoundTransformer::beam_search, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "beams"_a, "step_size"_a,
-             "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a,
+             "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "prune"_a, "mask"_a, "directions"_a, "banned"_a,
              "min_tokens"_a, "words"_a, "eos_apart"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "leftward"_a);
     module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
                "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a);

@@ -77,6 +77,8 @@ class Search:
         self.live = [Hypothesis(0.0, ())]
         self.finished: list[Hypothesis] = []
         self.count, self.steps = 0, 0
+        self.best = -math.inf
+        """Highest log-probability of the finished."""
         self.done = False
 
     def advance(self, tables: Sequence[Slots]) -> None:
@@ -89,7 +91,8 @@ class Search:
         for one in found[: options.beam_size]:
             if one.ends or forced:
                 self._finish(one)
-        living = [one for one in found if not one.ends][: options.beam_size]
+        least = max([self.best, *(one.score for one in found[:1])]) - options.prune
+        living = [one for one in found if not one.ends and one.score >= least][: options.beam_size]
         self.live = [Hypothesis(one.score, (*self.live[one.parent].tokens, *one.tokens)) for one in living]
         self.done = forced or self.count >= options.beam_size or not self.live or self._settled()
 
@@ -103,6 +106,7 @@ class Search:
         self.finished.append(Hypothesis(one.score / self._penalty(length), tokens))
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
         self.count += 1
+        self.best = max(self.best, one.score)
 
     def _settled(self) -> bool:
         """Can no live hypothesis come before the worst of the n best?"""

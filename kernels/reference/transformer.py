@@ -77,7 +77,7 @@ class Reference:
         while prefixes:
             tables = [self.log_probs(encoded, prefix, rules, options.step_size) for prefix in prefixes]
             tables = [self._allowed(table, len(prefixes[0]), options, rules) for table in tables]
-            stacked = np.stack(tables)[None]
+            stacked = np.stack(tables)
             eos = stacked[..., options.eos].copy()
             if options.eos_apart:
                 stacked[..., options.eos] = -np.inf

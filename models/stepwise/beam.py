@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kernels import Beam, BeamOptions, Neighbours
 from kernels.beam import STRANGERS, Outcome
+from models.batch import Ints
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise.arrangement import in_natural_order
 from models.stepwise.config import StepwiseSearch
@@ -34,16 +37,27 @@ def beam_search(
     state = begin(model, source, source_lengths)
     beam = Beam(limits.tolist(), options)
     sentences, previous, slot = len(source), None, 0
+    living = np.arange(sentences)
     while sentences:
         words = best_words(state.step(previous), search, options, slot)
-        advance = beam.advance(*(values.view(sentences, -1, *values.shape[1:]).cpu().numpy() for values in words))
-        previous, rows = (torch.from_numpy(values).to(source.device) for values in (advance.tokens, advance.rows))
+        advance = beam.advance(*(values.cpu().numpy()[living] for values in words))
+        kept = living[advance.rows]
+        held, living = side_by_side(advance.counts)
+        previous, rows = (torch.from_numpy(values[held]).to(source.device) for values in (advance.tokens, kept))
         if len(advance.going) < sentences:
             state.select(rows, torch.from_numpy(advance.going).to(source.device))
         else:
             state.select(rows)
         sentences, slot = len(advance.going), slot + order.step_size
     return hypotheses_of(beam.outcomes(), order)
+
+
+def side_by_side(counts: Ints) -> tuple[Ints, Ints]:
+    """Rows, so many for each sentence, laid out as equally many for each: which of the rows each place holds (where a sentence has
+    fewer its last again), and the places of the rows."""
+    place = np.arange(counts.max(initial=0))
+    held = (counts.cumsum() - counts)[:, None] + np.minimum(place, counts[:, None] - 1)
+    return held.ravel(), (place < counts[:, None]).ravel().nonzero()[0]
 
 
 @lru_cache
@@ -57,6 +71,7 @@ def beam_options(search: StepwiseSearch, order: Order, linked: Neighbours = STRA
         n_best=search.n_best,
         length_penalty=search.length_penalty,
         gnmt=search.length_penalty_form == "gnmt",
+        prune=math.inf if search.prune is None else search.prune,
         eos=EOS,
         pad=PAD,
         neighbours=linked,

@@ -59,8 +59,12 @@ class StepwiseSearch:
     """Exponent alpha of the length normalisation (beam only); 0 ranks by plain log-probability."""
     length_penalty_form: Literal["power", "gnmt"] = "power"
     """score / tokens^alpha, or score / ((5 + tokens) / 6)^alpha (Wu et al. 2016); tokens count EOS."""
+    prune: Annotated[float, Ge(0)] | None = None
+    """Hypotheses whose log-probability is more than so many nats below the highest of their sentence are dropped: most steps then
+    have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: none."""
     n_best: Annotated[int, Ge(1)] = 1
-    """Hypotheses returned per sentence: at most `beam_size` with beam, any number of samples, one with greedy."""
+    """Hypotheses returned per sentence: at most `beam_size` with beam (with `prune` there may be fewer), any number of samples, one
+    with greedy."""
     temperature: Annotated[float, Gt(0)] = 1.0
     """What logits are divided by before sampling (sample only)."""
     top_p: Annotated[float, Gt(0), Le(1)] = 0.9
@@ -111,6 +115,8 @@ class StepwiseSearch:
             name = f"sample-t{self.temperature:g}"
         if self.engine != "auto":
             name = f"{name}-ct2-{self.precision}" if self.engine == "ctranslate2" else f"{name}-{self.engine}"
+        if self.strategy == "beam" and self.prune is not None:
+            name += f"-prune{self.prune:g}"
         if self.ngram_weight:
             name += "-lm"
         if self.end_threshold:

@@ -126,6 +126,8 @@ def check_search(search: StepwiseSearch) -> None:
         raise ValueError("engine: expected auto or torch for sampling, got ctranslate2")
     if search.strategy == "beam" and search.length_penalty_form == "gnmt" and search.length_penalty:
         raise ValueError("engine: expected auto or torch with length_penalty_form gnmt, got ctranslate2")
+    if search.strategy == "beam" and search.prune is not None:
+        raise ValueError("engine: expected auto or torch with prune, got ctranslate2")
 
 
 def _pieces(size: int) -> list[str]:

@@ -45,13 +45,13 @@ def searched(options, limits, seeds, eager):
     beam = Beam(limits, options)
     prefixes, alive = [[()] for _ in limits], list(range(len(limits)))
     while alive:
-        words = [words_of(options, [table_of(seeds[s], p, options.step_size, eager) for p in prefixes[s]]) for s in alive]
-        going, rows, tokens = beam.advance(*(np.stack(parts) for parts in zip(*words, strict=True)))
-        before = [prefix for s in alive for prefix in prefixes[s]]
+        before = [(sentence, prefix) for sentence in alive for prefix in prefixes[sentence]]
+        tables = [table_of(seeds[sentence], prefix, options.step_size, eager) for sentence, prefix in before]
+        going, counts, rows, tokens = beam.advance(*words_of(options, tables))
         alive = [alive[place] for place in going.tolist()]
-        written = [(*before[row], *new) for row, new in zip(rows.tolist(), map(tuple, tokens.tolist()), strict=True)]
-        for place, sentence in enumerate(alive):
-            prefixes[sentence] = written[place * options.beam_size : (place + 1) * options.beam_size]
+        written = iter([(*before[row][1], *new) for row, new in zip(rows.tolist(), map(tuple, tokens.tolist()), strict=True)])
+        for sentence, count in zip(alive, counts.tolist(), strict=True):
+            prefixes[sentence] = list(itertools.islice(written, count))
     return beam.outcomes()
 
 
@@ -66,6 +66,7 @@ def problems(draw):
         n_best=draw(st.integers(1, beam_size)),
         length_penalty=draw(st.sampled_from([0.0, 0.6, 1.0, 2.0])),
         gnmt=draw(st.booleans()),
+        prune=draw(st.sampled_from([math.inf, 0.5, 2.0])),
     )
     limits = draw(st.lists(st.integers(1, 9 if step_size < 4 else 6), min_size=1, max_size=4))
     return options, limits, draw(st.integers(0, 10**6)), draw(st.sampled_from([-2.0, 0.0, 1.0, 3.0]))
@@ -116,10 +117,21 @@ def agrees_with_twin(options, limits, seed, eager):
         assert outcome.margin >= 0
 
 
+@given(st.integers(0, 10**6), st.sampled_from([0.2, 1.0, 3.0]), st.sampled_from([-2.0, 0.0, 3.0]))
+def test_what_is_far_behind_does_not_live_on(seed, prune, eager):
+    """Each live hypothesis has a score; none may be further than `prune` behind the best, or there is one alone."""
+    options = BeamOptions(beam_size=4, prune=prune)
+    table = table_of(seed, (), 1, eager)
+    _, living = first_step(options, table, 99)
+    scores = sorted(table[0].values(), reverse=True)
+    expected = [[word] for word in sorted(WORDS, key=lambda word: -table[0][word]) if table[0][word] >= scores[0] - prune]
+    assert living == expected
+
+
 def first_step(options, table, limit):
     """Outcomes, and what lives on, after one step from one hypothesis."""
     beam = Beam([limit], options)
-    _, _, tokens = beam.advance(*(part[None] for part in words_of(options, [table])))
+    _, _, _, tokens = beam.advance(*words_of(options, [table]))
     return beam.outcomes()[0], tokens.tolist()
 
 
@@ -164,11 +176,13 @@ def test_double_top_k_takes_left_words_first_and_then_pairs(seed, beams, eager):
 def test_shapes_and_options_are_checked():
     with pytest.raises(ValueError, match=r"n_best: expected 1 to beam_size \(2\), got 3"):
         Beam([5], BeamOptions(beam_size=2, n_best=3))
+    with pytest.raises(ValueError, match="prune: expected at least 0"):
+        Beam([5], BeamOptions(beam_size=2, prune=-1.0))
     with pytest.raises(ValueError, match="limits: expected at least 1, got 0"):
         Beam([5, 0], BeamOptions(beam_size=2))
     beam = Beam([5, 5], BeamOptions(beam_size=2))
-    scores, ids, eos = (np.stack([part] * 3) for part in words_of(BeamOptions(beam_size=2), [table_of(1, (), 1, 0.0)]))
-    with pytest.raises(ValueError, match=r"scores: expected \[sentences,H,z,W\] with 2 sentences, H 1 and z 1"):
+    scores, ids, eos = words_of(BeamOptions(beam_size=2), [table_of(1, (), 1, 0.0)] * 3)
+    with pytest.raises(ValueError, match=r"scores: expected \[R,z,W\] with R 2 and z 1"):
         beam.advance(scores, ids, eos)
 
 

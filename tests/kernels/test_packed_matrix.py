@@ -22,10 +22,10 @@ def in_bytes(weights):
     return np.rint(weights / scales) * scales
 
 
-def in_shorts(x):
-    """In 16 bits: the largest of a row is 32,767."""
+def rows_in_bytes(x):
+    """The same of rows of values."""
     tops = np.abs(x).max(axis=1, keepdims=True)
-    return np.rint(x * (np.float32(32767) / tops)) * (tops / np.float32(32767))
+    return np.rint(x * (np.float32(127) / tops)) * (tops / np.float32(127))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
@@ -38,7 +38,7 @@ def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outp
     if precision == "bf16":
         x, weights = halved(x), halved(weights)
     if precision == "int8":
-        x, weights = in_shorts(x), in_bytes(weights)
+        x, weights = rows_in_bytes(x), in_bytes(weights)
     expected = x.astype(np.float64) @ weights.astype(np.float64).T + bias
     assert found.shape == (rows, outputs)
     assert np.abs(found - expected).max(initial=0.0) < 1e-4

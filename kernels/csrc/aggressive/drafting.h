@@ -69,7 +69,7 @@ class FeatureDrafts {
     bool bytes_;
     Team& team_;
     BlockDecoding decoding_;
-    std::vector<std::int16_t> values_;
+    std::vector<ByteMatrix::Value> values_;
     std::size_t width_, slots_ = 0;
     std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all
     std::vector<std::size_t> done_;    // by sentence: slots whose keys and values are there

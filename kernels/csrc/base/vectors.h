@@ -86,6 +86,25 @@ static inline float sum_of(Floats values) {
     else return sum_of<WIDTH / 2>(values + swapped<WIDTH>(values, std::make_integer_sequence<int, LANES>()));
 }
 
+// For each lane l the sum of one's lanes l and l ^ WIDTH, or where l has the bit WIDTH of other's.
+template <int WIDTH, int... LANE>
+static inline Floats sums_of_two(Floats one, Floats other, std::integer_sequence<int, LANE...>) {
+    return __builtin_shufflevector(one, other, ((LANE & WIDTH) ? LANES + LANE : LANE)...) +
+           __builtin_shufflevector(one, other, ((LANE & WIDTH) ? LANES + (LANE ^ WIDTH) : LANE ^ WIDTH)...);
+}
+
+// In lane l what sum_of says of values[l]; these are overwritten.
+template <int WIDTH = LANES / 2>
+static inline Floats sums_of(Floats* values) {
+    if constexpr (WIDTH == 0) return values[0];
+    else {
+#pragma GCC unroll 8
+        for (int lane = 0; lane < WIDTH; ++lane)
+            values[lane] = sums_of_two<WIDTH>(values[lane], values[lane + WIDTH], std::make_integer_sequence<int, LANES>());
+        return sums_of<WIDTH / 2>(values);
+    }
+}
+
 // sum_i one_i other_i
 static inline float dot(const float* one, const float* other, std::size_t count) {
     Floats sums{};

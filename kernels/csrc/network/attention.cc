@@ -69,26 +69,27 @@ void score(const Queries& queries, const Sequence& sequence) {
     }
 }
 
-// Scores over slots: a vector of units at a time.
+// Scores over slots: a vector of units at a time, summed for a vector of slots at a time.
 template <int R>
 void score(const Queries& queries, const std::vector<const float*>& slots) {
-    const std::size_t size = queries.heads.size;
-    for (std::size_t slot = 0; slot < slots.size(); ++slot)
-        for (std::size_t head = 0; head < queries.heads.count; ++head) {
-            const float* key = slots[slot] + head * size;
-            Floats sums[R] = {};
-            std::size_t unit = 0;
-            for (; unit + STEP <= size; unit += STEP) {
-                const Floats units = load(key + unit);
-#pragma GCC unroll 4
-                for (int row = 0; row < R; ++row) sums[row] = fused(units, load(queries.query(row, head) + unit), sums[row]);
-            }
+    const std::size_t size = queries.heads.size, whole = size / STEP * STEP;
+    for (std::size_t first = 0; first < slots.size(); first += STEP) {
+        const std::size_t count = std::min(STEP, slots.size() - first);
+        for (std::size_t head = 0; head < queries.heads.count; ++head)
             for (int row = 0; row < R; ++row) {
-                float sum = sum_of(sums[row]);
-                for (std::size_t rest = unit; rest < size; ++rest) sum = fused(key[rest], queries.query(row, head)[rest], sum);
-                queries.weight(row, head)[slot] = sum;
+                const float* query = queries.query(row, head);
+                Floats sums[STEP] = {};
+                for (std::size_t slot = 0; slot < count; ++slot) {
+                    const float* key = slots[first + slot] + head * size;
+                    for (std::size_t unit = 0; unit < whole; unit += STEP) sums[slot] = fused(load(key + unit), load(query + unit), sums[slot]);
+                }
+                float* weights = queries.weight(row, head) + first;
+                store(weights, sums_of(sums));
+                for (std::size_t slot = 0; slot < count; ++slot)
+                    for (std::size_t rest = whole; rest < size; ++rest)
+                        weights[slot] = fused(slots[first + slot][head * size + rest], query[rest], weights[slot]);
             }
-        }
+    }
 }
 
 // sum_s weights[s] values(s); values(s) is the start of a sequence's values [D] at s.

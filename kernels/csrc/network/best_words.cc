@@ -226,7 +226,7 @@ void likeliest_words(const PackedMatrix& vocabulary, const ByteMatrix* bytes, co
     const std::size_t width = vocabulary.inputs(), whole = vocabulary.outputs();
     const std::size_t panels = (words + PackedMatrix::panel() - 1) / PackedMatrix::panel();  // that hold these words
     logits.reserve(std::min(slots.size(), TOGETHER) * whole);
-    std::vector<std::int16_t> values;
+    std::vector<ByteMatrix::Value> values;
     for (std::size_t start = 0; start < slots.size(); start += TOGETHER) {
         const std::size_t end = std::min(slots.size(), start + TOGETHER);
         const float* some = states + start * width;

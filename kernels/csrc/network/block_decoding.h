@@ -62,7 +62,7 @@ class BlockDecoding {
     Attention attention_;
     Buffer x_, normed_, mixed_, wide_;
     std::vector<const float*> seen_;
-    std::vector<std::int16_t> values_;
+    std::vector<ByteMatrix::Value> values_;
 };
 
 }  // namespace fewstep

@@ -7,8 +7,8 @@
 namespace fewstep {
 
 Decoding::Decoding(const Transformer& model, const SlotRules& rules, const Sources& sources, Team& team)
-    : model_(model), rules_(rules), team_(team), memory_(model.encode(sources, team)), sentences_(sources.rows.size()), ancestors_(sources.rows.size()),
-      attention_(model.heads) {
+    : model_(model), rules_(rules), team_(team), memory_(model.encode(sources, team)), sentences_(sources.rows.size()), counts_(sources.rows.size(), 1),
+      ancestors_(sources.rows.size()), attention_(model.heads) {
     std::iota(sentences_.begin(), sentences_.end(), std::size_t{0});
 }
 
@@ -87,14 +87,16 @@ void Decoding::look_up_mask() {
 }
 
 void Decoding::attend_to_source(std::size_t layer) {
-    const std::size_t width = model_.shape.width, together = rows() / sentences_.size() * rules_.step_size;
+    const std::size_t width = model_.shape.width;
+    std::size_t first = 0;
     for (std::size_t place = 0; place < sentences_.size(); ++place) {
-        const std::size_t first = place * together * width;
+        const std::size_t together = counts_[place] * rules_.step_size;
         attention_.attend(wide_.data() + first, width, together, memory_.layers[layer][sentences_[place]], mixed_.data() + first);
+        first += together * width;
     }
 }
 
-void Decoding::select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going) {
+void Decoding::select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going, std::span<const std::int64_t> counts) {
     std::vector<std::vector<std::uint32_t>> ancestors;
     ancestors.reserve(rows.size());
     for (const std::int64_t row : rows) ancestors.push_back(ancestors_[static_cast<std::size_t>(row)]);
@@ -102,6 +104,7 @@ void Decoding::select(std::span<const std::int64_t> rows, std::span<const std::i
     std::vector<std::size_t> sentences;
     for (const std::int64_t place : going) sentences.push_back(sentences_[static_cast<std::size_t>(place)]);
     sentences_ = std::move(sentences);
+    counts_.assign(counts.begin(), counts.end());
 }
 
 }  // namespace fewstep

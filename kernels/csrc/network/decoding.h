@@ -26,8 +26,8 @@ class Decoding {
 
     // The z tokens [R,z] of the step before (nothing at first) to states [R*z,D] of the next z slots.
     const float* step(std::span<const std::int64_t> tokens);
-    // Go on with these rows, in this order, equally many for each of the sentences `going`.
-    void select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going);
+    // Go on with these rows, in this order: so many (`counts`) for each of the sentences `going`.
+    void select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going, std::span<const std::int64_t> counts);
 
     std::size_t rows() const { return ancestors_.size(); }
 
@@ -42,6 +42,7 @@ class Decoding {
     Team& team_;
     Memory memory_;
     std::vector<std::size_t> sentences_;               // that go on, as places in `memory_`
+    std::vector<std::size_t> counts_;                  // rows of each of them
     std::vector<std::vector<std::uint32_t>> ancestors_;  // [R][steps] the row that wrote each step
     std::vector<Buffer> steps_;                        // [layers,rows then,z,2D]
     std::vector<std::size_t> step_rows_;               // rows of each step when it was written

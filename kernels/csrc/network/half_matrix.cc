@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "csrc/network/pair_products.h"
+#include "csrc/network/grouped_products.h"
 
 namespace fewstep {
 
@@ -50,10 +50,10 @@ inline Floats add_half_products(Floats sums, Ints values, Ints weights) {
 
 struct HalfNumbers {
     using Value = Half;
-    using Pair = std::uint32_t;
+    using Group = std::uint32_t;
     using Sums = Floats;
 
-    static Ints weights(const Pair* at) {
+    static Ints weights(const Group* at) {
         Ints pairs;
         std::memcpy(&pairs, at, sizeof pairs);
         return pairs;
@@ -93,7 +93,7 @@ void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows
     const std::size_t pairs = (inputs_ + 1) / 2;
     if (halves.size() < rows * 2 * pairs) halves.resize(rows * 2 * pairs);
     for (std::size_t row = 0; row < rows; ++row) halve(x + row * x_stride, inputs_, halves.data() + row * 2 * pairs);
-    const PairProduct<HalfNumbers> product{halves.data(), pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
+    const GroupedProduct<HalfNumbers> product{halves.data(), pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
     product.multiply(rows, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel());
 }
 

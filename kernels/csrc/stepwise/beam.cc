@@ -19,26 +19,31 @@ double penalty(const BeamOptions& options, std::int64_t tokens) {
 
 Beam::Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits) : options_(options), outcomes_(limits.size()) {
     for (std::size_t index = 0; index < limits.size(); ++index)
-        alive_.push_back({index, limits[index], {0.0}, {}, 0, INFINITE, {}});
+        alive_.push_back({index, limits[index], {0.0}, {}, 0, -INFINITE, INFINITE, {}});
 }
 
+std::size_t Beam::rows() const {
+    std::size_t rows = 0;
+    for (const Sentence& sentence : alive_) rows += sentence.live.size();
+    return rows;
+}
 
 Advance Beam::advance(const SlotWords& words) {
-    const auto hypotheses = static_cast<std::size_t>(words.hypotheses), slots = static_cast<std::size_t>(options_.rules.step_size);
-    const std::size_t hypothesis = slots * static_cast<std::size_t>(words.words);
+    const auto slots = static_cast<std::size_t>(options_.rules.step_size), hypothesis = slots * static_cast<std::size_t>(words.words);
     ++steps_;
     Advance next;
     std::vector<Sentence> going;
-    for (std::size_t place = 0; place < alive_.size(); ++place) {
+    std::size_t first = 0, behind = 0;
+    for (std::size_t place = 0; place < alive_.size(); ++place, first = behind) {
         Sentence& sentence = alive_[place];
-        const std::size_t first = place * hypotheses;
-        step(sentence, {words.scores + first * hypothesis, words.ids + first * hypothesis, words.eos + first * slots, words.hypotheses,
-                        words.words});
+        behind = first + sentence.live.size();
+        step(sentence, {words.scores + first * hypothesis, words.ids + first * hypothesis, words.eos + first * slots, words.words});
         if (done(sentence)) {
             collect(sentence);
             continue;
         }
         next.going.push_back(static_cast<std::int64_t>(place));
+        next.counts.push_back(static_cast<std::int64_t>(sentence.live.size()));
         for (const Continuation& one : sentence.history.back()) {
             next.rows.push_back(static_cast<std::int64_t>(first) + one.parent);
             next.tokens.insert(next.tokens.end(), one.tokens.begin(), one.tokens.end());
@@ -57,21 +62,22 @@ void Beam::step(Sentence& sentence, const SlotWords& words) {
         for (Continuation& one : ranked.all) one.ends = true;
     for (std::size_t rank = 0; rank < std::min(beams, ranked.all.size()); ++rank)
         if (ranked.all[rank].ends) finish(sentence, ranked.all[rank]);
-    // Where fewer live on, dead rows keep the batch rectangular.
-    const Continuation dead{-INFINITE, 0, false, std::vector<std::int64_t>(static_cast<std::size_t>(options_.rules.step_size), options_.rules.pad)};
+    const double least = std::max(sentence.best, ranked.all.empty() ? -INFINITE : ranked.all[0].score) - options_.prune;
     sentence.history.emplace_back();
-    sentence.live.resize(beams);
-    for (std::size_t rank = 0; rank < beams; ++rank) {
-        sentence.history.back().push_back(rank < ranked.living.size() ? ranked.living[rank] : dead);
-        sentence.live[rank] = sentence.history.back().back().score;
+    sentence.live.clear();
+    for (std::size_t rank = 0; rank < std::min(beams, ranked.living.size()) && ranked.living[rank].score >= least; ++rank) {
+        sentence.history.back().push_back(ranked.living[rank]);
+        sentence.live.push_back(ranked.living[rank].score);
     }
-    look_at_gaps(sentence, ranked);
+    look_at_gaps(sentence, ranked, least);
 }
 
 // The smallest gap between kept and dropped: what ends against the border of the first K, and, unless the sentence is done, the
-// last that lives on against the next.
-void Beam::look_at_gaps(Sentence& sentence, const Ranked& ranked) const {
+// last that lives on against the next, and each of the first K against the least that may live on.
+void Beam::look_at_gaps(Sentence& sentence, const Ranked& ranked, double least) const {
     const auto beams = static_cast<std::size_t>(options_.rules.beams);
+    for (std::size_t rank = 0; rank < std::min(beams, ranked.living.size()); ++rank)
+        sentence.margin = std::min(sentence.margin, std::abs(ranked.living[rank].score - least));
     const auto& all = ranked.all;
     if (all.size() > beams) {
         for (std::size_t rank = 0; rank < beams; ++rank)
@@ -79,7 +85,7 @@ void Beam::look_at_gaps(Sentence& sentence, const Ranked& ranked) const {
         for (std::size_t rank = beams; rank < all.size(); ++rank)
             if (all[rank].ends) sentence.margin = std::min(sentence.margin, all[beams - 1].score - all[rank].score);
     }
-    if (ranked.living.size() > beams && !done(sentence))
+    if (ranked.living.size() > beams && sentence.live.size() == beams && !done(sentence))
         sentence.margin = std::min(sentence.margin, ranked.living[beams - 1].score - ranked.living[beams].score);
 }
 
@@ -96,6 +102,7 @@ void Beam::finish(Sentence& sentence, const Continuation& one) {
             else if (token != rules.pad && (rules.per_direction || !ended)) found.tokens.push_back(token);
         }
     found.score = one.score / penalty(static_cast<std::int64_t>(found.tokens.size()) + ended);
+    sentence.best = std::max(sentence.best, one.score);
     ++sentence.count;
     // Behind its equals, so that of these the shorter comes first.
     auto& kept = sentence.finished;
@@ -108,10 +115,9 @@ void Beam::finish(Sentence& sentence, const Continuation& one) {
 bool Beam::done(const Sentence& sentence) const {
     const std::int64_t written = std::int64_t{steps_} * options_.rules.step_size;
     if (sentence.count >= options_.rules.beams || sentence.limit <= written) return true;
-    const double best = *std::max_element(sentence.live.begin(), sentence.live.end());
-    if (best == -INFINITE) return true;
+    if (sentence.live.empty()) return true;
     const auto wanted = static_cast<std::size_t>(options_.n_best);
-    const double bound = best / std::max(penalty(written + 1), penalty(sentence.limit));
+    const double bound = sentence.live[0] / std::max(penalty(written + 1), penalty(sentence.limit));
     return sentence.finished.size() >= wanted && sentence.finished[wanted - 1].score >= bound;
 }
 

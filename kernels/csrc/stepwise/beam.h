@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "csrc/stepwise/step_selection.h"
@@ -14,6 +15,7 @@ struct BeamOptions {
     int n_best = 1;
     double alpha = 1.0;
     bool gnmt = false;
+    double prune = std::numeric_limits<double>::infinity();  // nats
 };
 
 double penalty(const BeamOptions& options, std::int64_t tokens);  // what log p is divided by
@@ -32,13 +34,15 @@ struct Outcome {
 // What to feed next.
 struct Advance {
     std::vector<std::int64_t> going;   // sentences that go on, as places among those of this step
-    std::vector<std::int64_t> rows;    // [going,K] the row, of this step's sentences x H, that each live hypothesis continues
-    std::vector<std::int64_t> tokens;  // [going,K,z] what it appended
+    std::vector<std::int64_t> counts;  // [going] their live hypotheses, which are the rows of the next step: R of all
+    std::vector<std::int64_t> rows;    // [R] the row of this step that each of them continues
+    std::vector<std::int64_t> tokens;  // [R,z] what it appended
 };
 
-// A step ranks the continuations of a sentence's K live hypotheses. Those among the first K that end are finished, the first K
-// others live on. A sentence is done when K are finished, or when no live hypothesis can still come before the worst of its n best
-// finished ones, or at its longest length, where what is among the first K counts as finished.
+// A step ranks the continuations of a sentence's live hypotheses, at most K. Those among the first K that end are finished, the first K
+// others live on, but for those whose log-probability is more than `prune` below the highest of the sentence so far, finished or not
+// (Freitag and Al-Onaizan 2017). A sentence is done when K are finished, or when no live hypothesis can still come before the worst of its
+// n best finished ones, or at its longest length, where what is among the first K counts as finished.
 class Beam {
  public:
     Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits);  // longest outputs in tokens with EOS
@@ -47,16 +51,17 @@ class Beam {
     Advance advance(const SlotWords& words);
 
     std::size_t searched() const { return alive_.size(); }
-    int hypotheses() const { return steps_ == 0 ? 1 : options_.rules.beams; }  // H of the next step
+    std::size_t rows() const;  // R of the next step
     const std::vector<Outcome>& outcomes() const { return outcomes_; }  // whole once none is searched any more
 
  private:
     struct Sentence {
         std::size_t index;
         std::int64_t limit;
-        std::vector<double> live;           // [H] log-probabilities; minus infinity: no hypothesis
+        std::vector<double> live;           // [H] log-probabilities
         std::vector<Finished> finished;     // at most K + 1, best first
         int count = 0;                      // finished so far
+        double best;                        // the highest log-probability of these
         double margin;
         std::vector<std::vector<Continuation>> history;  // by step: what each live hypothesis appended to which
     };
@@ -66,7 +71,7 @@ class Beam {
     bool done(const Sentence& sentence) const;
     void finish(Sentence& sentence, const Continuation& one);
     void collect(Sentence& sentence);
-    void look_at_gaps(Sentence& sentence, const Ranked& ranked) const;
+    void look_at_gaps(Sentence& sentence, const Ranked& ranked, double least) const;
 
     BeamOptions options_;
     int steps_ = 0;

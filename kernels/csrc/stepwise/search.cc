@@ -81,8 +81,8 @@ class Writing {
         return words_;
     }
 
-    void select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going) {
-        for (Decoding& decoding : decodings_) decoding.select(rows, going);
+    void select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going, std::span<const std::int64_t> counts) {
+        for (Decoding& decoding : decodings_) decoding.select(rows, going, counts);
     }
 
  private:
@@ -114,7 +114,7 @@ std::vector<Outcome> greedy_share(Networks networks, const Share& share, const B
             remaining.push_back(alive[row]);
             previous.insert(previous.end(), chosen.ids.begin(), chosen.ids.end());
         }
-        if (going.size() < alive.size()) writing.select(going, going);
+        if (going.size() < alive.size()) writing.select(going, going, std::vector<std::int64_t>(going.size(), 1));
         alive = std::move(remaining);
     }
     std::vector<Outcome> outcomes;
@@ -129,8 +129,8 @@ std::vector<Outcome> beam_share(Networks networks, const Share& share, const Bea
     std::vector<std::int64_t> previous;
     for (std::size_t slot = 0; beam.searched() > 0; slot += rules.slots.step_size) {
         const BestWords& words = writing.step(previous, slot, wanted, eos_apart);
-        Advance next = beam.advance({words.scores.data(), words.ids.data(), words.eos.data(), beam.hypotheses(), static_cast<int>(wanted)});
-        writing.select(next.rows, next.going);
+        Advance next = beam.advance({words.scores.data(), words.ids.data(), words.eos.data(), static_cast<int>(wanted)});
+        writing.select(next.rows, next.going, next.counts);
         previous = std::move(next.tokens);
     }
     return beam.outcomes();

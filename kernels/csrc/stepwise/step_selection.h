@@ -21,12 +21,12 @@ struct StepRules {
     Neighbours neighbours = {};  // EXACT without per_direction: their links count in scores
 };
 
-// The best words of each slot of H hypotheses (1 in the first step, then K), in nats, best first; minus infinity: none.
+// The best words of each slot of H hypotheses, in nats, best first; minus infinity: none.
 struct SlotWords {
     const float* scores;      // [H,z,W]
     const std::int64_t* ids;  // [H,z,W]
     const float* eos;         // [H,z]; read where EOS is not among the words: EXACT without per_direction
-    int hypotheses, words;    // H, W
+    int words;                // W
 };
 
 // A continuation: `score` is the log-probability of hypothesis and step.

@@ -214,6 +214,7 @@ def test_ensembles_are_refused():
     [
         ({"strategy": "sample"}, "expected auto or torch for sampling"),
         ({"strategy": "beam", "length_penalty_form": "gnmt"}, "expected auto or torch with length_penalty_form gnmt"),
+        ({"strategy": "beam", "prune": 3.0}, "expected auto or torch with prune"),
         ({"precision": "float16"}, "precision: expected one of .*float32.* on this cpu, got float16"),
     ],
 )

@@ -1,4 +1,4 @@
-// Products with weights of fewer bits than a float's, in the panels of a PackedMatrix, those of two inputs side by side.
+// Products with weights of fewer bits than a float's, in the panels of a PackedMatrix, those of a group of inputs side by side.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,16 @@
 
 namespace fewstep {
 
-// Rows x of pairs of values, 32 bits each, and panels of pairs of weights. `Numbers` says what these are: `Pair` (weights as they lie
-// in memory), `Value` (of x), `Sums`, `weights(at)` (LANES pairs as integers), `add_products(sums, values, weights)`, and `Ends`, which makes floats of
-// sums: `ends(sums, row, column)`, counted from where `ends.from(row, column)` begins.
+// Rows x of groups of values, 32 bits each, and panels of groups of weights. `Numbers` says what these are: `Group` (weights as they lie
+// in memory), `Value` (of x), `Sums`, `weights(at)` (LANES groups as integers), `add_products(sums, values, weights)`, and `Ends`, which makes
+// floats of sums: `ends(sums, row, column)`, counted from where `ends.from(row, column)` begins.
 template <typename Numbers>
-struct PairProduct {
-    const typename Numbers::Value* x;  // [rows,2 pairs]
-    std::size_t pairs;
-    const typename Numbers::Pair* panels;
+struct GroupedProduct {
+    static constexpr std::size_t SIZE = sizeof(std::int32_t) / sizeof(typename Numbers::Value);  // inputs of a group
+
+    const typename Numbers::Value* x;  // [rows,groups,SIZE]
+    std::size_t groups;
+    const typename Numbers::Group* panels;
     typename Numbers::Ends ends;
     float* y;
     std::size_t y_stride, columns;
@@ -29,20 +31,20 @@ struct PairProduct {
 
     // Outputs of the first `panels` for so many rows.
     void multiply(std::size_t rows, std::size_t panels) const;
-    PairProduct from(std::size_t row, std::size_t column) const {
-        return {x + row * 2 * pairs, pairs, panels + column * pairs, ends.from(row, column), y + row * y_stride + column, y_stride, columns - column, then};
+    GroupedProduct from(std::size_t row, std::size_t column) const {
+        return {x + row * SIZE * groups, groups, panels + column * groups, ends.from(row, column), y + row * y_stride + column, y_stride, columns - column, then};
     }
 };
 
-namespace pair_products {
+namespace grouped_products {
 
 constexpr int VECTORS = 3, ROWS = REGISTERS == 32 ? 8 : 4;  // as PackedMatrix
 
 template <typename Numbers, int R, int V>
-void multiply_block(const PairProduct<Numbers>& block) {
+void multiply_block(const GroupedProduct<Numbers>& block) {
     typename Numbers::Sums sums[R][V] = {};
     const auto* weights = block.panels;
-    for (std::size_t pair = 0; pair < block.pairs; ++pair, weights += V * LANES) {
+    for (std::size_t group = 0; group < block.groups; ++group, weights += V * LANES) {
         Ints weight[V];
 #pragma GCC unroll 3
         for (int vector = 0; vector < V; ++vector) {
@@ -51,9 +53,9 @@ void multiply_block(const PairProduct<Numbers>& block) {
         }
 #pragma GCC unroll 8
         for (int row = 0; row < R; ++row) {
-            std::int32_t both;
-            std::memcpy(&both, block.x + 2 * (static_cast<std::size_t>(row) * block.pairs + pair), sizeof both);
-            const Ints value = both - Ints{};
+            std::int32_t values;
+            std::memcpy(&values, block.x + block.SIZE * (static_cast<std::size_t>(row) * block.groups + group), sizeof values);
+            const Ints value = values - Ints{};
 #pragma GCC unroll 3
             for (int vector = 0; vector < V; ++vector) sums[row][vector] = Numbers::add_products(sums[row][vector], value, weight[vector]);
         }
@@ -67,7 +69,7 @@ void multiply_block(const PairProduct<Numbers>& block) {
 }
 
 template <typename Numbers>
-using Multiply = void (*)(const PairProduct<Numbers>&);
+using Multiply = void (*)(const GroupedProduct<Numbers>&);
 
 template <typename Numbers, int V, int... R>
 constexpr std::array<Multiply<Numbers>, ROWS> by_rows(std::integer_sequence<int, R...>) {
@@ -81,11 +83,11 @@ constexpr std::array<std::array<Multiply<Numbers>, ROWS>, VECTORS> MULTIPLY = {
     by_rows<Numbers, 3>(std::make_integer_sequence<int, ROWS>()),
 };
 
-}  // namespace pair_products
+}  // namespace grouped_products
 
 template <typename Numbers>
-void PairProduct<Numbers>::multiply(std::size_t rows, std::size_t panels) const {
-    using namespace pair_products;
+void GroupedProduct<Numbers>::multiply(std::size_t rows, std::size_t panels) const {
+    using namespace grouped_products;
     const std::size_t blocks = (rows + ROWS - 1) / ROWS;
     for (std::size_t first = 0; first < std::min(panels * PackedMatrix::panel(), columns); first += PackedMatrix::panel()) {
         const std::size_t vectors = std::min<std::size_t>(VECTORS, (columns - first + LANES - 1) / LANES) - 1;
