@@ -12,7 +12,6 @@ namespace {
 
 constexpr std::size_t STEP = LANES;
 constexpr float NONE = -std::numeric_limits<float>::infinity();
-constexpr float EPSILON = 1e-5F;  // as in Norm
 
 std::size_t rounded_up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
 
@@ -180,18 +179,12 @@ void LatticeNetwork::begin(std::span<const Row> rows, float* x) const {
         const float* slot = slots_.data() + row.slot * word_stride_;
         for (std::size_t unit = 0; unit < width; ++unit) x[unit] = word[unit] + slot[unit];
         if (network.shape.pre_norm) {
-            float sum = 0.0F, squares = 0.0F;
-            Floats sums{};
-            std::size_t unit = 0;
-            for (; unit + STEP <= width; unit += STEP) sums += load(x + unit);
-            for (sum = sum_of(sums); unit < width; ++unit) sum += x[unit];
-            const float mean = sum / static_cast<float>(width);
-            Floats squared{};
-            for (unit = 0; unit + STEP <= width; unit += STEP) squared = fused(load(x + unit) - mean, load(x + unit) - mean, squared);
-            for (squares = sum_of(squared); unit < width; ++unit) squares = fused(x[unit] - mean, x[unit] - mean, squares);
-            const float rate = 1.0F / std::sqrt(squares / static_cast<float>(width) + EPSILON);
+            const float rate = moments_of(x, width).rate;
             const float *passed_word = word + width, *passed_slot = slot + width, *bias = passed_bias_.data();
-            for (unit = 0; unit < width; ++unit) x[unit] += (passed_word[unit] + passed_slot[unit]) * rate + bias[unit];
+            std::size_t unit = 0;
+            for (; unit + STEP <= width; unit += STEP)
+                store(x + unit, load(x + unit) + fused(load(passed_word + unit) + load(passed_slot + unit), all(rate), load(bias + unit)));
+            for (; unit < width; ++unit) x[unit] += fused(passed_word[unit] + passed_slot[unit], rate, bias[unit]);
         }
         x += width;
     }

@@ -24,10 +24,14 @@ Half half_of(float value) {
 
 // x [count] in pairs, the last one filled up with 0.
 void halve(const float* x, std::size_t count, Half* to) {
-    typedef std::int16_t Shorts __attribute__((vector_size(LANES * sizeof(std::int16_t))));
     std::size_t place = 0;
     for (; place + LANES <= count; place += LANES) {
+#if defined(__AVX512BF16__)
+        const auto halves = _mm512_cvtneps_pbh(load(x + place));
+#else
+        typedef std::int16_t Shorts __attribute__((vector_size(LANES * sizeof(std::int16_t))));
         const Shorts halves = __builtin_convertvector(rounded(load(x + place)) >> 16, Shorts);
+#endif
         std::memcpy(to + place, &halves, sizeof halves);
     }
     for (; place < count; ++place) to[place] = half_of(x[place]);

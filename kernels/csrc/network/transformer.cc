@@ -4,36 +4,11 @@
 #include <cmath>
 #include <numeric>
 
-#include "csrc/base/vectors.h"
 #include "csrc/network/sequence_pass.h"
 
 namespace fewstep {
 
 namespace {
-
-constexpr std::size_t STEP = LANES;
-constexpr float EPSILON = 1e-5F;
-
-float row_sum(const float* x, std::size_t width) {
-    Floats sums{};
-    std::size_t unit = 0;
-    for (; unit + STEP <= width; unit += STEP) sums += load(x + unit);
-    float sum = sum_of(sums);
-    for (; unit < width; ++unit) sum += x[unit];
-    return sum;
-}
-
-float squares_about(const float* x, float mean, std::size_t width) {
-    Floats sums{};
-    std::size_t unit = 0;
-    for (; unit + STEP <= width; unit += STEP) {
-        const Floats off = load(x + unit) - mean;
-        sums = fused(off, off, sums);
-    }
-    float sum = sum_of(sums);
-    for (; unit < width; ++unit) sum = fused(x[unit] - mean, x[unit] - mean, sum);
-    return sum;
-}
 
 // Reads weights by name.
 struct Reader {
@@ -88,15 +63,6 @@ void embed_sources(const Transformer& model, const Sources& sources, float* x) {
 std::size_t memory_size(std::size_t length, std::size_t width) { return (room_for(length) + length) * width; }
 
 }  // namespace
-
-void Norm::apply(const float* x, std::size_t rows, float* y) const {
-    const std::size_t width = scale_.size();
-    for (std::size_t row = 0; row < rows; ++row, x += width, y += width) {
-        const float mean = row_sum(x, width) / static_cast<float>(width);
-        const float rate = 1.0F / std::sqrt(squares_about(x, mean, width) / static_cast<float>(width) + EPSILON);
-        for (std::size_t unit = 0; unit < width; ++unit) y[unit] = (x[unit] - mean) * rate * scale_[unit] + shift_[unit];
-    }
-}
 
 void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner, Team& team) {
     residual(block.norm, pre_norm, x, rows, normed, [&](const float* input) {

@@ -12,6 +12,7 @@
 #include "csrc/network/attention.h"
 #include "csrc/network/byte_matrix.h"
 #include "csrc/network/half_matrix.h"
+#include "csrc/network/norm.h"
 #include "csrc/network/packed_matrix.h"
 
 namespace fewstep {
@@ -28,17 +29,6 @@ struct TransformerShape {
 
 // Weights by name, as `kernels/transformer.py` lists them: [outputs,inputs] for matrices.
 using Arrays = std::map<std::string, const float*>;
-
-// (x - mean) / sqrt(variance + 1e-5) scale + shift
-class Norm {
- public:
-    Norm() = default;
-    Norm(const float* scale, const float* shift, std::size_t width) : scale_(scale, scale + width), shift_(shift, shift + width) {}
-    void apply(const float* x, std::size_t rows, float* y) const;  // [rows,D]; x may be y
-
- private:
-    std::vector<float> scale_, shift_;
-};
 
 struct FeedForward {
     PackedMatrix widen, narrow;
