@@ -57,7 +57,10 @@ def verifiers(config: RunConfig) -> Iterator[Rule]:
 
 
 def _drafting(path: Path, system: AggressiveSystem) -> Iterator[Rule]:
-    """What goes with one way of drafting only."""
+    """What goes with one way of drafting, or with one kind of data, only."""
+    if system.monolingual and system.data != "verifier":
+        expected, got = f"no file with data: {system.data}", ", ".join(map(str, system.monolingual))
+        yield broken((*path, "monolingual"), expected, got, (*path, "data"))
     if system.drafting == "parallel":
         for i, search in enumerate(system.search):
             if search.confidence:

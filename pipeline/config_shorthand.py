@@ -74,7 +74,7 @@ def _follow(root: Node, top: dict[str, Node]) -> dict[str, Node]:
 
 
 def _system(node: Node, defaults: Node) -> Node:
-    node = _each(node, search=_searches)
+    node = _each(node, search=_searches, monolingual=_list)
     if "use" in node.map:
         search = {key: value for key, value in defaults.map.items() if key == "search"}
         return merge(defaults.with_value(search), node)

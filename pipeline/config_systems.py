@@ -143,6 +143,9 @@ class AggressiveSystem(_Learner, AggressiveConfig):
     data: Literal["raw", "distilled", "mixed", "verifier"] = "distilled"
     """What it learns from: the targets of the training text, those that the teacher writes, or both; or what the verifier writes
     greedily, which is what drafts are held against."""
+    monolingual: tuple[Path, ...] = ()
+    """Files of further text in the source language, one sentence a line, that the verifier writes too (data: verifier). A verifier
+    writes what it learnt from otherwise than what is new to it. Sentences of test and validation texts are dropped from it."""
     initial_weights: Literal["random", "teacher", "verifier"] = "verifier"
     """What its training starts from: chance, or another's weights wherever name and shape are the same."""
     search: Annotated[tuple[AggressiveSearch, ...], MinLen(1)] = (AggressiveSearch(), AggressiveSearch(strategy="gad++"))

@@ -74,11 +74,12 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
     if config.corpus.max_source_tokens is not None:
         cut = {"train": raw, **{name: texts.encoded(f"raw:{name}", test, words) for name, test in tests.items()}}
 
-    systems = Systems(config, store, builder, texts, training, words, validation, texts.encoded("validation", validation, words))
+    validation_tokens = texts.encoded("validation", validation, words)
+    systems = Systems(config, store, builder, texts, training, held_out, words, validation, validation_tokens)
     teachers = systems.teachers(raw)
     data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
     if _distils(config):
-        written = systems.distilled(training, texts.monolingual(held_out), teachers)
+        written = systems.distilled(training, teachers)
         data["distilled"] = tuple(texts.encoded(name, text, words) for name, text in written.items())
     counts = Counts(config, store, builder, words, systems.validation)
     counts.count(data, training)

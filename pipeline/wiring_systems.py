@@ -31,6 +31,8 @@ class Systems:
     builder: Builder
     texts: Texts
     training: Text
+    held_out: tuple[Text, ...]
+    """Texts whose sentences no other may hold."""
     vocabulary: Vocabulary
     validation_text: Text
     validation: Tokens
@@ -38,9 +40,10 @@ class Systems:
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """By system and search, where the length penalty is tuned."""
     written: dict[str, Tokens] = field(default_factory=dict)
-    """In pieces, what systems that verify drafts made of the training text."""
+    """In pieces, what systems that verify drafts made of the training text and of more."""
     distillations: dict[str, Text] = field(default_factory=dict)
-    """What the teacher made of `train` and `monolingual`, and what systems that verify drafts made of the training text."""
+    """What the teacher made of `train` and `monolingual`, and what systems that verify drafts made of the training text and of
+    more."""
 
     def teachers(self, raw: Tokens) -> Teachers:
         settings = self.config.teacher
@@ -58,7 +61,7 @@ class Systems:
             )
         return (cast(Trained | System, pinned),)
 
-    def distilled(self, text: Text, monolingual: Text | None, teachers: Teachers) -> dict[str, Text]:
+    def distilled(self, text: Text, teachers: Teachers) -> dict[str, Text]:
         """What the teachers make of the training text, and of text in the source language alone; by the name of the data."""
         config = self.config.distillation
         if isinstance(config, Pinned):
@@ -79,7 +82,8 @@ class Systems:
         language = self.config.languages.target
         chosen = plain if config.choose == "score" else replace(plain, choose=config.choose, target_language=language)
         found = {"distilled": self._distil("train", text, teacher, chosen)}
-        if monolingual is not None:
+        if config.monolingual:
+            monolingual = self.texts.monolingual("train", config.monolingual, self.held_out)
             found["distilled:monolingual"] = self._distil("monolingual", monolingual, teacher, plain)
         return found
 
@@ -104,7 +108,7 @@ class Systems:
         if isinstance(settings, AggressiveSystem):
             companions = (others[settings.verifier], others[settings.drafter_system] if settings.drafter_system else None)
             if settings.data == "verifier":
-                data = data | {"verifier": self._written_by(settings.verifier, others)}
+                data = data | {"verifier": self._written_by(name, settings, others)}
         networks: Teachers
         if isinstance(settings, TrainedSystem):
             initial = self._initial(settings, teachers, companions[0])
@@ -178,14 +182,18 @@ class Systems:
             return []
         return [search for search in settings.search if isinstance(search, PenalisedSearch) and search.penalises_length]
 
-    def _written_by(self, verifier: str, others: dict[str, System]) -> tuple[Tokens]:
-        """What a system makes of the training text, greedily."""
+    def _written_by(self, drafter: str, settings: AggressiveSystem, others: dict[str, System]) -> tuple[Tokens, ...]:
+        """What a drafter's verifier makes, greedily, of the training text, and of further text where the drafter has some."""
         search = StepwiseSearch()
-        name = f"{verifier}/{search.name}"
-        if name not in self.distillations:
-            self._distil(name, self.training, others[verifier], distill.DistillConfig(search=search))
-            self.written[name] = self.texts.encoded(name, self.distillations[name], self.vocabulary)
-        return (self.written[name],)
+        texts = {f"{settings.verifier}/{search.name}": self.training}
+        if settings.monolingual:
+            further = self.texts.monolingual(drafter, settings.monolingual, self.held_out)
+            texts[f"{settings.verifier}/{search.name}:{drafter}"] = further
+        for name, text in texts.items():
+            if name not in self.distillations:
+                self._distil(name, text, others[settings.verifier], distill.DistillConfig(search=search))
+                self.written[name] = self.texts.encoded(name, self.distillations[name], self.vocabulary)
+        return tuple(self.written[name] for name in texts)
 
     def _distil(self, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
         self.distillations[name] = self.builder.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)

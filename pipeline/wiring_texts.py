@@ -35,17 +35,14 @@ class Texts:
         config = self._corpus_config("train", text, self.config.corpus.filters)
         return self.builder.add(corpus.STAGE, "train", corpus.CorpusInputs(self._files(text), exclude), config)
 
-    def monolingual(self, exclude: tuple[Text, ...]) -> Text | None:
-        """Text for the teacher to translate, if the config names any. Its sentences stand on both sides, so that they are cleaned
+    def monolingual(self, name: str, paths: Sequence[Path], exclude: tuple[Text, ...]) -> Text:
+        """Text in the source language for another system to translate. Its sentences stand on both sides, so that they are cleaned
         as the training text is."""
-        settings = self.config.distillation
-        if isinstance(settings, Pinned) or not settings.monolingual:
-            return None
-        files = self._external(settings.monolingual)
+        files = self._external(paths)
         config = self._corpus_config("train", TextConfig(), replace(self.config.corpus.filters, drop_identical=False))
         one_language = replace(config, target_language=config.source_language)
         inputs = corpus.CorpusInputs(corpus.TextFiles(source=files, target=files), exclude)
-        return self.builder.add(corpus.STAGE, "train/monolingual", inputs, one_language)
+        return self.builder.add(corpus.STAGE, f"{name}/monolingual", inputs, one_language)
 
     def vocabulary(self, text: Text) -> Vocabulary:
         config = self.config.vocabulary

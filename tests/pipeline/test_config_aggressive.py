@@ -68,6 +68,10 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.drafts.encoder: expected shared with drafting: autoregressive, got separate",
         ),
         (
+            ", verifier: plain, monolingual: more.en}}",
+            "systems.drafts.monolingual: expected no file with data: distilled, got more.en",
+        ),
+        (
             ", verifier: plain, drafting: autoregressive, encoder: shared, decoder_layers: 1}}",
             "systems.drafts.decoder_layers: expected 4 as 'plain' has, to be a layer on top of it, got 1",
         ),
@@ -142,3 +146,19 @@ def test_drafters_may_learn_from_what_their_verifier_writes_without_a_teacher(tm
     for name in ("one", "two"):
         assert "encode:plain/greedy" in steps[f"train:{name}"].needs
         assert "encode:raw" not in steps[f"train:{name}"].needs
+
+
+def test_a_drafter_may_learn_from_more_text_than_its_verifier_has_seen(tmp_path: Path) -> None:
+    (tmp_path / "more.en").write_text("A man reads.\n")
+    text = (
+        f"store: {{path: {tmp_path}/store}}\nsystems: {{plain: {{}}, one: {{family: aggressive, verifier: plain, data: verifier, "
+        f"monolingual: {tmp_path}/more.en}}, two: {{family: aggressive, verifier: plain, data: verifier}}}}"
+    )
+    steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
+    assert {"corpus:validation", "corpus:test"} <= set(steps["corpus:one/monolingual"].needs)
+    assert {"system:plain", "corpus:one/monolingual"} <= set(steps["distill:plain/greedy:one"].needs)
+    own, shared = "encode:plain/greedy:one", "encode:plain/greedy"
+    assert [part.fingerprint for part in steps["train:one"].inputs.tokens] == [steps[shared].fingerprint, steps[own].fingerprint]
+    assert shared in steps["train:two"].needs
+    assert own not in steps["train:two"].needs
+    assert not {own, "corpus:one/monolingual"} & set(steps["train:plain"].needs)

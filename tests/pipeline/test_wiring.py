@@ -342,9 +342,12 @@ def test_what_is_timed_together_is_what_the_recipes_train(
         for side in ("source", "target"):
             (tmp_path / f"{part}.{side}").write_text(f"{part} {side}\n")
             sets.append(f"corpus.{part}.{side}={tmp_path / f'{part}.{side}'}")
+    (tmp_path / "more").write_text("more\n")
 
     def trainings(name: str) -> dict[str, str]:
-        config = load_config(Path(__file__).parents[2] / f"configs/{name}.yaml", sets)
+        path = Path(__file__).parents[2] / f"configs/{name}.yaml"
+        more = [f"systems.aggressive.monolingual={tmp_path / 'more'}"] if "monolingual:" in path.read_text() else []
+        config = load_config(path, [*sets, *more])
         steps = build_plan(config, Store(config.store.path)).steps
         return {step.name.removeprefix("train:"): step.fingerprint for step in steps if step.stage.name == "train"}
 
