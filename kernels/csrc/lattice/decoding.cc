@@ -12,6 +12,7 @@ namespace {
 
 constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr std::size_t ENCODED_TOGETHER = 48;  // words at least, where there are more sentences: products of few rows are slow
+constexpr std::size_t LONG_ENCODING = 1 << 24;  // multiplications: about as long as two look-ups take
 constexpr std::size_t SCORED_TOGETHER = 32;   // rows at least
 constexpr std::size_t PRUNED_TOGETHER = 8;    // slots at least
 
@@ -57,7 +58,7 @@ class Task {
 
     void encode_beside(const LatticeLookup* lookup, const LatticeCandidates* given) {
         const std::size_t chunks = chunks_.size() - 1;
-        const bool shared = chunks < spaces_.size();  // fewer chunks than threads: all of them encode each
+        const bool shared = encodes_together();
         std::vector<Buffer> states(chunks);
         found_.resize(chunks);
         for (std::size_t chunk = 0; shared && chunk < chunks; ++chunk) {
@@ -204,6 +205,16 @@ class Task {
     static void end_early(SentenceLattice& here) {
         for (std::size_t slot = 0; slot < here.least; ++slot)
             if (here.words(slot)[0] < 0) here.least = 1;
+    }
+
+    // Do all threads encode each chunk? If there are some to spare, or one would be done with looking up long before another has encoded.
+    bool encodes_together() const {
+        const TransformerShape& shape = network_.network.shape;
+        const std::size_t chunks = chunks_.size() - 1, layer = 4 * shape.width * shape.width + 2 * shape.width * shape.inner;
+        std::size_t tokens = 0;
+        for (const std::int64_t length : sources_.lengths) tokens += static_cast<std::size_t>(length);
+        const bool long_one = chunks < spaces_.size() && tokens * shape.encoder_layers * layer > LONG_ENCODING;
+        return 2 * chunks < spaces_.size() || long_one;
     }
 
     bool prunes() const { return rules_.prune < std::numeric_limits<float>::infinity(); }
