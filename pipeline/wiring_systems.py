@@ -83,7 +83,7 @@ class Systems:
         chosen = plain if config.choose == "score" else replace(plain, choose=config.choose, target_language=language)
         found = {"distilled": self._distil("train", text, teacher, chosen)}
         if config.monolingual:
-            monolingual = self.texts.monolingual("train", config.monolingual, self.held_out)
+            monolingual = self.texts.monolingual("", config.monolingual, self.held_out)
             found["distilled:monolingual"] = self._distil("monolingual", monolingual, teacher, plain)
         return found
 

@@ -35,14 +35,15 @@ class Texts:
         config = self._corpus_config("train", text, self.config.corpus.filters)
         return self.builder.add(corpus.STAGE, "train", corpus.CorpusInputs(self._files(text), exclude), config)
 
-    def monolingual(self, name: str, paths: Sequence[Path], exclude: tuple[Text, ...]) -> Text:
-        """Text in the source language for another system to translate. Its sentences stand on both sides, so that they are cleaned
-        as the training text is."""
+    def monolingual(self, reader: str, paths: Sequence[Path], exclude: tuple[Text, ...]) -> Text:
+        """Text in the source language for the teacher (no `reader`), or a drafter's verifier, to translate. It stands on both
+        sides, so that it is cleaned as the training text is."""
         files = self._external(paths)
         config = self._corpus_config("train", TextConfig(), replace(self.config.corpus.filters, drop_identical=False))
         one_language = replace(config, target_language=config.source_language)
         inputs = corpus.CorpusInputs(corpus.TextFiles(source=files, target=files), exclude)
-        return self.builder.add(corpus.STAGE, f"{name}/monolingual", inputs, one_language)
+        name = f"train/monolingual:{reader}" if reader else "train/monolingual"
+        return self.builder.add(corpus.STAGE, name, inputs, one_language)
 
     def vocabulary(self, text: Text) -> Vocabulary:
         config = self.config.vocabulary

@@ -155,10 +155,10 @@ def test_a_drafter_may_learn_from_more_text_than_its_verifier_has_seen(tmp_path:
         f"monolingual: {tmp_path}/more.en}}, two: {{family: aggressive, verifier: plain, data: verifier}}}}"
     )
     steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
-    assert {"corpus:validation", "corpus:test"} <= set(steps["corpus:one/monolingual"].needs)
-    assert {"system:plain", "corpus:one/monolingual"} <= set(steps["distill:plain/greedy:one"].needs)
+    assert {"corpus:validation", "corpus:test"} <= set(steps["corpus:train/monolingual:one"].needs)
+    assert {"system:plain", "corpus:train/monolingual:one"} <= set(steps["distill:plain/greedy:one"].needs)
     own, shared = "encode:plain/greedy:one", "encode:plain/greedy"
     assert [part.fingerprint for part in steps["train:one"].inputs.tokens] == [steps[shared].fingerprint, steps[own].fingerprint]
     assert shared in steps["train:two"].needs
     assert own not in steps["train:two"].needs
-    assert not {own, "corpus:one/monolingual"} & set(steps["train:plain"].needs)
+    assert not {own, "corpus:train/monolingual:one"} & set(steps["train:plain"].needs)

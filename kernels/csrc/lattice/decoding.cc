@@ -58,7 +58,7 @@ class Task {
 
     void encode_beside(const LatticeLookup* lookup, const LatticeCandidates* given) {
         const std::size_t chunks = chunks_.size() - 1;
-        const bool shared = encodes_together();
+        const bool shared = encodes_together(lookup != nullptr);
         std::vector<Buffer> states(chunks);
         found_.resize(chunks);
         for (std::size_t chunk = 0; shared && chunk < chunks; ++chunk) {
@@ -207,14 +207,14 @@ class Task {
             if (here.words(slot)[0] < 0) here.least = 1;
     }
 
-    // Do all threads encode each chunk? If there are some to spare, or one would be done with looking up long before another has encoded.
-    bool encodes_together() const {
+    // Do all threads encode each chunk? If there are some to spare, or nothing that takes about as long is to be looked up meanwhile.
+    bool encodes_together(bool looks_up) const {
         const TransformerShape& shape = network_.network.shape;
         const std::size_t chunks = chunks_.size() - 1, layer = 4 * shape.width * shape.width + 2 * shape.width * shape.inner;
         std::size_t tokens = 0;
         for (const std::int64_t length : sources_.lengths) tokens += static_cast<std::size_t>(length);
-        const bool long_one = chunks < spaces_.size() && tokens * shape.encoder_layers * layer > LONG_ENCODING;
-        return 2 * chunks < spaces_.size() || long_one;
+        const bool beside = looks_up && tokens * shape.encoder_layers * layer <= LONG_ENCODING;
+        return (beside ? 2 * chunks : chunks) < spaces_.size();
     }
 
     bool prunes() const { return rules_.prune < std::numeric_limits<float>::infinity(); }
