@@ -6,18 +6,14 @@ from pathlib import Path
 import pytest
 
 from models.aggressive.config import AggressiveSearch
-from pipeline.config import RunConfig, load_config, parse_search, resolved
+from pipeline.config import load_config, parse_search, resolved
 from pipeline.config_systems import AggressiveSystem
 from pipeline.errors import ConfigError
 from pipeline.store import Store
 from pipeline.wiring import build_plan
+from tests.pipeline.config_text import load
 
 DRAFTER = "teacher: {}\nsystems: {plain: {}, reversed: {order: right-to-left}, graph: {family: dag}, drafts: {family: aggressive"
-
-
-def load(tmp_path: Path, text: str) -> RunConfig:
-    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
-    return load_config(tmp_path / "c.yaml")
 
 
 def test_the_resolved_config_loads_back(tmp_path: Path) -> None:

@@ -13,14 +13,10 @@ from pipeline.config_systems import DagSystem, LatticeSystem, StepwiseSystem
 from pipeline.errors import ConfigError
 from pipeline.store import Store
 from pipeline.wiring import build_plan
+from tests.pipeline.config_text import load
 
 GRAPH = "systems: {one: {}, graph: {family: dag"
 SCORER = "systems: {one: {}, scorer: {family: lattice"
-
-
-def load(tmp_path: Path, text: str) -> RunConfig:
-    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
-    return load_config(tmp_path / "c.yaml")
 
 
 def graph_of(config: RunConfig) -> DagSystem:
