@@ -105,6 +105,25 @@ static inline Floats sums_of(Floats* values) {
     }
 }
 
+// Rows and columns of a square of vectors change places: in steps that swap blocks of 1, 2, 4, ... lanes across the diagonal.
+template <int WIDTH, int... LANE>
+static inline void turn_blocks(Floats* rows, std::integer_sequence<int, LANE...>) {
+    for (int row = 0; row < LANES; ++row) {
+        if (row & WIDTH) continue;
+        const Floats above = rows[row], below = rows[row + WIDTH];
+        rows[row] = __builtin_shufflevector(above, below, ((LANE & WIDTH) ? LANES + LANE - WIDTH : LANE)...);
+        rows[row + WIDTH] = __builtin_shufflevector(above, below, ((LANE & WIDTH) ? LANES + LANE : LANE + WIDTH)...);
+    }
+}
+
+template <int WIDTH = 1>
+static inline void turn(Floats* rows) {
+    if constexpr (WIDTH < LANES) {
+        turn_blocks<WIDTH>(rows, std::make_integer_sequence<int, LANES>());
+        turn<2 * WIDTH>(rows);
+    }
+}
+
 // sum_i one_i other_i
 static inline float dot(const float* one, const float* other, std::size_t count) {
     Floats sums{};

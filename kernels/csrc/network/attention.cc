@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 
@@ -14,20 +15,28 @@ namespace {
 constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = LANES;
 
-// Scores x [length] to softmax(scale x), in place. There is room for whole vectors.
+// Scores x [R,length], rows `room` apart, to softmax(scale x), in place. There is room for whole vectors. Rows take each step
+// together: one by itself would wait for its own sums.
+template <int R>
 void normalise(float* x, std::size_t length, std::size_t room, float scale) {
-    for (std::size_t place = length; place < room; ++place) x[place] = NONE;
-    Floats highest = load(x);
-    for (std::size_t place = STEP; place < room; place += STEP) highest = larger(highest, load(x + place));
-    const Floats top = all(highest_of(highest));
-    Floats sum{};
-    for (std::size_t place = 0; place < room; place += STEP) {
-        const Floats weight = exp_of((load(x + place) - top) * scale);
-        store(x + place, weight);
-        sum += weight;
+    Floats highest[R], top[R], sum[R] = {};
+    for (int row = 0; row < R; ++row) {
+        for (std::size_t place = length; place < room; ++place) x[row * room + place] = NONE;
+        highest[row] = load(x + row * room);
     }
-    const Floats factor = all(1.0F / sum_of(sum));
-    for (std::size_t place = 0; place < room; place += STEP) store(x + place, load(x + place) * factor);
+    for (std::size_t place = STEP; place < room; place += STEP)
+        for (int row = 0; row < R; ++row) highest[row] = larger(highest[row], load(x + row * room + place));
+    for (int row = 0; row < R; ++row) top[row] = all(highest_of(highest[row]));
+    for (std::size_t place = 0; place < room; place += STEP)
+        for (int row = 0; row < R; ++row) {
+            const Floats weight = exp_of((load(x + row * room + place) - top[row]) * scale);
+            store(x + row * room + place, weight);
+            sum[row] += weight;
+        }
+    for (int row = 0; row < R; ++row) {
+        const Floats factor = all(1.0F / sum_of(sum[row]));
+        for (std::size_t place = 0; place < room; place += STEP) store(x + row * room + place, load(x + row * room + place) * factor);
+    }
 }
 
 // A few queries that read the same keys and values, and their weights [R,H,room].
@@ -148,7 +157,10 @@ void in_blocks(std::size_t rows, const Body& body) {
     }
 }
 
-float scale_of(const Heads& heads) { return 1.0F / std::sqrt(static_cast<float>(heads.size)); }
+void normalise(const Queries& queries, std::size_t rows, std::size_t length) {
+    const float scale = 1.0F / std::sqrt(static_cast<float>(queries.heads.size));
+    in_blocks(rows, [&](std::size_t row, auto together) { normalise<together>(queries.weights + row * queries.room, length, queries.room, scale); });
+}
 
 }  // namespace
 
@@ -156,11 +168,19 @@ std::size_t room_for(std::size_t length) { return (length + STEP - 1) / STEP * S
 
 void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
              float* values) {
-    const std::size_t room = room_for(length);
-    for (std::size_t unit = 0; unit < width; ++unit) {
-        for (std::size_t s = first; s < last; ++s) keys[unit * room + s] = rows[(s - first) * stride + unit];
-        if (last == length) std::fill(keys + unit * room + length, keys + (unit + 1) * room, 0.0F);
-    }
+    const std::size_t room = room_for(length), end = last == length ? room : last;
+    std::size_t unit = 0;
+    for (; unit + STEP <= width; unit += STEP)
+        for (std::size_t start = first; start < end; start = std::min(end, start + STEP)) {
+            Floats tile[STEP];
+            for (std::size_t row = 0; row < STEP; ++row)
+                tile[row] = start + row < last ? load(rows + (start + row - first) * stride + unit) : Floats{};
+            turn(tile);
+            for (std::size_t row = 0; row < STEP; ++row)
+                std::memcpy(keys + (unit + row) * room + start, &tile[row], std::min(STEP, end - start) * sizeof(float));
+        }
+    for (; unit < width; ++unit)
+        for (std::size_t s = first; s < end; ++s) keys[unit * room + s] = s < last ? rows[(s - first) * stride + unit] : 0.0F;
     for (std::size_t s = first; s < last; ++s) std::copy_n(rows + (s - first) * stride + width, width, values + s * width);
 }
 
@@ -171,7 +191,7 @@ void Attention::attend(const float* queries, std::size_t stride, std::size_t row
         constexpr int R = together;
         const Queries block{queries + first * stride, stride, heads_, room, weights_.data()};
         score<R>(block, sequence);
-        for (std::size_t row = 0; row < R * heads_.count; ++row) normalise(block.weights + row * room, length, room, scale_of(heads_));
+        normalise(block, R * heads_.count, length);
         mix<R>(block, length, [&](std::size_t s) { return sequence.values + s * width; }, mixed + first * width);
     });
 }
@@ -184,12 +204,10 @@ void Attention::attend(const float* queries, std::size_t stride, std::size_t row
         constexpr int R = together;
         const Queries block{queries + first * stride, stride, heads_, room, weights_.data()};
         score<R>(block, slots);
-        for (std::size_t row = 0; row < R * heads_.count; ++row) {
-            float* weights = block.weights + row * room;
-            for (std::size_t slot = 0; slot < (seen.empty() ? 0 : length); ++slot)
-                if (seen[(first + row / heads_.count) * length + slot] == 0) weights[slot] = NONE;
-            normalise(weights, length, room, scale_of(heads_));
-        }
+        for (std::size_t row = 0; row < (seen.empty() ? 0 : R * heads_.count); ++row)
+            for (std::size_t slot = 0; slot < length; ++slot)
+                if (seen[(first + row / heads_.count) * length + slot] == 0) block.weights[row * room + slot] = NONE;
+        normalise(block, R * heads_.count, length);
         mix<R>(block, length, [&](std::size_t s) { return slots[s] + width; }, mixed + first * width);
     });
 }

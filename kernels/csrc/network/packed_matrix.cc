@@ -80,25 +80,6 @@ constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::intege
 constexpr auto MULTIPLY = by_vectors<false>(std::make_integer_sequence<int, VECTORS>());
 constexpr auto MULTIPLY_AND_FETCH = by_vectors<true>(std::make_integer_sequence<int, VECTORS>());
 
-// Rows and columns of a square of vectors change places: in steps that swap blocks of 1, 2, 4, ... lanes across the diagonal.
-template <int WIDTH, int... LANE>
-inline void turn_blocks(Floats* rows, std::integer_sequence<int, LANE...>) {
-    for (int row = 0; row < LANES; ++row) {
-        if (row & WIDTH) continue;
-        const Floats above = rows[row], below = rows[row + WIDTH];
-        rows[row] = __builtin_shufflevector(above, below, ((LANE & WIDTH) ? LANES + LANE - WIDTH : LANE)...);
-        rows[row + WIDTH] = __builtin_shufflevector(above, below, ((LANE & WIDTH) ? LANES + LANE : LANE + WIDTH)...);
-    }
-}
-
-template <int WIDTH = 1>
-inline void turn(Floats* rows) {
-    if constexpr (WIDTH < LANES) {
-        turn_blocks<WIDTH>(rows, std::make_integer_sequence<int, LANES>());
-        turn<2 * WIDTH>(rows);
-    }
-}
-
 std::size_t vectors_for(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + LANES - 1) / LANES); }
 
 }  // namespace
