@@ -53,7 +53,7 @@ def through_torch(system: System) -> System:
     if isinstance(found, NativeLattices):
         return replace(system, decoder=LatticeDecoder(found.model, found.tables, found.bigrams))
     if isinstance(found, NativeDrafting):
-        return replace(system, decoder=AggressiveDecoder(found.model, found.verifier, found.hinter))
+        return replace(system, decoder=AggressiveDecoder(found.model, found.verifier, found.hinter, found.linked))
     return system
 
 

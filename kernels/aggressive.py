@@ -30,6 +30,9 @@ class Drafter:
     common_words: I64 | None = None
     """Ids of words, EOS first and none that is banned, the first of which drafts are chosen among where `DraftOptions.words` says
     how many. None: always among all."""
+    linked_words: I64 | None = None
+    """[U,L] by word of a source, L words that it is translated as, best first, none of them banned, then -1: drafts are chosen
+    among these too where `DraftOptions.links` says how many."""
     sight: Literal["all", "prefix"] = "all"
     """Tokens of the prefix see the whole sequence, or what stands before them; empty slots see everything."""
     codes_in_layers: bool = False
@@ -61,6 +64,8 @@ class DraftOptions:
     """The next block is two tokens wider after one that was kept whole, and one narrower otherwise; between 1 and k."""
     words: int = 0
     """The drafter chooses among so many of its common words at most; 0: among all words. The verifier always ranks all."""
+    links: int = 0
+    """And, above 0, among so many that each word of the source is linked to."""
     confidence: float = 0.0
     """A drafter that writes token after token ends a block with the token that makes its probability fall below this, by its own
     reckoning among `words`."""
@@ -144,6 +149,7 @@ class AggressiveTransformer:
         queries: F32 = np.zeros(0, dtype=np.float32)
         features: F32 = np.zeros(0, dtype=np.float32)
         common: I64 = np.arange(0, dtype=np.int64)
+        linked: I64 = np.zeros((0, 0), dtype=np.int64)
         if drafter is not None:
             drafted, sizes = _checked("drafter", drafter.arrays, drafter.shape)
             if drafter.shares_encoder and drafter.shape.width != shape.width:
@@ -158,6 +164,8 @@ class AggressiveTransformer:
                     raise ValueError(f"copy_queries: expected [{sizes['slots']},{drafter.shape.width}], got {list(queries.shape)}")
             if drafter.common_words is not None:
                 common = np.ascontiguousarray(drafter.common_words, dtype=np.int64)
+            if drafter.linked_words is not None:
+                linked = np.ascontiguousarray(drafter.linked_words, dtype=np.int64)
             if drafter.features is not None:
                 features = np.ascontiguousarray(drafter.features, dtype=np.float32)
                 if features.shape != 2 * (shape.width,) or drafter.shape.width != shape.width:
@@ -179,6 +187,7 @@ class AggressiveTransformer:
             copy_queries=queries.reshape(-1),
             features=features.reshape(-1),
             common_words=common,
+            linked_words=linked,
         )
 
     def __call__(
@@ -207,6 +216,7 @@ class AggressiveTransformer:
             width=drafts.width,
             adaptive=drafts.adaptive,
             words=drafts.words,
+            links=drafts.links,
             confidence=drafts.confidence,
             bytes=drafts.precision == "int8",
             ngram=drafts.ngram,

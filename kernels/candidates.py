@@ -257,6 +257,11 @@ class CandidateTables:
         entries, total = self._native.row(piece, offset)
         return entries, int(total)
 
+    def row_of(self, piece: int) -> tuple[list[tuple[int, int]], int]:
+        """The same of all offsets together. Raises ValueError for tables without a backoff."""
+        entries, total = self._native.row_of(piece)
+        return entries, int(total)
+
     def prior(self, source_length: int, slot: int) -> dict[int, int]:
         """#(S, t, a) by position a, ascending; nothing for a cell that has no link."""
         return dict(self._native.prior(source_length, slot))

@@ -51,6 +51,9 @@ def verifiers(config: RunConfig) -> Iterator[Rule]:
                 yield broken(
                     (*path, "search", i), "drafter: network or lookup without drafter_system", "system", (*path, "drafter_system")
                 )
+            if search.draft_links and search.draft_words is None:
+                expected = "0 without draft_words, which leaves the drafter all words"
+                yield broken((*path, "search", i, "draft_links"), expected, search.draft_links, (*path, "search", i, "draft_words"))
             if search.draft_precision != "fp32" and (search.looks_up or search.strategy in ("greedy", "sample")):
                 expected = "fp32 where no network drafts natively"
                 yield broken((*path, "search", i, "draft_precision"), expected, search.draft_precision)

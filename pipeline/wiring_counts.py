@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from pipeline.config import Pinned, RunConfig
@@ -48,6 +48,14 @@ class Counts:
             inputs = lattice.LatticeInputs(tokens, self._align(name, tokens), self.validation, self.vocabulary)
             self.tables[name] = self.builder.add(lattice.STAGE, name, inputs, counting)
             self.artifacts[f"lattice:{name}"] = self.tables[name]
+
+    def shortlist(self, drafter: str, tokens: Tokens) -> Tables:
+        """Tables that say what each word is linked to, whatever the places."""
+        name = f"{drafter}/shortlist"
+        alignment = replace(self.config.alignment or align.AlignConfig(), unit="pieces")
+        links = self.builder.add(align.STAGE, name, align.AlignInputs(tokens), alignment)
+        inputs = lattice.LatticeInputs(tokens, links, self.validation, self.vocabulary)
+        return self.builder.add(lattice.STAGE, name, inputs, lattice.LatticeConfig(backoff=1.0))
 
     def _align(self, name: str, bitext: Text | Tokens) -> Links:
         links = self.builder.add(align.STAGE, name, align.AlignInputs(bitext), self.config.alignment or align.AlignConfig())

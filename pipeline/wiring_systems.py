@@ -111,9 +111,11 @@ class Systems:
                 data = data | {"verifier": self._written_by(name, settings, others)}
         networks: Teachers
         if isinstance(settings, TrainedSystem):
-            initial = self._initial(settings, teachers, companions[0])
+            initial, learnt = self._initial(settings, teachers, companions[0]), _mixed(settings, data)
             tables = counts.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
-            networks = (self._train(name, settings, _mixed(settings, data), initial, tables),)
+            networks = (self._train(name, settings, learnt, initial, tables),)
+            if isinstance(settings, AggressiveSystem) and any(search.draft_links for search in settings.search):
+                tables = counts.shortlist(name, learnt[-1])
         else:
             networks, tables = teachers if settings.use == "ensemble" else teachers[:1], None
         first = networks[0]

@@ -1,4 +1,5 @@
 #include "csrc/aggressive/decoding.h"
+#include "csrc/aggressive/shortlist.h"
 
 #include <nanobind/stl/map.h>
 
@@ -93,15 +94,17 @@ struct BoundAggressive {
     }
 
     nb::tuple run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
-                  const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t words, float confidence,
+                  const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t words, std::size_t links, float confidence,
                   bool bytes, std::int64_t ngram, std::size_t ranks, float gap, bool strict_end, double worthwhile, double alpha, bool gnmt, std::vector<std::int64_t> banned,
                   std::int64_t bos, std::int64_t eos, std::int64_t min_tokens, int threads) const {
         const Proposals who = proposals_of(proposals);
-        const DraftRules rules{who, width, adaptive, words, confidence, bytes, ngram, ranks, gap, strict_end, worthwhile, bos};
+        const DraftRules rules{who, width, adaptive, words, links, confidence, bytes, ngram, ranks, gap, strict_end, worthwhile, bos};
         const WordRules allowed{std::move(banned), eos, min_tokens};
         const BeamOptions options = beam_options(1, 1, false, "exact", eos, 0, 1, alpha, gnmt);
         const std::vector<std::int64_t> longest(view(limits).begin(), view(limits).end());
         const Sources sources = sources_of(ids, lengths, longest, allowed, rules, threads);
+        require(links == 0 || (drafter.has_value() && links <= drafter->links && words > 0),
+                "links: expected at most as many as the drafter knows of each word, beside common words, got " + std::to_string(links));
         require(who != Proposals::LOOKUP || hints.size() == longest.size(), "hints: expected one for each row of sources");
         for (const auto& hint : hints)
             for (const std::int64_t word : hint)
@@ -121,24 +124,18 @@ struct BoundAggressive {
     }
 };
 
-// The vectors of some words, packed.
-PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> words) {
-    std::vector<const float*> rows;
-    for (const std::int64_t word : words) rows.push_back(network.target_words.data() + static_cast<std::size_t>(word) * network.shape.width);
-    PackedMatrix packed;
-    if (!rows.empty()) packed.pack(rows, nullptr, network.shape.width);
-    return packed;
-}
-
 // In the heap and never moved: the drafter refers to its network there.
 BoundAggressive* make(const std::map<std::string, Array>& verifier, const Numbers& verifier_shape,
                       const std::map<std::string, Array>& drafter, const Numbers& drafter_shape, bool shares_encoder,
                       bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
-                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_words) {
+                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_words, const Table& linked_words) {
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_words")), "mask: expected a word of the drafter" + got(mask));
     for (const std::int64_t word : view(common_words))
         require(word >= 0 && word < static_cast<std::int64_t>(drafter_shape.at("target_words")), "common_words: expected words of the drafter" + got(word));
+    require(linked_words.size() == 0 || linked_words.shape(0) == drafter_shape.at("source_words"), "linked_words: expected a row for each word of sources");
+    for (std::size_t place = 0; place < linked_words.size(); ++place)
+        require(linked_words.data()[place] < static_cast<std::int64_t>(drafter_shape.at("target_words")), "linked_words: expected words of the drafter" + got(linked_words.data()[place]));
     const nb::gil_scoped_release release;
     auto made = std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
     if (!drafts) return made.release();
@@ -149,10 +146,12 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
         Drafter{*made->network, shares_words ? made->verifier.vocabulary : made->network->vocabulary, shares_encoder,
                 sight_of(sight), codes_in_layers, last_token, mask, {copy_queries.data(), copy_queries.data() + copy_queries.size()},
                 features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
-                {view(common_words).begin(), view(common_words).end()}, rows_of(*made->network, view(common_words)), {}, {}, {}});
+                {view(common_words).begin(), view(common_words).end()}, rows_of(*made->network, view(common_words)),
+                {linked_words.data(), linked_words.data() + linked_words.size()}, linked_words.shape(1), {}, {}, {}, {}});
     for (const DecoderLayer& layer : made->network->decoder) drafting.layer_bytes.emplace_back(layer);
     if (drafting.autoregressive()) drafting.feature_bytes = ByteMatrix(drafting.features);
     drafting.common_bytes = ByteMatrix(drafting.common);
+    if (drafting.links > 0) drafting.vocabulary_bytes = ByteRows(drafting.vocabulary);
     return made.release();
 }
 
@@ -161,10 +160,10 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
 void bind_aggressive(nb::module_& module) {
     nb::class_<BoundAggressive>(module, "AggressiveTransformer")
         .def("run", &BoundAggressive::run, "sources"_a, "lengths"_a, "limits"_a, "hints"_a, nb::kw_only(), "proposals"_a, "verify"_a,
-             "width"_a, "adaptive"_a, "words"_a, "confidence"_a, "bytes"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
+             "width"_a, "adaptive"_a, "words"_a, "links"_a, "confidence"_a, "bytes"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
              "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(), "shares_encoder"_a,
-               "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a, "common_words"_a);
+               "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a, "common_words"_a, "linked_words"_a);
 }
 
 }  // namespace fewstep

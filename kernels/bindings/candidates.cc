@@ -94,13 +94,26 @@ nb::dict merge(const std::vector<std::string>& runs, const std::string& path, st
     return described(header);
 }
 
-nb::tuple row(const CandidateTables& tables, std::uint32_t x, std::int64_t offset) {
+void require_piece(const CandidateTables& tables, std::uint32_t x) {
     if (x >= tables.header().limits.source_size) throw std::invalid_argument("source piece outside the vocabulary");
-    const CandidateTables::Row row = tables.row(x, offset);
+}
+
+nb::tuple entries_of(const CandidateTables& tables, const CandidateTables::Row& row) {
     nb::list entries;
     for (std::uint32_t entry = row.first; entry < row.last; ++entry)
         entries.append(nb::make_tuple(tables.piece(entry), tables.count(entry)));
     return nb::make_tuple(entries, row.total);
+}
+
+nb::tuple row(const CandidateTables& tables, std::uint32_t x, std::int64_t offset) {
+    require_piece(tables, x);
+    return entries_of(tables, tables.row(x, offset));
+}
+
+nb::tuple row_of(const CandidateTables& tables, std::uint32_t x) {
+    require_piece(tables, x);
+    if (!(tables.header().backoff > 0.0)) throw std::invalid_argument(tables.path() + ": expected tables with a backoff, got none");
+    return entries_of(tables, tables.row(x));
 }
 
 nb::list prior(const CandidateTables& tables, std::int64_t source_length, std::int64_t slot) {
@@ -157,6 +170,7 @@ void bind_candidates(nb::module_& module) {
             },
             "source_length"_a, "window"_a)
         .def("row", &row, "piece"_a, "offset"_a)
+        .def("row_of", &row_of, "piece"_a)
         .def("prior", &prior, "source_length"_a, "slot"_a)
         .def("look_up", &look_up, "ids"_a, "lengths"_a, "slots"_a, "token_ids"_a, "log_probs"_a, "least_prior"_a, "threads"_a);
 }

@@ -35,6 +35,7 @@ class AggressiveTransformer:
         width: int,
         adaptive: bool,
         words: int,
+        links: int,
         confidence: float,
         bytes: bool,
         ngram: int,
@@ -68,6 +69,7 @@ def make_aggressive(
     copy_queries: F32,
     features: F32,
     common_words: I64,
+    linked_words: I64,
 ) -> AggressiveTransformer: ...
 
 class Beam:
@@ -348,6 +350,7 @@ class CandidateTables:
     def length(self, source_length: int) -> int: ...
     def words(self, source_length: int, window: int) -> tuple[int, int]: ...
     def row(self, piece: int, offset: int) -> tuple[list[tuple[int, int]], int]: ...
+    def row_of(self, piece: int) -> tuple[list[tuple[int, int]], int]: ...
     def prior(self, source_length: int, slot: int) -> list[tuple[int, int]]: ...
     def look_up(
         self, ids: I64, lengths: I64, slots: I64, token_ids: I64, log_probs: F64, least_prior: float, threads: int

@@ -11,6 +11,8 @@ from models.common.network import NetworkConfig
 
 MOST = 4096
 """Words that a drafter keeps in the order of their frequency."""
+MOST_LINKS = 32
+"""Words that a drafter keeps of those that a word of the source is linked to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,10 @@ class AggressiveSearch:
     draft_words: Annotated[int, Ge(8), Le(MOST)] | None = None
     """The drafter chooses among EOS and so many words in all, those most frequent in its training text; empty: among all. The
     verifier always ranks all."""
+    draft_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 0
+    """And among so many words that each word of the source is linked to most often, by candidate tables of what the drafter learns
+    from (a lexical shortlist): with these a few hundred `draft_words` hold nearly all that is written. They are counted for
+    drafters that have a search with links."""
     draft_precision: Literal["fp32", "int8"] = "fp32"
     """What the drafter multiplies in on a CPU: floats, or weights of 8 bits, read in a quarter of the time. Nothing that is
     verified changes; through torch it is always fp32."""
@@ -119,6 +125,8 @@ class AggressiveSearch:
             name += f"-{self.drafter}"
         if self.draft_width is not None and self.strategy != "greedy":
             name += f"-k{self.draft_width}"
+        if self.draft_links:
+            name += f"-links{self.draft_links}"
         if self.confidence:
             name += f"-c{self.confidence:g}"
         if self.adaptive:

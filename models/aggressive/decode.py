@@ -19,14 +19,16 @@ from models.aggressive.model import AggressiveModel
 from models.aggressive.native import NativeLoop
 from models.aggressive.rules import block_width
 from models.aggressive.verifier import Autoregressive, Verifying, as_verifier, codes_of
+from models.aggressive.words import linked_words
 from models.batch import Ints
 from models.common.at_work import at_work
 from models.common.backbone import Backbone
 from models.common.linear import pack
 from models.common.sources import Sources, gather, output_limits
+from models.common.tables import load_tables
 from models.family import EOS, Decoder, Hypothesis
 from models.vocabulary import vocabulary_digest
-from models.weights import MEMBERS, BundleError, make_model, read_json
+from models.weights import MEMBERS, TABLES, BundleError, make_model, read_json
 
 log = logging.getLogger("fewstep")
 
@@ -134,11 +136,19 @@ def draft_alone(model: Network, source: Tensor, source_lengths: Tensor, search: 
 class AggressiveDecoder(DraftDecoder):
     """A drafter and its verifier at work, in evaluation mode and float32, through torch."""
 
-    def __init__(self, model: Network, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
-        """`hinter`: the decoder and the search of another system that drafts. Raises ValueError for networks that do not go
+    def __init__(
+        self,
+        model: Network,
+        verifier: nn.Module,
+        hinter: tuple[Decoder, object] | None = None,
+        linked: Tensor | None = None,
+    ) -> None:
+        """`hinter`: the decoder and the search of another system that drafts; `linked`: words by word of a source
+        (`models.aggressive.words.linked_words`), for searches with `draft_links`. Raises ValueError for networks that do not go
         together."""
         super().__init__(model)
         self.verifier, self.hinter = as_verifier(verifier), hinter
+        self.linked = linked
         check_pair(model, self.verifier)
         self._warned = False
 
@@ -146,6 +156,11 @@ class AggressiveDecoder(DraftDecoder):
         """For each source its hypothesis. Raises ValueError for a drafter that this system lacks, and for more ranks than words."""
         if search.drafter == "system" and self.hinter is None:
             raise ValueError("drafter: expected network or lookup for a system without a `drafter_system`, got system")
+        if search.draft_links and (self.linked is None or search.draft_words is None):
+            raise ValueError(
+                "draft_links: expected 0 for a system without candidate tables and a search without draft_words, got "
+                f"{search.draft_links}"
+            )
         if search.strategy == "gad++" and search.ranks > self.model.sizes.target:
             raise ValueError(f"ranks: expected at most the vocabulary's {self.model.sizes.target}, got {search.ranks}")
         found = super().decode(prepared, search)
@@ -168,7 +183,7 @@ class AggressiveDecoder(DraftDecoder):
             if search.looks_up:
                 drafter = LookupDrafter(self._hints(prepared, search), search.ngram)
             elif search.strategy != "greedy":
-                drafter = network_drafter(self.model, *source, search, int(limits.max()))
+                drafter = network_drafter(self.model, *source, search, int(limits.max()), self.linked)
             width = block_width(search, self.model.config)
             return self._finish(draft_and_verify(verifying, drafter, longest, search, width, prepared.rows))
 
@@ -197,12 +212,18 @@ class AggressiveDecoder(DraftDecoder):
 class NativeDecoder(AggressiveDecoder):
     """Finished networks on the CPU: all but sampling is native."""
 
-    def __init__(self, model: Network, verifier: nn.Module, hinter: tuple[Decoder, object] | None = None) -> None:
+    def __init__(
+        self,
+        model: Network,
+        verifier: nn.Module,
+        hinter: tuple[Decoder, object] | None = None,
+        linked: Tensor | None = None,
+    ) -> None:
         """Networks whose weights do not change any more."""
-        super().__init__(model, verifier, hinter)
+        super().__init__(model, verifier, hinter, linked)
         pack(model)
         pack(verifier)
-        self._native = NativeLoop(model, self.verifier)
+        self._native = NativeLoop(model, self.verifier, self.linked)
 
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "sample":
@@ -243,7 +264,8 @@ def check_pair(model: Network, verifier: Backbone) -> None:
 
 def load(directory: Path, device: str) -> AggressiveDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
-    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
+    description = read_json(directory / "system.json", "a system")
+    model = make_model(directory, description, device)
     assert isinstance(model, AggressiveModel | DraftHead)
     verifier = directory / VERIFIER
     described = read_json(verifier / "system.json", "a system (the verifier)")
@@ -259,8 +281,11 @@ def load(directory: Path, device: str) -> AggressiveDecoder:
         other = load_system(directory / DRAFTER, device)
         hinter = (other.decoder, other.search)
     try:
+        linked = None
+        if TABLES in description["parts"]:
+            linked = linked_words(load_tables(directory, model.sizes.source, model.sizes.target, str(description.get("links", ""))))
         decoder = NativeDecoder if device == "cpu" else AggressiveDecoder
-        return decoder(model, network, hinter)
+        return decoder(model, network, hinter, linked)
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error
 

@@ -12,7 +12,7 @@ from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban
-from models.aggressive.words import CommonWords
+from models.aggressive.words import shortlists
 from models.common.attention import Memory
 from models.family import BOS, EOS, PAD
 
@@ -49,8 +49,11 @@ class _Unlearning:
 class BlockDrafter(_Unlearning):
     """A block decoder."""
 
-    def __init__(self, model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch) -> None:
+    def __init__(
+        self, model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, linked: Tensor | None
+    ) -> None:
         self.model, self.search = model, search
+        self.listed = shortlists(model.words, linked, source, source_lengths, search)
         self.source = model.read(source, source_lengths)
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
@@ -68,7 +71,7 @@ class BlockDrafter(_Unlearning):
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
         found = self.log_probs(rows, tokens, lengths, widths)
-        found = among_words(found, self.model.words, self.search)
+        found = among(found, self.listed, rows)
         ids = found.argmax(2) if numbers is None else pick(found.softmax(2), numbers)
         real = torch.arange(ids.size(1), device=ids.device) < widths[:, None]
         return Draft(torch.where(real, ids, -1), None if numbers is None else found.log_softmax(2))
@@ -77,9 +80,12 @@ class BlockDrafter(_Unlearning):
 class HeadDrafter:
     """Token after token, from the verifier's states as far as they are known, and from its own behind."""
 
-    def __init__(self, model: DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int) -> None:
+    def __init__(
+        self, model: DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int, linked: Tensor | None
+    ) -> None:
         """`slots`: the longest output."""
         self.model, self.search = model, search
+        self.listed = shortlists(model.words, linked, source, source_lengths, search)
         self.memories = model.read(source, source_lengths).head
         self.written_from = torch.zeros((len(source), slots + 1, model.config.width), device=source.device)
 
@@ -108,7 +114,7 @@ class HeadDrafter:
             scores = torch.zeros((len(rows), self.model.sizes.target), device=rows.device)
             if len(going):
                 own = self.log_probs(rows[going], written[going], lengths[going] + place, widths[going])
-                scores[going] = among_words(own, self.model.words, self.search)[:, 0].log_softmax(1)
+                scores[going] = among(own, self.listed, rows[going])[:, 0].log_softmax(1)
                 chosen = scores[going].argmax(1) if numbers is None else pick(scores[going].softmax(1), numbers[going, place])
                 ids[going, place] = written[going, lengths[going] + place] = chosen
                 likelihood[going] *= scores[going].gather(1, chosen[:, None])[:, 0].exp()
@@ -117,21 +123,23 @@ class HeadDrafter:
         return Draft(ids, None if numbers is None else torch.stack(found, 1))
 
 
-def among_words(log_probs: Tensor, words: CommonWords, search: AggressiveSearch) -> Tensor:
-    """The same [...,V], with minus infinity at words that are not drafted for being rare."""
-    if search.draft_words is None:
-        return log_probs
-    drafted = words.most(search.draft_words)
-    return torch.full_like(log_probs, -torch.inf).index_copy_(-1, drafted, log_probs.index_select(-1, drafted))
+def among(log_probs: Tensor, listed: Tensor | None, rows: Tensor) -> Tensor:
+    """The same [R,W,V], with minus infinity at words that are not `listed` [B,V] for the sentences `rows` [R]."""
+    return log_probs if listed is None else log_probs.masked_fill(~listed[rows][:, None], -torch.inf)
 
 
 def network_drafter(
-    model: AggressiveModel | DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int
+    model: AggressiveModel | DraftHead,
+    source: Tensor,
+    source_lengths: Tensor,
+    search: AggressiveSearch,
+    slots: int,
+    linked: Tensor | None = None,
 ) -> BlockDrafter | HeadDrafter:
-    """The network at work on a batch; `slots`: the longest output."""
+    """The network at work on a batch; `slots`: the longest output; `linked` as `models.aggressive.words.linked_words` has it."""
     if isinstance(model, DraftHead):
-        return HeadDrafter(model, source, source_lengths, search, slots)
-    return BlockDrafter(model, source, source_lengths, search)
+        return HeadDrafter(model, source, source_lengths, search, slots, linked)
+    return BlockDrafter(model, source, source_lengths, search, linked)
 
 
 class LookupDrafter(_Unlearning):

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, WritingRules
 from kernels.aggressive import Drafts
@@ -28,13 +29,13 @@ class NativeLoop:
     """Copies of a drafter and a verifier as they are now. It counts torch's threads as its own."""
 
     @torch.no_grad()
-    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone) -> None:
-        """Networks on the CPU in float32."""
+    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, linked: Tensor | None = None) -> None:
+        """Networks on the CPU in float32, and what words of a source are linked to (`models.aggressive.words.linked_words`)."""
         self._config = model.config
         config = cast(Autoregressive, verifier).config
         arrays = arrays_of(verifier, config)
         arrays["slot_codes"] = codes_of(verifier).numpy()
-        self._transformer = AggressiveTransformer(arrays, shape=shape_of(config, "relu"), drafter=copied(model))
+        self._transformer = AggressiveTransformer(arrays, shape=shape_of(config, "relu"), drafter=copied(model, linked))
 
     def __call__(
         self, source: Ints, lengths: Ints, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]
@@ -68,6 +69,7 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
         width=width,
         adaptive=search.adaptive,
         words=search.draft_words or 0,
+        links=search.draft_links,
         confidence=search.confidence,
         precision=search.draft_precision,
         ngram=search.ngram,
@@ -79,9 +81,10 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
 
 
 @torch.no_grad()
-def copied(model: AggressiveModel | DraftHead) -> Drafter:
+def copied(model: AggressiveModel | DraftHead, linked: Tensor | None = None) -> Drafter:
     """The kernel's copy of a drafter."""
-    return _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
+    drafter = _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
+    return drafter if linked is None else replace(drafter, linked_words=linked.numpy())
 
 
 def _head(model: DraftHead) -> Drafter:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from models.common.linear import pack
+from models.common.tables import load_tables
 from models.lattice.decode import LatticeDecoder
-from models.lattice.lookup import load_tables
 from models.lattice.model import LatticeModel
 from models.lattice.native import NativeDecoder
 from models.lattice.tables import bigram_tables

@@ -47,7 +47,12 @@ def test_a_backoff_smooths_each_row_with_its_source_piece(tmp_path: Path) -> Non
     assert close(column(tables, [A, A], 0), {U: 1.0})  # (A, 1) was never seen, A was
     summary = tables.summary
     assert (summary.backoff, summary.kept, summary.entries) == (2.0, 6, 5 + 3)
+    assert (tables.row_of(A), tables.row_of(B)) == (([(U, 3)], 3), ([(V, 2), (W, 1)], 3))
     tables.verify()
+    with pytest.raises(ValueError, match="outside the vocabulary"):
+        tables.row_of(32)
+    with pytest.raises(ValueError, match="expected tables with a backoff"):
+        build([SMALL], tmp_path / "plain").row_of(A)
 
 
 def test_with_any_backoff_more_is_known_and_the_rows_are_still_probabilities(tmp_path: Path) -> None:

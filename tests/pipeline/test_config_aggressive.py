@@ -68,6 +68,10 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.drafts.monolingual: expected no file with data: distilled, got more.en",
         ),
         (
+            ", verifier: plain, search: {gad: {draft_links: 4}}}}",
+            "systems.drafts.search.gad.draft_links: expected 0 without draft_words, which leaves the drafter all words, got 4",
+        ),
+        (
             ", verifier: plain, drafting: autoregressive, encoder: shared, decoder_layers: 1}}",
             "systems.drafts.decoder_layers: expected 4 as 'plain' has, to be a layer on top of it, got 1",
         ),
@@ -158,3 +162,21 @@ def test_a_drafter_may_learn_from_more_text_than_its_verifier_has_seen(tmp_path:
     assert shared in steps["train:two"].needs
     assert own not in steps["train:two"].needs
     assert not {own, "corpus:train/monolingual:one"} & set(steps["train:plain"].needs)
+
+
+def test_drafters_with_links_have_tables_of_what_they_learn_from(tmp_path: Path) -> None:
+    (tmp_path / "more.en").write_text("A man reads.\n")
+    search = "search: {gad: {draft_words: 8, draft_links: 4}}"
+    text = (
+        f"store: {{path: {tmp_path}/store}}\nalignment: {{unit: words}}\nsystems: {{plain: {{}}, "
+        f"one: {{family: aggressive, verifier: plain, data: verifier, monolingual: {tmp_path}/more.en, {search}}}, "
+        f"two: {{family: aggressive, verifier: plain, data: verifier, {search}}}, "
+        "three: {family: aggressive, verifier: plain, data: verifier}}"
+    )
+    steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
+    for name, learnt in (("one", "encode:plain/greedy:one"), ("two", "encode:plain/greedy")):
+        assert learnt in steps[f"align:{name}/shortlist"].needs
+        assert {learnt, f"align:{name}/shortlist"} <= set(steps[f"lattice:{name}/shortlist"].needs)
+        assert f"lattice:{name}/shortlist" in steps[f"system:{name}"].needs
+        assert f"lattice:{name}/shortlist" not in steps[f"train:{name}"].needs
+    assert not [name for name in steps if "three/shortlist" in name]

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "csrc/aggressive/drafting.h"
+#include "csrc/aggressive/shortlist.h"
 #include "csrc/network/shares.h"
 
 namespace fewstep {
@@ -80,6 +81,8 @@ class Loop {
         const float* read = drafter->shares_encoder ? states.data() : own.data();
         if (drafter->autoregressive()) writing_.emplace(*drafter, share.sources, read, share.limits, rules.bytes, team_);
         else drafting_.emplace(*drafter, share.sources, read, share.limits, rules.bytes, team_);
+        for (std::size_t sentence = 0; sentence < (rules.links > 0 ? lines_.size() : 0); ++sentence)
+            shortlists_.emplace_back(*drafter, share.sources.sentence(sentence), rules);
         times_.drafter_encoder += clock_.lap();
     }
 
@@ -121,26 +124,46 @@ class Loop {
         for (Line* line : alive) cut(line->draft);
     }
 
-    // The likeliest word of each state, into `found_`, with its probability where `probabilities_` has room for it.
-    void choose(const float* states, std::span<const std::int64_t> slots) {
+    // The likeliest word of each state, into `found_`, with its probability where `probabilities_` has room for it. The orders' rows
+    // follow one another, `rows` of each or, with 0, as many as it is wide.
+    void choose(const float* states, std::span<const std::int64_t> slots, std::size_t rows) {
         found_.resize(slots.size());
+        if (!shortlists_.empty()) return choose_among_shortlists(states, slots, rows);
         const std::vector<std::int64_t>& common = drafter_->common_words;
         if (rules_.words == 0 || common.empty()) {
             const std::size_t all = drafter_->vocabulary.outputs();
             return likeliest_words(drafter_->vocabulary, nullptr, states, slots, all, words_, found_, probabilities_, logits_, team_);
         }
-        const WordRules rules{{}, 0, words_.min_tokens};
         const ByteMatrix* bytes = rules_.bytes ? &drafter_->common_bytes : nullptr;
         const std::size_t some = std::min(rules_.words, common.size());
-        likeliest_words(drafter_->common, bytes, states, slots, some, rules, found_, probabilities_, logits_, team_);
-        for (std::int64_t& word : found_)
-            if (word >= 0) word = common[static_cast<std::size_t>(word)];
+        choose_among(drafter_->common, bytes, std::span(common).first(some), states, slots, found_, probabilities_);
+    }
+
+    void choose_among_shortlists(const float* states, std::span<const std::int64_t> slots, std::size_t rows) {
+        std::size_t row = 0;
+        for (const Order& order : orders_) {
+            const Shortlist& list = shortlists_[order.sentence];
+            const std::size_t count = rows > 0 ? rows : static_cast<std::size_t>(order.width);
+            const std::span<float> probabilities = probabilities_.empty() ? std::span<float>() : std::span(probabilities_).subspan(row, count);
+            choose_among(list.floats(), rules_.bytes ? &list.bytes() : nullptr, list.words(), states + row * drafter_->network.shape.width,
+                         slots.subspan(row, count), std::span(found_).subspan(row, count), probabilities);
+            row += count;
+        }
+    }
+
+    // Among `words`, whose rows of the vocabulary are first in `matrix`, or in `bytes`.
+    void choose_among(const PackedMatrix& matrix, const ByteMatrix* bytes, std::span<const std::int64_t> words, const float* states,
+                      std::span<const std::int64_t> slots, std::span<std::int64_t> found, std::span<float> probabilities) {
+        const WordRules rules{{}, 0, words_.min_tokens};
+        likeliest_words(matrix, bytes, states, slots, words.size(), rules, found, probabilities, logits_, team_);
+        for (std::int64_t& word : found)
+            if (word >= 0) word = words[static_cast<std::size_t>(word)];
     }
 
     // All slots of the ordered blocks at once.
     void fill_blocks() {
         const float* states = drafting_->states(orders_);
-        choose(states, drafting_->slots());
+        choose(states, drafting_->slots(), 0);
         std::size_t row = 0;
         for (const Order& order : orders_) {
             lines_[order.sentence].draft.assign(found_.begin() + static_cast<std::ptrdiff_t>(row),
@@ -159,7 +182,7 @@ class Loop {
                 slots_.push_back(static_cast<std::int64_t>(ahead_.back().slot()));
             }
             probabilities_.resize(rules_.confidence > 0.0F ? orders_.size() : 0);
-            choose(writing_->states(ahead_), slots_);
+            choose(writing_->states(ahead_), slots_, 1);
             std::size_t row = 0;
             std::erase_if(orders_, [&](const Order& order) {
                 std::vector<std::int64_t>& draft = lines_[order.sentence].draft;
@@ -260,6 +283,7 @@ class Loop {
     std::optional<BlockDecoding> verifying_;
     std::optional<NetworkDrafts> drafting_;
     std::optional<FeatureDrafts> writing_;
+    std::vector<Shortlist> shortlists_;  // by sentence, if drafts are chosen among those
     std::vector<Order> orders_;
     std::vector<Next> ahead_;
     std::vector<float> likelihoods_, probabilities_;  // of blocks, by sentence; of rows

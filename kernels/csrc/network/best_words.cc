@@ -223,7 +223,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::span<c
 
 void likeliest_words(const PackedMatrix& vocabulary, const ByteMatrix* bytes, const float* states, std::span<const std::int64_t> slots, std::size_t words,
                      const WordRules& rules, std::span<std::int64_t> likeliest, std::span<float> probabilities, Buffer& logits, Team& team) {
-    const std::size_t width = vocabulary.inputs(), whole = vocabulary.outputs();
+    const std::size_t width = bytes != nullptr ? bytes->inputs() : vocabulary.inputs(), whole = bytes != nullptr ? bytes->outputs() : vocabulary.outputs();
     const std::size_t panels = (words + PackedMatrix::panel() - 1) / PackedMatrix::panel();  // that hold these words
     logits.reserve(std::min(slots.size(), TOGETHER) * whole);
     std::vector<ByteMatrix::Value> values;

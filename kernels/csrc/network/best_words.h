@@ -46,7 +46,8 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::span<c
                 const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team);
 
 // The likeliest word of each row among the first `words`; -1 where none is allowed. With `probabilities` (else empty) also
-// how likely it is among these, banned ones left out. `bytes`: the vocabulary in 8 bits, which then ranks; null where floats are to.
+// how likely it is among these, banned ones left out. `bytes`: the vocabulary in 8 bits, which then ranks, and
+// `vocabulary` is not read; null where floats are to.
 void likeliest_words(const PackedMatrix& vocabulary, const ByteMatrix* bytes, const float* states, std::span<const std::int64_t> slots, std::size_t words,
                      const WordRules& rules, std::span<std::int64_t> likeliest, std::span<float> probabilities, Buffer& logits, Team& team);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 #include "csrc/network/grouped_products.h"
 
@@ -94,31 +95,51 @@ float narrowed(const float* x, std::size_t count, ByteMatrix::Value* to) {
 
 }  // namespace
 
-ByteMatrix::ByteMatrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()), inputs_(matrix.inputs()) {
-    const std::size_t width = (outputs_ + LANES - 1) / LANES * LANES, groups = (inputs_ + SIZE - 1) / SIZE;
-    panels_.resize(width * groups);
-    bias_.assign(matrix.bias(), matrix.bias() + width);
-    scales_.assign(width, 0.0F);
-    offsets_.assign(width, 0);
-    for (std::size_t first = 0; first < width; first += PackedMatrix::panel()) {
-        const std::size_t columns = std::min(PackedMatrix::panel(), width - first);
-        const float* from = matrix.weights() + first * inputs_;
-        for (std::size_t column = 0; column < columns; ++column) {
-            float& scale = scales_[first + column];
-            for (std::size_t input = 0; input < inputs_; ++input) scale = std::max(scale, std::abs(from[input * columns + column]) / 127.0F);
-            const auto byte = [&](std::size_t input) {
-                if (input >= inputs_ || scale == 0.0F) return std::int8_t{0};
-                return static_cast<std::int8_t>(rounded(from[input * columns + column] / scale));
-            };
-            for (std::size_t group = 0; group < groups; ++group) {
-                std::int8_t together[SIZE];
-                for (std::size_t place = 0; place < SIZE; ++place) {
-                    together[place] = byte(SIZE * group + place);
-                    offsets_[first + column] += ADDED * together[place];
-                }
-                std::memcpy(&panels_[first * groups + group * columns + column], together, sizeof together);
+ByteRows::ByteRows(const PackedMatrix& matrix)
+    : inputs_(matrix.inputs()), bias_(matrix.bias(), matrix.bias() + matrix.outputs()), scales_(matrix.outputs()), offsets_(matrix.outputs()) {
+    const std::size_t outputs = matrix.outputs(), width = (outputs + LANES - 1) / LANES * LANES, groups = (inputs_ + SIZE - 1) / SIZE;
+    rows_.resize(outputs * groups);
+    for (std::size_t output = 0; output < outputs; ++output) {
+        const std::size_t first = output / PackedMatrix::panel() * PackedMatrix::panel(), columns = std::min(PackedMatrix::panel(), width - first);
+        const float* from = matrix.weights() + first * inputs_ + (output - first);
+        float& scale = scales_[output];
+        for (std::size_t input = 0; input < inputs_; ++input) scale = std::max(scale, std::abs(from[input * columns]) / 127.0F);
+        const auto byte = [&](std::size_t input) {
+            if (input >= inputs_ || scale == 0.0F) return std::int8_t{0};
+            return static_cast<std::int8_t>(rounded(from[input * columns] / scale));
+        };
+        for (std::size_t group = 0; group < groups; ++group) {
+            std::int8_t together[SIZE];
+            for (std::size_t place = 0; place < SIZE; ++place) {
+                together[place] = byte(SIZE * group + place);
+                offsets_[output] += ADDED * together[place];
             }
+            std::memcpy(&rows_[output * groups + group], together, sizeof together);
         }
+    }
+}
+
+namespace {
+
+std::vector<std::int64_t> numbers(std::size_t count) {
+    std::vector<std::int64_t> found(count);
+    std::iota(found.begin(), found.end(), std::int64_t{0});
+    return found;
+}
+
+}  // namespace
+
+ByteMatrix::ByteMatrix(const PackedMatrix& matrix) : ByteMatrix(ByteRows(matrix), numbers(matrix.outputs())) {}
+
+ByteMatrix::ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs) : outputs_(outputs.size()), inputs_(rows.inputs_) {
+    const std::size_t width = (outputs_ + LANES - 1) / LANES * LANES, groups = (inputs_ + SIZE - 1) / SIZE;
+    panels_.resize(width * groups), bias_.resize(width), scales_.resize(width), offsets_.resize(width);
+    for (std::size_t place = 0; place < outputs_; ++place) {
+        const auto output = static_cast<std::size_t>(outputs[place]);
+        const std::size_t first = place / PackedMatrix::panel() * PackedMatrix::panel(), columns = std::min(PackedMatrix::panel(), width - first);
+        bias_[place] = rows.bias_[output], scales_[place] = rows.scales_[output], offsets_[place] = rows.offsets_[output];
+        Group* to = panels_.data() + first * groups + (place - first);
+        for (std::size_t group = 0; group < groups; ++group) to[group * columns] = rows.rows_[output * groups + group];
     }
 }
 

@@ -3,11 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "csrc/network/packed_matrix.h"
 
 namespace fewstep {
+
+class ByteRows;
 
 // W [outputs,inputs] as s_o q with q in -127..127 and s_o = max_i |W_oi| / 127 of each output; a row x as t r with r in -127..127 and
 // t = max_i |x_i| / 127. Sums are exact, so that the result of a row is the same on every machine.
@@ -23,6 +26,11 @@ class ByteMatrix {
 
     ByteMatrix() = default;
     explicit ByteMatrix(const PackedMatrix& matrix);
+    // Some of the outputs, in this order.
+    ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs);
+
+    std::size_t outputs() const { return outputs_; }
+    std::size_t inputs() const { return inputs_; }
 
     // x [rows,inputs] to y [rows,outputs], as those of a PackedMatrix; `values` is scratch.
     void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
@@ -36,6 +44,20 @@ class ByteMatrix {
     std::vector<Group> panels_;
     std::vector<float> bias_, scales_;
     std::vector<std::int32_t> offsets_;  // what a sum is too large by, for what was added to r: 128 sum_i q_oi, or 0
+};
+
+// The same weights output by output, for matrices of some of them.
+class ByteRows {
+ public:
+    ByteRows() = default;
+    explicit ByteRows(const PackedMatrix& matrix);
+
+ private:
+    friend class ByteMatrix;
+    std::size_t inputs_ = 0;
+    std::vector<ByteMatrix::Group> rows_;  // [outputs,groups]
+    std::vector<float> bias_, scales_;
+    std::vector<std::int32_t> offsets_;
 };
 
 }  // namespace fewstep

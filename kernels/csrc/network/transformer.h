@@ -77,6 +77,8 @@ struct Sources {
     std::size_t stride;
     std::vector<std::int64_t> lengths;
     std::vector<std::size_t> rows;  // of the table, by sentence
+
+    std::span<const std::int64_t> sentence(std::size_t place) const { return {ids + rows[place] * stride, static_cast<std::size_t>(lengths[place])}; }
 };
 
 // What each layer of the decoder reads of each sentence.

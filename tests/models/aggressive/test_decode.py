@@ -56,6 +56,16 @@ def pairs():
     yield post, head_of(post, norm="post", positions="learned")
 
 
+def links(count=23):
+    """What words of a source are linked to: up to five words each, in random order."""
+    draw = torch.Generator().manual_seed(3)
+    found = torch.full((23, 32), -1)
+    for word in range(23):
+        some = 7 + torch.randperm(count - 7, generator=draw)[: word % 6]
+        found[word, : len(some)] = some
+    return found
+
+
 PAIRS = list(pairs())
 KINDS = ["separate", "deep", "masks", "shared", "shared-prefix", "last-token", "post", "post-shared", "head", "post-head"]
 
@@ -67,8 +77,10 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
     inputs = sources(24)
     expected = greedy(verifier, inputs)
     ways = ({}, {"adaptive": True}, {"worthwhile": 1.5}, {"drafter": "lookup"}, {"draft_words": 12}, {"confidence": 0.3})
-    for options in (*ways, {"draft_precision": "int8"}, {"draft_precision": "int8", "draft_words": 12}):
-        found = run(NativeDecoder(drafter, verifier), inputs, search(draft_width=width, **options))
+    few = ({"draft_words": 12}, {"draft_words": 8, "draft_links": 3})
+    for options in (*ways, {"draft_precision": "int8"}, *({"draft_precision": "int8", **words} for words in few)):
+        linked = links(verifier.sizes.target)
+        found = run(NativeDecoder(drafter, verifier, None, linked), inputs, search(draft_width=width, **options))
         assert [one.ids for one in found] == [one.ids for one in expected]
         assert [one.score for one in found] == [one.score for one in expected]
         assert [one.statistics["margin"] for one in found] == [one.statistics["margin"] for one in expected]
@@ -101,6 +113,8 @@ def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
         search(adaptive=True, worthwhile=1.5),
         search(drafter="lookup", allow_unknown=True),
         search(confidence=0.4, draft_words=12, draft_width=6),
+        search(draft_words=8, draft_links=2),
+        search(confidence=0.4, draft_words=9, draft_links=32, draft_width=6),
         search(max_extra_tokens=0),
         search(max_tokens=1),
     ],
@@ -109,7 +123,8 @@ def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
 def test_torch_and_native_code_find_the_same(pair, how):
     verifier, drafter = pair
     inputs = sources(24)
-    slow, fast = AggressiveDecoder(drafter, verifier), NativeDecoder(drafter, verifier)
+    linked = links(verifier.sizes.target)
+    slow, fast = AggressiveDecoder(drafter, verifier, None, linked), NativeDecoder(drafter, verifier, None, linked)
     near = 0
     for one, other in zip(run(slow, inputs, how), run(fast, inputs, how), strict=True):
         if min(one.statistics["margin"], other.statistics["margin"]) < NEAR:
@@ -124,6 +139,28 @@ def test_torch_and_native_code_find_the_same(pair, how):
     if near == 0:
         assert slow.record.tried[:1] == fast.record.tried[:1]
         assert sum(slow.record.kept) == sum(fast.record.kept)
+
+
+def drafts_of(pair, linked, **options):
+    """How many tokens each of some sources had drafted and kept."""
+    found = run(NativeDecoder(pair[1], pair[0], None, linked), sources(24), search(draft_width=6, **options))
+    return [(one.statistics["drafted"], one.statistics["accepted"]) for one in found]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
+    """Words that are linked to a source stand in for common ones; a source without links has the common ones alone."""
+    nothing, differ = torch.full((23, 32), -1), 0
+    for pair in PAIRS:
+        everything = pair[1].words.most(23)
+        rest = nothing.clone()
+        rest[:, : len(everything) - 9] = everything[9:]
+        how = {"draft_precision": precision}
+        with_rest, without = (drafts_of(pair, linked, draft_words=9, draft_links=32, **how) for linked in (rest, nothing))
+        assert with_rest == drafts_of(pair, None, draft_words=23, **how)
+        assert without == drafts_of(pair, None, draft_words=9, **how)
+        differ += with_rest != without
+    assert differ >= 5
 
 
 @pytest.mark.parametrize("limits", [{"max_tokens": 1}, {"max_tokens": 5}, {"max_extra_tokens": 30}, {"min_tokens": 4}])
@@ -321,6 +358,9 @@ def test_pairs_that_do_not_go_together_are_refused():
             run(kind(drafter_of(), verifier), [[8]], search("gad++", ranks=24))
     with pytest.raises(ValueError, match="drafter_system"):
         run(AggressiveDecoder(drafter_of(), verifier), [[8]], search(drafter="system"))
+    for linked, options in ((None, {"draft_words": 8}), (links(), {})):
+        with pytest.raises(ValueError, match="expected 0 for a system without candidate tables and a search without draft_words"):
+            run(AggressiveDecoder(drafter_of(), verifier, None, linked), [[8]], search(draft_links=2, **options))
 
 
 def test_the_drafter_alone_writes_to_its_end():

@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from kernels import CandidateOptions, CandidateTables, lattice_candidates
 from models.batch import collate
+from models.common.tables import check_tables
 from models.family import UNK, Hypothesis, Sizes
 from models.lattice import decode
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
-from models.lattice.lookup import check_tables
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel
 from models.lattice.native import NativeDecoder
