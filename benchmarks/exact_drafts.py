@@ -1,12 +1,13 @@
 """Are verified drafts what the verifier writes greedily, and what do they gain? Each width of a block in each size of batch.
 
-    python benchmarks/exact_drafts.py SYSTEM SOURCE [--widths 3 5 8 15] [--batches 1 32] [--words 0] [--precision fp32]
+    python benchmarks/exact_drafts.py SYSTEM SOURCE [--widths 3 5 8 15] [--batches 1 32] [--words 0] [--links 0] [--precision fp32]
         [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
 
 SYSTEM is the directory of a system of the family `aggressive`, SOURCE a file of text. The verifier, as a system of its own, decodes
 the sentences greedily in batches as they come; so does the search `gad`, turn by turn with it. The outputs must be the same, token
 for token, and their scores to the last bit; the program fails otherwise. Times are of decoding alone, without tokenisation: ratios
-within a round, their median. `--words N` lets the drafter choose among its N most frequent words (0: all).
+within a round, their median. `--words N` lets the drafter choose among its N most frequent words (0: all), `--links N` also
+among N that each word of the source is linked to.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ def main() -> None:
     parser.add_argument("--widths", type=int, nargs="+", default=[3, 5, 8, 15])
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--words", type=int, default=0)
+    parser.add_argument("--links", type=int, default=0)
     parser.add_argument("--precision", choices=["fp32", "int8"], default="fp32")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
@@ -100,7 +102,7 @@ def main() -> None:
     system, verifier = load_system(arguments.system), load_system(arguments.system / "verifier")
     lines = [line for line in arguments.source.read_text(encoding="utf-8").splitlines() if line.strip()]
     sources = system.encode(lines[: arguments.sentences])
-    chosen = {"draft_words": arguments.words or None, "draft_precision": arguments.precision}
+    chosen = {"draft_words": arguments.words or None, "draft_links": arguments.links, "draft_precision": arguments.precision}
     searches = [AggressiveSearch(draft_width=width, **chosen) for width in arguments.widths]
     results = [row for size in arguments.batches for row in compared(system, verifier, sources, searches, size, arguments.rounds)]
     header = ["batch", "width", "same", "tokens a pass", "times faster"]
