@@ -83,6 +83,7 @@ def systems(config: RunConfig) -> Iterator[Rule]:
             yield from _network(path, system, config)
             yield from _training((*path, "training"), system.training, config)
             yield from _tables(path, system, config)
+            yield from _sample(path, system)
         searches: tuple[Search, ...] = system.search
         names = [search.name for search in searches]
         for i, search in enumerate(searches):
@@ -113,6 +114,12 @@ def _tables(path: Path, system: TrainedSystem, config: RunConfig) -> Iterator[Ru
         if search.prune is not None and not system.word_dropout:
             expected = "none for a network trained without word_dropout"
             yield broken((*at, "prune"), expected, search.prune, (*path, "word_dropout"))
+
+
+def _sample(path: Path, system: TrainedSystem) -> Iterator[Rule]:
+    if isinstance(system, DagConfig) and system.sampled_words and system.training.label_smoothing:
+        expected = "none with label smoothing, which is over all words"
+        yield broken((*path, "sampled_words"), expected, system.sampled_words, (*path, "training", "label_smoothing"))
 
 
 def _network(path: Path, network: Network, config: RunConfig) -> Iterator[Rule]:

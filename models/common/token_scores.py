@@ -22,33 +22,52 @@ class TokenScores(NamedTuple):
 
 
 def token_log_probs(
-    states: Tensor, weight: Tensor, targets: Tensor, graph_lengths: Tensor | None = None, *, smoothing: float = 0.0
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    graph_lengths: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    smoothing: float = 0.0,
 ) -> Tensor:
-    """[B,M,L] float32: log_softmax(states weight^T) at the tokens of `targets`, 0 at vertices past the graph.
+    """[B,M,L] float32: log_softmax(states weight^T + bias) at the tokens of `targets`, 0 at vertices past the graph.
 
-    States [B,L,D], weight [V,D], targets [B,M], graph_lengths [B]. With smoothing e, (1 - e) log p(y) + e mean_v log p(v). A part
-    of the rows of the [B,L,V] logits is held at a time, and computed again for the gradient: softmax and sums in float32, products
-    in autocast's type.
+    States [B,L,D], weight [V,D], targets [B,M], graph_lengths [B], bias [V], which no gradient enters. With smoothing e,
+    (1 - e) log p(y) + e mean_v log p(v). A part of the rows of the [B,L,V] logits is held at a time, and computed again for the
+    gradient: softmax and sums in float32, products in autocast's type.
     """
-    return _scores(states, weight, targets, graph_lengths, smoothing, with_best=False).log_probs
+    return _scores(states, weight, targets, graph_lengths, _Terms(bias, smoothing), with_best=False).log_probs
 
 
 def token_scores(
-    states: Tensor, weight: Tensor, targets: Tensor, graph_lengths: Tensor | None = None, *, smoothing: float = 0.0
+    states: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    graph_lengths: Tensor | None = None,
+    *,
+    bias: Tensor | None = None,
+    smoothing: float = 0.0,
 ) -> TokenScores:
     """`token_log_probs`, and the best tokens of the same logits."""
-    return _scores(states, weight, targets, graph_lengths, smoothing, with_best=True)
+    return _scores(states, weight, targets, graph_lengths, _Terms(bias, smoothing), with_best=True)
+
+
+class _Terms(NamedTuple):
+    """What enters the scores beside the product."""
+
+    bias: Tensor | None
+    smoothing: float
 
 
 def _scores(
-    states: Tensor, weight: Tensor, targets: Tensor, graph_lengths: Tensor | None, smoothing: float, *, with_best: bool
+    states: Tensor, weight: Tensor, targets: Tensor, graph_lengths: Tensor | None, terms: _Terms, *, with_best: bool
 ) -> TokenScores:
     batch, size, _ = states.shape
     if graph_lengths is None:
         rows = torch.arange(batch * size, device=states.device)
     else:
         rows = (torch.arange(size, device=states.device) < graph_lengths[:, None]).flatten().nonzero()[:, 0]
-    return TokenScores(*_TokenScores.apply(states, weight, targets, rows, smoothing, with_best))  # type: ignore[no-untyped-call]
+    return TokenScores(*_TokenScores.apply(states, weight, targets, rows, terms, with_best))  # type: ignore[no-untyped-call]
 
 
 class _Rows(NamedTuple):
@@ -69,7 +88,7 @@ def _parts(rows: Tensor, vocabulary: int) -> Iterator[_Rows]:
 class _TokenScores(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, rows: Tensor, smoothing: float, with_best: bool
+        ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, rows: Tensor, terms: _Terms, with_best: bool
     ) -> tuple[Tensor, Tensor]:
         batch, size, width = states.shape
         dtype = cross_entropy.product_type(states)
@@ -78,23 +97,24 @@ class _TokenScores(torch.autograd.Function):
         best = torch.zeros(batch, size, dtype=torch.int64, device=states.device)
         normalisers = torch.empty(len(rows), device=states.device)
         score = _score_natively if cross_entropy.is_native(x) else _score
-        for some, logits in _with_logits(x, w, rows):
-            normalisers[some.part] = score(logits, targets, some.rows, found, best if with_best else None, smoothing)
-        ctx.save_for_backward(x, w, targets, rows, normalisers)
-        ctx.smoothing, ctx.shape, ctx.types = smoothing, states.shape, (states.dtype, weight.dtype)
+        bias = None if terms.bias is None else terms.bias.to(dtype)
+        for some, logits in _with_logits(x, w, bias, rows):
+            normalisers[some.part] = score(logits, targets, some.rows, found, best if with_best else None, terms.smoothing)
+        ctx.save_for_backward(x, w, bias, targets, rows, normalisers)
+        ctx.smoothing, ctx.shape, ctx.types = terms.smoothing, states.shape, (states.dtype, weight.dtype)
         ctx.mark_non_differentiable(best)
         return found, best
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        x, w, targets, rows, normalisers = ctx.saved_tensors
+        x, w, bias, targets, rows, normalisers = ctx.saved_tensors
         needs_states, needs_weight = ctx.needs_input_grad[:2]
         state_gradient = torch.empty_like(x) if needs_states else None
         weight_gradient = torch.zeros_like(w, dtype=torch.float32) if needs_weight else None
         given = upstream[0].contiguous()
         gradient = _gradient_natively if cross_entropy.is_native(x) else _gradient
-        for some, logits in _with_logits(x, w, rows):
+        for some, logits in _with_logits(x, w, bias, rows):
             reduced = gradient(logits, targets, some.rows, given, normalisers[some.part], ctx.smoothing)
             if state_gradient is not None:
                 torch.mm(reduced, w, out=state_gradient[some.part])
@@ -107,13 +127,17 @@ class _TokenScores(torch.autograd.Function):
         return (states, None if weight_gradient is None else weight_gradient.to(ctx.types[1]), *[None] * 4)
 
 
-def _with_logits(x: Tensor, weight: Tensor, rows: Tensor) -> Iterator[tuple[_Rows, Tensor]]:
+def _with_logits(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor) -> Iterator[tuple[_Rows, Tensor]]:
     """Rows and their logits, which lie where those before them lay."""
     held = None
     for some in _parts(rows, len(weight)):
         if held is None:
             held = x.new_empty(len(some.rows), len(weight))
-        yield some, torch.mm(x[some.part], weight.t(), out=held[: len(some.rows)])
+        out = held[: len(some.rows)]
+        if bias is None:
+            yield some, torch.mm(x[some.part], weight.t(), out=out)
+        else:
+            yield some, torch.addmm(bias, x[some.part], weight.t(), out=out)
 
 
 def _score_natively(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:

@@ -31,6 +31,9 @@ class DagConfig(NetworkConfig):
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
     objective: Literal["sum", "max"] = "sum"
     """The probability of a target: summed over all paths, or that of the best path."""
+    sampled_words: Annotated[int, Ge(1)] | None = None
+    """In training a vertex's words are normalised over those of the batch's targets and so many others, drawn evenly (Jean et al.
+    2015), which is quicker with large vocabularies. Empty: over all."""
     glancing: Literal["none", "number-random", "uniform", "fixed", "bernoulli"] = "number-random"
     """Which vertices of the best path are shown their tokens in training: none; a share of the number that is still wrong; a share
     drawn anew for each sentence; a fixed share; or each by itself with the share that is still wrong."""

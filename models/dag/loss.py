@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
 from models.batch import Batch
 from models.common.token_scores import token_log_probs, token_scores
-from models.dag import glancing
+from models.dag import glancing, words
 from models.dag.config import DagConfig
 from models.dag.glancing import Glance
 from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices
+from models.dag.words import Words
 from models.family import BOS, Loss
 
 
@@ -47,7 +48,7 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
     Statistics: `accuracy` (share of the best path's tokens that their vertices rank first), `shown` (share that was shown),
     `impossible` (1 without a path). Nothing is shown in evaluation mode. With `label_smoothing` e a vertex scores a token by
-    (1 - e) log p(y) + e mean_w log p(w).
+    (1 - e) log p(y) + e mean_w log p(w). In training p is normalised over a sample with `sampled_words`.
     """
     network = cast(DagModel, model)
     source = network.read(batch.source, batch.source_lengths)
@@ -93,7 +94,8 @@ def decoded_graphs(model: DagModel, batch: Batch) -> Decoded:
         target = target._replace(graph_lengths=predicted.clamp(max=model.config.max_vertices))
     vertices = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
     states = model.states(vertices, target.graph_lengths, source)
-    return Decoded(_scored(model, states, target, 0.0), target, states)
+    everything = words.choose(model.target_embedding.weight, target.ids)
+    return Decoded(_scored(model, states, target, everything), target, states)
 
 
 def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
@@ -111,27 +113,29 @@ def _graphs(model: DagModel, source: Source, target: Targets, update: int, label
     """The graphs with what is shown of the targets. What to show a first pass without gradient tells, in which dropout strikes out
     the same as in the second."""
     empty = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
-    if not model.training or model.config.glancing == "none":
-        return _pass(model, source, target, empty, label_smoothing), None
-    noise = torch.rand((len(target.ids), target.ids.size(1) + 1), device=target.ids.device)
+    noise = torch.rand((len(target.ids), target.ids.size(1) + 1), device=target.ids.device) if model.training else None
+    sampled = model.config.sampled_words if model.training else None
+    some = words.choose(model.target_embedding.weight, target.ids, sampled, label_smoothing)
+    if noise is None or model.config.glancing == "none":
+        return _pass(model, source, target, empty, some), None
     devices = [target.ids.device] if target.ids.device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
-        first = _pass(model, source, target, empty, label_smoothing)
+        first = _pass(model, source, target, empty, some)
         vertices = dag_best_alignment(first.tokens, first.transitions, target.lengths, target.graph_lengths).vertices
         assert first.best is not None
-        right = first.best.gather(1, vertices.clamp(min=0)) == target.ids
+        right = first.best.gather(1, vertices.clamp(min=0)) == some.targets
     glance = glancing.choose(model.config, update, vertices, right, target.lengths, noise)
-    return _pass(model, source, target, glancing.reveal(empty, target.ids, glance), label_smoothing), glance
+    return _pass(model, source, target, glancing.reveal(empty, target.ids, glance), some), glance
 
 
-def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, label_smoothing: float) -> Graphs:
-    return _scored(model, model.states(vertices, target.graph_lengths, source), target, label_smoothing)
+def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, some: Words) -> Graphs:
+    return _scored(model, model.states(vertices, target.graph_lengths, source), target, some)
 
 
-def _scored(model: DagModel, states: Tensor, target: Targets, label_smoothing: float) -> Graphs:
+def _scored(model: DagModel, states: Tensor, target: Targets, some: Words) -> Graphs:
     transitions = model.transitions(states, target.graph_lengths)
-    scored = states, model.target_embedding.weight, target.ids, target.graph_lengths
+    scored = states, some.weight, some.targets, target.graph_lengths
     if torch.is_grad_enabled():
-        return Graphs(token_log_probs(*scored, smoothing=label_smoothing), transitions, None)
-    tokens, best = token_scores(*scored, smoothing=label_smoothing)
+        return Graphs(token_log_probs(*scored, bias=some.bias, smoothing=some.smoothing), transitions, None)
+    tokens, best = token_scores(*scored, bias=some.bias, smoothing=some.smoothing)
     return Graphs(tokens, transitions, best)

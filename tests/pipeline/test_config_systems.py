@@ -70,6 +70,10 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.graph.initial_weights: expected one of random, teacher, one (systems are named after those that they start "
             "from), got 'later'",
         ),
+        (
+            f"{GRAPH}, sampled_words: 9, training: {{label_smoothing: 0.1}}}}}}",
+            "systems.graph.sampled_words: expected none with label smoothing, which is over all words, got 9",
+        ),
         (f"{GRAPH}, heads: 3}}}}", "systems.graph.heads: expected a divisor of width 128, got 3"),
         (f"{GRAPH}, search: {{beam: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 without an n-gram model"),
         (

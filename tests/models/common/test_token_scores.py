@@ -59,6 +59,19 @@ def test_scores_are_those_of_the_formula_whatever_the_parts(batch, vertices, tok
     assert not both.best.requires_grad
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_bias_enters_the_logits(smoothing):
+    """As a column of the weights that every state meets with a one."""
+    states, weight, targets, lengths = inputs()
+    bias = torch.randn(11, generator=torch.Generator().manual_seed(5))
+    found = token_log_probs(states, weight, targets, lengths, bias=bias, smoothing=smoothing)
+    ones = torch.ones(*states.shape[:2], 1)
+    expected = formula(torch.cat((states, ones), 2), torch.cat((weight, bias[:, None]), 1), targets, lengths, smoothing)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    for one, other in zip(gradients(found, states, weight), gradients(expected, states, weight), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_without_lengths_every_vertex_counts():
     states, weight, targets, _ = inputs()
     whole = torch.full((3,), 7)
