@@ -57,18 +57,23 @@ class Record:
     seconds: dict[str, float] = field(default_factory=dict)
     """By part; native decoding only."""
 
-    def add(self, ranked: Sequence[Sequence[Hypothesis]], tried: Sequence[int], kept: Sequence[int]) -> None:
-        """Count what was found for a batch."""
-        best = [found[0] for found in ranked]
-        self.sentences += len(best)
-        self.tokens += sum(len(one.ids) for one in best)
-        self.steps += sum(one.steps for one in best)
-        for name in ("drafted", "accepted", "fell_back"):
-            setattr(self, name, getattr(self, name) + sum(int(one.statistics.get(name, 0)) for one in best))
-        for mine, theirs in ((self.tried, tried), (self.kept, kept)):
-            mine += [0] * (len(theirs) - len(mine))
-            for place, count in enumerate(theirs):
-                mine[place] += count
+    def add(self, best: Hypothesis, tried: Sequence[int], kept: Sequence[int]) -> None:
+        """Count what was found for a sentence."""
+        told = best.statistics
+        self.sentences += 1
+        self.tokens += len(best.ids)
+        self.steps += best.steps
+        self.drafted += int(told["drafted"])
+        self.accepted += int(told["accepted"])
+        self.fell_back += int(told["fell_back"])
+        if (more := len(tried) - len(self.tried)) > 0:
+            self.tried += [0] * more
+            self.kept += [0] * more
+        for place, times in enumerate(tried):
+            if not times:
+                break
+            self.tried[place] += times
+            self.kept[place] += kept[place]
 
 
 class DraftDecoder:
@@ -102,7 +107,8 @@ class DraftDecoder:
 
     def _finish(self, state: State) -> list[list[Hypothesis]]:
         found = state.hypotheses()
-        self.record.add(found, state.tried.sum(0).tolist(), state.right.sum(0).tolist())
+        for ranked, tried, kept in zip(found, state.tried.tolist(), state.right.tolist(), strict=True):
+            self.record.add(ranked[0], tried, kept)
         return found
 
 
@@ -230,14 +236,14 @@ class NativeDecoder(AggressiveDecoder):
             return super()._search(prepared, search, limits)
         hints = self._hints(prepared, search) if search.looks_up else []
         drafts = self._native(prepared.ids, prepared.lengths, search, limits, hints)
-        found = [[Hypothesis(one.tokens, one.score, one.steps, statistics_of(*one[3:]))] for one in drafts.outcomes]
-        tried, kept = (
-            [sum(counts) for counts in zip(*rows, strict=True)]
-            for rows in zip(*((o.tried, o.kept) for o in drafts.outcomes), strict=True)
-        )
-        self.record.add(found, tried, kept)
-        for part, seconds in drafts.seconds._asdict().items():
-            self.record.seconds[part] = self.record.seconds.get(part, 0.0) + seconds
+        found = []
+        for one in drafts.outcomes:
+            hypothesis = Hypothesis(one.tokens, one.score, one.steps, statistics_of(*one[3:]))
+            self.record.add(hypothesis, one.tried, one.kept)
+            found.append([hypothesis])
+        spent = self.record.seconds
+        for part, seconds in zip(drafts.seconds._fields, drafts.seconds, strict=True):
+            spent[part] = spent.get(part, 0.0) + seconds
         return found
 
 

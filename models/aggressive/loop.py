@@ -77,8 +77,9 @@ def statistics_of(
     often all drafts before it were kept (`tried_1` ...), and how often the one there then was too (`kept_1` ...)."""
     found = {"margin": margin, "drafted": float(drafted), "accepted": float(accepted), "fell_back": float(fell_back)}
     for place, (times, right) in enumerate(zip(tried, kept, strict=True), 1):
-        if times:
-            found[f"tried_{place}"], found[f"kept_{place}"] = float(times), float(right)
+        if not times:  # nor behind it
+            break
+        found[f"tried_{place}"], found[f"kept_{place}"] = float(times), float(right)
     return found
 
 

@@ -17,7 +17,7 @@ Shortlist::Shortlist(const Drafter& drafter, std::span<const std::int64_t> sourc
             listed[static_cast<std::size_t>(word)] = 1;
             words_.push_back(word);
         }
-    if (rules.bytes) bytes_ = ByteMatrix(drafter.vocabulary_bytes, words_);
+    if (rules.bytes) bytes_ = ByteMatrix(drafter.vocabulary_bytes, words_, drafter.common_bytes, common);
     else floats_ = rows_of(drafter.network, words_);
 }
 

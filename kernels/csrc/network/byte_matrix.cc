@@ -131,10 +131,16 @@ std::vector<std::int64_t> numbers(std::size_t count) {
 
 ByteMatrix::ByteMatrix(const PackedMatrix& matrix) : ByteMatrix(ByteRows(matrix), numbers(matrix.outputs())) {}
 
-ByteMatrix::ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs) : outputs_(outputs.size()), inputs_(rows.inputs_) {
+ByteMatrix::ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs, const ByteMatrix& known, std::size_t alike)
+    : outputs_(outputs.size()), inputs_(rows.inputs_) {
     const std::size_t width = (outputs_ + LANES - 1) / LANES * LANES, groups = (inputs_ + SIZE - 1) / SIZE;
     panels_.resize(width * groups), bias_.resize(width), scales_.resize(width), offsets_.resize(width);
-    for (std::size_t place = 0; place < outputs_; ++place) {
+    const std::size_t whole = alike / PackedMatrix::panel() * PackedMatrix::panel();  // the last panel may be narrower
+    std::copy_n(known.panels_.begin(), whole * groups, panels_.begin());
+    std::copy_n(known.bias_.begin(), whole, bias_.begin());
+    std::copy_n(known.scales_.begin(), whole, scales_.begin());
+    std::copy_n(known.offsets_.begin(), whole, offsets_.begin());
+    for (std::size_t place = whole; place < outputs_; ++place) {
         const auto output = static_cast<std::size_t>(outputs[place]);
         const std::size_t first = place / PackedMatrix::panel() * PackedMatrix::panel(), columns = std::min(PackedMatrix::panel(), width - first);
         bias_[place] = rows.bias_[output], scales_[place] = rows.scales_[output], offsets_[place] = rows.offsets_[output];
