@@ -53,7 +53,7 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
     search is not installed.
     """
     from stages.sentences import read_sentences
-    from stages.timing import by_length, evenly_spaced, summarise
+    from stages.timing import by_length, by_sentence, evenly_spaced, summarise
     from stages.timing_tables import length_table, table, table_of_parts, yardstick_table
 
     sentences = [sentence for sentence in read_sentences(inputs.text.path) if sentence.source.strip()]
@@ -76,7 +76,8 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
     }
     lengths, task = by_length(turns, config.baseline), TASKS[config.task]
     found = [asdict(turn) for turn in turns]
-    record = {"protocol": protocol, "environment": where, "entries": figures, "by_length": lengths, "turns": found}
+    record = {"protocol": protocol, "environment": where, "entries": figures, "by_length": lengths}
+    record |= {"by_sentence": by_sentence(turns, config.baseline), "turns": found}
     work.write_json(work.records("benchmark.json"), record)
     work.write_json(work.records("tables", "benchmark.json"), table(len(sentences), protocol, figures, task))
     work.write_json(work.records("tables", "benchmark-yardsticks.json"), yardstick_table(protocol, figures))
@@ -186,4 +187,4 @@ def spent(decoder: Any, before: dict[str, float]) -> dict[str, float]:
     return {part: value - before.get(part, 0.0) for part, value in seconds(decoder).items()}
 
 
-STAGE = Stage(name="benchmark", version=4, run=run, output=Timings, exclusive=True)
+STAGE = Stage(name="benchmark", version=5, run=run, output=Timings, exclusive=True)

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from stages.timing import quantiles
+
 if TYPE_CHECKING:
     import pyarrow as pa
-
-QUANTILES = 20
 
 
 def summarise(tables: Sequence[pa.Table]) -> dict[str, Any] | None:
@@ -34,13 +34,12 @@ def summarise(tables: Sequence[pa.Table]) -> dict[str, Any] | None:
             sums.update(dict(row["drafting"]))
     if not rates:
         return None
-    rates.sort()
     places = range(1, 1 + sum(name.startswith("tried_") for name in sums))
     return {
         "sentences": len(rates),
         "tokens_per_pass": tokens / passes,
         "passes": passes / len(rates),
-        "quantiles": [rates[round(part * (len(rates) - 1) / QUANTILES)] for part in range(QUANTILES + 1)],
+        "quantiles": quantiles(rates),
         "accepted": sums["accepted"] / sums["drafted"] if sums["drafted"] else 0.0,
         "acceptance": [sums[f"kept_{place}"] / sums[f"tried_{place}"] for place in places],
         "fell_back": sums["fell_back"] / len(rates),

@@ -106,7 +106,7 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
     failures = shortfalls(findings, {"bleu": config.minimum_bleu, "rougeL": config.minimum_rouge})
     extras = collect(inputs, findings)
     single = filter(None, [extras.curves, extras.agreement])
-    for figure in [*extras.speed.values(), *single, *extras.by_length, *extras.diversity]:
+    for figure in [*extras.speed.values(), *single, *extras.spread, *extras.by_length, *extras.diversity]:
         work.write_text(work.records("figures", f"{figure.name}.svg"), figure.svg)
     work.write_text(work.records("report.md"), markdown(config.title, findings, failures))
     work.write_text(work.records("report.html"), page(config.title, findings, extras, failures))
@@ -115,4 +115,4 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
         raise StageError(f"the check failed: {'; '.join(failures)}; the page is {work.records('report.html')}")
 
 
-STAGE = Stage(name="report", version=1, run=run, output=Report)
+STAGE = Stage(name="report", version=2, run=run, output=Report)

@@ -122,6 +122,16 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
+QUANTILES = 20
+"""Parts of a distribution, between the lowest value and the highest."""
+
+
+def quantiles(values: Sequence[float]) -> list[float]:
+    """`QUANTILES` + 1 of the values, from the lowest to the highest."""
+    ordered = sorted(values)
+    return [ordered[round(part * (len(ordered) - 1) / QUANTILES)] for part in range(QUANTILES + 1)]
+
+
 def summarise(turns: Sequence[Turn], baseline: str, yardsticks: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """Figures of each entry, in the order of the first round.
 
@@ -215,6 +225,18 @@ def by_length(turns: Sequence[Turn], baseline: str) -> list[dict[str, Any]]:
         for part in parts
         if part
     ]
+
+
+def by_sentence(turns: Sequence[Turn], baseline: str) -> dict[str, list[float]]:
+    """For each entry how many times as fast as the baseline it is at single sentences (of each the median over rounds): quantiles
+    over sentences."""
+    base = [turn.latencies_ms for turn in turns if turn.entry == baseline]
+    found = {}
+    for name in dict.fromkeys(turn.entry for turn in turns):
+        own = [turn.latencies_ms for turn in turns if turn.entry == name]
+        ratios = [[one / other for one, other in zip(*pair, strict=True)] for pair in zip(base, own, strict=True)]
+        found[name] = quantiles([median(rounds) for rounds in zip(*ratios, strict=True)])
+    return found
 
 
 def _median_of(turn: Turn, sentences: Sequence[int]) -> float:

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from stages.reporting import drafting
 from stages.reporting.breakdowns import bin_name
 from stages.reporting.curves import Series, read_curves
-from stages.reporting.figures import Point, agreement, length_curves, quality_diversity, quality_speed, training_curves
+from stages.reporting.figures import (
+    Point,
+    agreement,
+    length_curves,
+    quality_diversity,
+    quality_speed,
+    speed_spread,
+    training_curves,
+)
 from stages.reporting.results import NAMES
 from stages.stage import MANIFEST
 from stages.tasks import Task
@@ -44,6 +52,8 @@ class Extras:
     """Quality against speed, by test set."""
     agreement: Figure | None
     """Accuracy on minimal pairs, by distance."""
+    spread: list[Figure]
+    """Speed-up over sentences, of each test set where several entries were timed."""
     by_length: list[Figure]
     """BLEU by reference length, of each test set where it was asked for."""
     diversity: list[Figure]
@@ -69,6 +79,7 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
         agreement=_agreement(findings.analyses.contrastive),
+        spread=[figure for test, found in findings.benchmarks.items() if (figure := _spread(test, found, findings.task.unit))],
         by_length=[_by_length(test, entries) for test, entries in findings.analyses.by_length.items()],
         diversity=[figure for test, found in findings.analyses.diversity.items() if (figure := _diversity(test, found))],
         graphs=_graphs(inputs),
@@ -114,6 +125,18 @@ def _agreement(contrastive: dict[str, dict[str, Any]]) -> Figure | None:
         "from the subject to the verb; by chance it would be 50 %."
     )
     return Figure("agreement", agreement(curves), caption)
+
+
+def _spread(test: str, benchmark: dict[str, Any], unit: str) -> Figure | None:
+    baseline = benchmark["protocol"]["baseline"]
+    curves = {entry: found for entry, found in benchmark["by_sentence"].items() if entry != baseline}
+    if not curves:
+        return None
+    caption = (
+        f"How many times as fast as {baseline} each entry is at single {unit}s of {test}, from the one that gains least to the one "
+        "that gains most."
+    )
+    return Figure(f"speed_spread.{test}", speed_spread(curves, unit), caption)
 
 
 def _by_length(test: str, entries: dict[str, dict[str, Any]]) -> Figure:

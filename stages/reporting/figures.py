@@ -191,28 +191,11 @@ def _agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
 
 
 def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]]) -> str:
-    """BLEU by bin of reference lengths, a line for each entry `system/search`; all lines have the same bins, some without a value.
-
-    A system has one colour, its searches different strokes.
-    """
+    """BLEU by bin of reference lengths, a line for each entry `system/search`, all with the same bins, some without a value."""
     with style():
         figure, (axes, beside) = panels(3, 1)
-        colours, seen = colours_of(entry.partition("/")[0] for entry in curves), dict[str, int]()
-        for entry, points in curves.items():
-            system = entry.partition("/")[0]
-            stroke = STROKES[seen.get(system, 0) % len(STROKES)]
-            seen[system] = seen.get(system, 0) + 1
-            heights = [math.nan if bleu is None else bleu for _, bleu in points]
-            axes.plot(
-                range(len(points)),
-                heights,
-                color=colours[system],
-                linestyle=stroke,
-                linewidth=1.6,
-                marker="o",
-                markersize=3,
-                label=entry,
-            )
+        heights = {entry: [math.nan if bleu is None else bleu for _, bleu in points] for entry, points in curves.items()}
+        _entries(axes, heights, marker="o", markersize=3)
         names = [name for name, _ in next(iter(curves.values()))]
         axes.set_xticks(range(len(names)), labels=names)
         axes.set(title="BLEU", xlabel="words of the reference")
@@ -220,6 +203,32 @@ def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]]) -> s
         beside.axis("off")
         beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
         return as_svg(figure)
+
+
+def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str) -> str:
+    """Speed-up over sentences, from the one that gains least to the one that gains most, a line for each entry `system/search`.
+    `unit` is what is timed: a sentence, say."""
+    with style():
+        figure, (axes, beside) = panels(3, 1)
+        _entries(axes, quantiles)
+        axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
+        last = len(next(iter(quantiles.values()))) - 1
+        axes.set_xticks([0, last / 4, last / 2, 3 * last / 4, last], labels=["0", "25", "50", "75", "100"])
+        axes.set(title="Times as fast as the baseline", xlabel=f"{unit}s, %", ylim=(0, None))
+        axes.margins(x=0.02)
+        beside.axis("off")
+        beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=8)
+        return as_svg(figure)
+
+
+def _entries(axes: Axes, heights: Mapping[str, Sequence[float]], **style: Any) -> None:
+    """A line for each entry `system/search`: a system has one colour, its searches different strokes."""
+    colours, seen = colours_of(entry.partition("/")[0] for entry in heights), dict[str, int]()
+    for entry, line in heights.items():
+        system = entry.partition("/")[0]
+        stroke = STROKES[seen.get(system, 0) % len(STROKES)]
+        seen[system] = seen.get(system, 0) + 1
+        axes.plot(range(len(line)), line, color=colours[system], linestyle=stroke, linewidth=1.6, label=entry, **style)
 
 
 def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:

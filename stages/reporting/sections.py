@@ -124,7 +124,7 @@ def analyses(findings: Findings, extras: Extras) -> Iterable[Markup]:
     for found in findings.analyses.tables():
         yield element("h2", found["title"])
         yield table(found["columns"], found["rows"], text=range(found["words"]), caption=found["caption"])
-    for figure in [*filter(None, [extras.agreement]), *extras.by_length, *extras.diversity]:
+    for figure in [*filter(None, [extras.agreement]), *extras.spread, *extras.by_length, *extras.diversity]:
         yield figure_element(figure)
     for title, figures in extras.graphs.items():
         yield element("h2", title)

@@ -22,7 +22,7 @@ from stages.score import run as score
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
 from stages.tasks import SUMMARIZATION, TRANSLATION, Task
-from stages.timing import Turn, summarise
+from stages.timing import Turn, by_sentence, summarise
 from stages.timing_tables import table
 from stages.workers import LocalWorkers
 
@@ -102,7 +102,8 @@ class Maker:
         }
         figures = summarise(turns, baseline)
         work = make_work(path)
-        work.write_json(work.records("benchmark.json"), {"protocol": protocol, "environment": where, "entries": figures})
+        record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(turns, baseline)}
+        work.write_json(work.records("benchmark.json"), record)
         work.write_json(work.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
         return Timings(path, "benchmark-fingerprint")
 
@@ -203,7 +204,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_outside(report: Work) ->
     text = report.records("report.html").read_text(encoding="utf-8")
     assert not re.search(r"https?:|@import|<script|<link|<img", text)
     assert {link[1:] for link in page.links} | set(re.findall(r"url\(#([^)]+)\)", text)) <= set(page.ids)
-    assert page.seen.count("svg") == 2
+    assert page.seen.count("svg") == 3, "quality and speed, curves, speed over sentences"
 
 
 def test_every_row_is_in_every_form_of_the_report(report: Work, inputs: ReportInputs) -> None:
@@ -352,9 +353,17 @@ def test_agreement_is_told_by_distance_in_a_table_and_a_figure(analysed: Work) -
     assert "<svg" in analysed.records("figures", "agreement.svg").read_text()
     page = outline(analysed)
     assert page.open == []
-    assert page.seen.count("svg") == 3 + 2 + 2, "speed, curves, agreement; lengths, samples; two graphs"
+    assert page.seen.count("svg") == 4 + 2 + 2, "speed, curves, speed over sentences, agreement; lengths, samples; two graphs"
     assert len(page.ids) == len(set(page.ids))
     assert "contrastive:graph" in page.words
+
+
+def test_speed_up_over_sentences_is_drawn_for_all_entries_but_the_baseline(analysed: Work) -> None:
+    svg = analysed.records("figures", "speed_spread.demo.svg").read_text()
+    assert "autoregressive/greedy" in svg
+    assert "graph/beam5" in svg
+    assert "autoregressive/beam5" not in svg
+    assert "as fast as autoregressive/beam5" in analysed.records("report.html").read_text(encoding="utf-8")
 
 
 def test_bleu_by_length_and_samples_are_told_in_tables_and_figures(analysed: Work) -> None:

@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.timing import STRETCH, Output, Translate, Turn, batches, by_length, evenly_spaced, measure, percentile, summarise
+from stages.timing import (
+    STRETCH,
+    Output,
+    Translate,
+    Turn,
+    batches,
+    by_length,
+    by_sentence,
+    evenly_spaced,
+    measure,
+    percentile,
+    summarise,
+)
 
 
 class Clock:
@@ -91,6 +103,22 @@ def test_speed_up_by_source_length() -> None:
     ]
     assert [part["ratios"]["flat"] for part in parts] == pytest.approx([0.75, 1.75, 3, 4.25])
     assert all(part["ratios"]["growing"] == 1 for part in parts)
+
+
+def test_speed_up_over_sentences() -> None:
+    """Quick at first, then slow; one round of three takes ten times as long for both."""
+    lengths = list(range(1, 42))
+    turns = [
+        Turn(number, name, [factor * length * (10.0 if number == 1 else 1.0) for length in lengths], source_tokens=lengths)
+        for number in range(3)
+        for name, factor in (("base", 1.0), ("half", 0.5))
+    ]
+    for turn in turns:
+        if turn.entry == "half":
+            turn.latencies_ms[0] *= 4
+    found = by_sentence(turns, "base")
+    assert found["base"] == [1.0] * 21
+    assert found["half"] == pytest.approx([0.5] + [2.0] * 20)
 
 
 def test_ratios_compare_the_halves_of_one_round() -> None:
