@@ -187,4 +187,4 @@ def spent(decoder: Any, before: dict[str, float]) -> dict[str, float]:
     return {part: value - before.get(part, 0.0) for part, value in seconds(decoder).items()}
 
 
-STAGE = Stage(name="benchmark", version=5, run=run, output=Timings, exclusive=True)
+STAGE = Stage(name="benchmark", version=6, run=run, output=Timings, exclusive=True)

@@ -33,7 +33,10 @@ class Output:
 
 STRETCH = 10
 """Sentences that an entry translates one by one before the next entry does: so few that a slow spell of the machine meets
-all entries alike, and so many that caches are as warm as in use."""
+all entries alike."""
+LEAD_IN = 4
+"""Sentences that it translates before these untimed: what comes after another system finds its own weights out of the caches,
+and what comes after another search of the same does not."""
 
 Translate = Callable[[Sequence[str]], Output]
 """Translates lines to text as one batch, tokenisation and detokenisation included."""
@@ -70,7 +73,8 @@ def measure(
 ) -> Iterator[list[Turn]]:
     """Each round's turns: all entries on all lines, after one untimed batch and sentence of each.
 
-    Entries take turns at every `STRETCH` of sentences, A B C A B C ..., and then at every batch of each size.
+    Entries take turns at every `STRETCH` of sentences, A B C A B C ..., each after `LEAD_IN` untimed ones of the same stretch, and
+    then at every batch of each size.
     """
     grouped = {size: batches(lines, size) for size in batch_sizes}
     for translate in entries.values():
@@ -79,8 +83,11 @@ def measure(
     for number in range(rounds):
         turns = [Turn(number, name, batch_seconds=dict.fromkeys(batch_sizes, 0.0)) for name in entries]
         for start in range(0, len(lines), STRETCH):
+            stretch = lines[start : start + STRETCH]
             for turn in turns:
-                _time_sentences(turn, entries[turn.entry], lines[start : start + STRETCH], clock)
+                for line in stretch[-LEAD_IN:]:
+                    entries[turn.entry]([line])
+                _time_sentences(turn, entries[turn.entry], stretch, clock)
         for size, some in grouped.items():
             for batch in some:
                 for turn in turns:

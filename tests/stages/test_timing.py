@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.timing import (
+    LEAD_IN,
     STRETCH,
     Output,
     Translate,
@@ -52,7 +53,8 @@ def test_entries_take_turns_and_ratios_are_consistent() -> None:
     turns = list(chain.from_iterable(measure(entries, LINES, rounds=3, batch_sizes=[2], clock=clock)))
     assert [(turn.round, turn.entry) for turn in turns] == [(n, name) for n in range(3) for name in ("slow", "fast")]
     assert calls[:4] == ["s2", "s1", "f2", "f1"], "the untimed warm-up"
-    assert calls[4:] == (["s1"] * 5 + ["f1"] * 5 + ["s2", "f2", "s2", "f2", "s1", "f1"]) * 3
+    untimed = 4
+    assert calls[4:] == (["s1"] * (untimed + 5) + ["f1"] * (untimed + 5) + ["s2", "f2", "s2", "f2", "s1", "f1"]) * 3
 
     figures = summarise(turns, "slow")
     slow, fast = figures["slow"], figures["fast"]
@@ -123,7 +125,7 @@ def test_speed_up_over_sentences() -> None:
 
 def test_ratios_compare_the_halves_of_one_round() -> None:
     """A machine that slows down for a round slows both, so each round's ratio stays 2."""
-    clock, calls, load = Clock(), list[str](), iter([1.0] * 4 + [1.0] * 4 + [1.0] * 4 + [9.0] * 8 + [2.0] * 8)
+    clock, calls, load = Clock(), list[str](), iter([1.0] * 4 + [1.0] * 14 + [9.0] * 14 + [2.0] * 14)
     entries = {
         "slow": clock.system(lambda lines: 0.002 * next(load), calls, "s"),
         "fast": clock.system(lambda lines: 0.001 * next(load), calls, "f"),
@@ -140,10 +142,11 @@ def test_a_slow_spell_within_a_round_meets_all_entries() -> None:
     """Whatever part of the round the spell covers, it covers about as much of both."""
     clock, calls = Clock(), list[str]()
     entries = {
-        name: clock.system(lambda lines: 0.003 if 0.3 < clock.now < 0.6 else 0.001, calls, name[0]) for name in ("one", "two")
+        name: clock.system(lambda lines: 0.003 if 0.3 < clock.now < 0.9 else 0.001, calls, name[0]) for name in ("one", "two")
     }
-    turns = next(measure(entries, ["a"] * 200, rounds=1, batch_sizes=[200], clock=clock))
-    assert calls[4:] == (["o1"] * STRETCH + ["t1"] * STRETCH) * (200 // STRETCH) + ["o200", "t200"]
+    turns = next(measure(entries, ["a"] * 400, rounds=1, batch_sizes=[400], clock=clock))
+    stretch = LEAD_IN + STRETCH
+    assert calls[4:] == (["o1"] * stretch + ["t1"] * stretch) * (400 // STRETCH) + ["o400", "t400"]
     one, two = (sum(turn.latencies_ms) for turn in turns)
     assert one == pytest.approx(two, rel=0.05)
     assert max(turns[0].latencies_ms) == pytest.approx(3), "there was a spell"
