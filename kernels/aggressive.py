@@ -112,9 +112,9 @@ class Seconds(NamedTuple):
     """Where the time went, summed over threads."""
 
     encoder: float
-    """The verifier's, with what its decoder reads of it."""
+    """The verifier's, with what decoders read of it, and the words that drafts are chosen among."""
     drafter_encoder: float
-    """The drafter's, or what its decoder reads of the verifier's."""
+    """The drafter's own."""
     drafter: float
     verifier: float
     rest: float

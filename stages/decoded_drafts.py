@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stages.timing import quantiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def numbers_of(statistics: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """What a hypothesis tells of drafting (`models.aggressive.loop.statistics_of`) as named numbers: `tried_1` ... and `kept_1` ...
+    by place in a block, as far as any was tried; nothing for a blank source."""
+    if "drafted" not in statistics:
+        return []
+    found = [(name, float(statistics[name])) for name in ("drafted", "accepted", "fell_back")]
+    for place, (times, right) in enumerate(zip(statistics["tried"], statistics["kept"], strict=True), 1):
+        if times:
+            found += [(f"tried_{place}", float(times)), (f"kept_{place}", float(right))]
+    return found
 
 
 def summarise(tables: Sequence[pa.Table]) -> dict[str, Any] | None:

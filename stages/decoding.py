@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stages.artifacts import System, Text
+from stages.decoded_drafts import numbers_of
 from stages.engines import check_engine
 from stages.errors import ArtifactError, StageError, TransientError, unwritable
 from stages.shards import read_shard, shard_paths, write_shard
@@ -236,7 +237,7 @@ def decoded_table(
         "source_tokens": pa.array([row[3] for row in rows], pa.int32()),
     }
     if any("drafted" in row[2].statistics for row in rows):
-        told = [[(name, value) for name, value in row[2].statistics.items() if name != "margin"] for row in rows]
+        told = [numbers_of(row[2].statistics) for row in rows]
         columns["drafting"] = pa.array(told, pa.map_(pa.string(), pa.float64()))
     return pa.table(columns)
 

@@ -57,20 +57,21 @@ class Record:
     seconds: dict[str, float] = field(default_factory=dict)
     """By part; native decoding only."""
 
-    def add(self, best: Hypothesis, tried: Sequence[int], kept: Sequence[int]) -> None:
+    def add(self, best: Hypothesis) -> None:
         """Count what was found for a sentence."""
         told = best.statistics
         self.sentences += 1
         self.tokens += len(best.ids)
         self.steps += best.steps
-        self.drafted += int(told["drafted"])
-        self.accepted += int(told["accepted"])
-        self.fell_back += int(told["fell_back"])
+        self.drafted += told["drafted"]
+        self.accepted += told["accepted"]
+        self.fell_back += told["fell_back"]
+        tried, kept = told["tried"], told["kept"]
         if (more := len(tried) - len(self.tried)) > 0:
             self.tried += [0] * more
             self.kept += [0] * more
         for place, times in enumerate(tried):
-            if not times:
+            if not times:  # nor behind it
                 break
             self.tried[place] += times
             self.kept[place] += kept[place]
@@ -107,8 +108,8 @@ class DraftDecoder:
 
     def _finish(self, state: State) -> list[list[Hypothesis]]:
         found = state.hypotheses()
-        for ranked, tried, kept in zip(found, state.tried.tolist(), state.right.tolist(), strict=True):
-            self.record.add(ranked[0], tried, kept)
+        for ranked in found:
+            self.record.add(ranked[0])
         return found
 
 
@@ -239,7 +240,7 @@ class NativeDecoder(AggressiveDecoder):
         found = []
         for one in drafts.outcomes:
             hypothesis = Hypothesis(one.tokens, one.score, one.steps, statistics_of(*one[3:]))
-            self.record.add(hypothesis, one.tried, one.kept)
+            self.record.add(hypothesis)
             found.append([hypothesis])
         spent = self.record.seconds
         for part, seconds in zip(drafts.seconds._fields, drafts.seconds, strict=True):

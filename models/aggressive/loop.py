@@ -6,7 +6,7 @@ Letters as in `models.family`; R sentences that go on, W drafted tokens, Q = W +
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -65,22 +65,17 @@ class State:
             for (row, length, score, steps), statistics in zip(rows, self._statistics(), strict=True)
         ]
 
-    def _statistics(self) -> list[dict[str, float]]:
+    def _statistics(self) -> list[dict[str, Any]]:
         tensors = (self.margins, self.drafted, self.accepted, self.fell_back, self.tried, self.right)
         return [statistics_of(*row) for row in zip(*(values.tolist() for values in tensors), strict=True)]
 
 
 def statistics_of(
     margin: float, drafted: int, accepted: int, fell_back: bool, tried: Sequence[int], kept: Sequence[int]
-) -> dict[str, float]:
-    """What a hypothesis tells besides: its margin, drafted and accepted tokens, did it fall back; by place in a block from 1, how
-    often all drafts before it were kept (`tried_1` ...), and how often the one there then was too (`kept_1` ...)."""
-    found = {"margin": margin, "drafted": float(drafted), "accepted": float(accepted), "fell_back": float(fell_back)}
-    for place, (times, right) in enumerate(zip(tried, kept, strict=True), 1):
-        if not times:  # nor behind it
-            break
-        found[f"tried_{place}"], found[f"kept_{place}"] = float(times), float(right)
-    return found
+) -> dict[str, Any]:
+    """What a hypothesis tells besides: its margin, drafted and accepted tokens, did it fall back; by place in a block, how often
+    all drafts before it were kept (`tried`), and how often the one there then was too (`kept`)."""
+    return {"margin": margin, "drafted": drafted, "accepted": accepted, "fell_back": fell_back, "tried": tried, "kept": kept}
 
 
 def draft_and_verify(

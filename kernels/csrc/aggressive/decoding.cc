@@ -74,16 +74,11 @@ class Loop {
         : verifier_(verifier), drafter_(drafter), hints_(hints), places_(share.places), team_(share.team), words_(words), rules_(rules),
           lines_(lines_of(share.limits, rules.width)) {
         const Buffer states = verifier.encoded(share.sources, team_);
-        verifying_.emplace(verifier, verifier.memory(share.sources, states.data(), team_), share.limits, Sight::CAUSAL, false, std::span<const ByteLayer>(), team_);
         times_.encoder += clock_.lap();
-        if (rules.proposals != Proposals::NETWORK) return;
-        const Buffer own = drafter->shares_encoder ? Buffer() : drafter->network.encoded(share.sources, team_);
-        const float* read = drafter->shares_encoder ? states.data() : own.data();
-        if (drafter->autoregressive()) writing_.emplace(*drafter, share.sources, read, share.limits, rules.bytes, team_);
-        else drafting_.emplace(*drafter, share.sources, read, share.limits, rules.bytes, team_);
-        for (std::size_t sentence = 0; sentence < (rules.links > 0 ? lines_.size() : 0); ++sentence)
-            shortlists_.emplace_back(*drafter, share.sources.sentence(sentence), rules);
+        const bool drafts = rules.proposals == Proposals::NETWORK;
+        const Buffer own = !drafts || drafter->shares_encoder ? Buffer() : drafter->network.encoded(share.sources, team_);
         times_.drafter_encoder += clock_.lap();
+        read(share, states.data(), own.size() > 0 ? own.data() : states.data());
     }
 
     std::vector<Line> run() {
@@ -104,6 +99,23 @@ class Loop {
     const AggressiveTimes& times() const { return times_; }
 
  private:
+    // What decoders read of encoders' states, and the words to choose drafts among: all that is left to do before the first draft.
+    void read(const Share& share, const float* states, const float* drafter_states) {
+        const bool drafts = rules_.proposals == Proposals::NETWORK;
+        Memory memory = verifier_.room(share.sources), drafters = drafts ? drafter_->network.room(share.sources) : Memory();
+        shortlists_.resize(drafts && rules_.links > 0 ? lines_.size() : 0);
+        const std::size_t layers = memory.layers.size(), all = layers + drafters.layers.size();
+        team_.run(all + shortlists_.size(), [&](std::size_t item, int) {
+            if (item < layers) verifier_.remember(share.sources, states, item, memory);
+            else if (item < all) drafter_->network.remember(share.sources, drafter_states, item - layers, drafters);
+            else shortlists_[item - all] = Shortlist(*drafter_, share.sources.sentence(item - all), rules_);
+        });
+        verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, std::span<const ByteLayer>(), team_);
+        if (drafts && drafter_->autoregressive()) writing_.emplace(*drafter_, std::move(drafters), share.limits, rules_.bytes, team_);
+        else if (drafts) drafting_.emplace(*drafter_, share.sources, std::move(drafters), share.limits, rules_.bytes, team_);
+        times_.encoder += clock_.lap();
+    }
+
     // No more than would be kept: the verifier adds a token of its own.
     std::int64_t width_of(const Line& line) const {
         if (line.fell_back || rules_.proposals == Proposals::NOTHING) return 0;
@@ -359,13 +371,14 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
         const Transformer& reader = drafter.shares_encoder ? verifier : drafter.network;
         const Buffer states = reader.encoded(share.sources, share.team);
         if (drafter.autoregressive()) {
-            FeatureDrafts writing(drafter, share.sources, states.data(), share.limits, rules.bytes, share.team);
+            FeatureDrafts writing(drafter, drafter.network.memory(share.sources, states.data(), share.team), share.limits, rules.bytes, share.team);
             times.drafter_encoder += clock.lap();
             write_alone(lines, drafter, writing, words, share.team);
             times.drafter += clock.lap();
             return lines;
         }
-        NetworkDrafts drafting(drafter, share.sources, states.data(), share.limits, rules.bytes, share.team);
+        NetworkDrafts drafting(drafter, share.sources, drafter.network.memory(share.sources, states.data(), share.team), share.limits, rules.bytes,
+                               share.team);
         times.drafter_encoder += clock.lap();
         BestWords best;
         std::vector<Order> orders;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 namespace fewstep {
 
@@ -14,10 +15,10 @@ std::span<const ByteLayer> layers(const Drafter& drafter, bool bytes) {
 
 }  // namespace
 
-NetworkDrafts::NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits,
+NetworkDrafts::NetworkDrafts(const Drafter& drafter, const Sources& sources, Memory memory, const std::vector<std::int64_t>& limits,
                              bool bytes, Team& team)
-    : drafter_(drafter), decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, drafter.sight,
-                                   drafter.codes_in_layers, layers(drafter, bytes), team),
+    : drafter_(drafter),
+      decoding_(drafter.network, std::move(memory), limits, drafter.sight, drafter.codes_in_layers, layers(drafter, bytes), team),
       keeps_(drafter.sight == Sight::PREFIX || drafter.network.decoder.size() == 1), done_(limits.size()),
       copying_({1, drafter.network.shape.width}) {
     if (drafter.mask >= 0) return;
@@ -81,10 +82,9 @@ const float* NetworkDrafts::states(std::span<const Order> orders) {
     return decoding_.states(blocks_);
 }
 
-FeatureDrafts::FeatureDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits,
-                             bool bytes, Team& team)
+FeatureDrafts::FeatureDrafts(const Drafter& drafter, Memory memory, const std::vector<std::int64_t>& limits, bool bytes, Team& team)
     : drafter_(drafter), bytes_(bytes), team_(team),
-      decoding_(drafter.network, drafter.network.memory(sources, states, team), limits, Sight::CAUSAL, false, layers(drafter, bytes), team),
+      decoding_(drafter.network, std::move(memory), limits, Sight::CAUSAL, false, layers(drafter, bytes), team),
       width_(drafter.network.shape.width), done_(limits.size()) {
     for (const std::int64_t limit : limits) {
         starts_.push_back(slots_);

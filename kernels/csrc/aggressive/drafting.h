@@ -19,9 +19,8 @@ struct Order {
 // A block decoder at work on a share of sentences. Keys and values of a prefix are kept where nothing that comes later changes them.
 class NetworkDrafts {
  public:
-    // `states`: of the encoder that the drafter reads. `bytes`: multiply in 8 bits.
-    NetworkDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, bool bytes,
-                  Team& team);
+    // `memory`: what the drafter's decoder reads. `bytes`: multiply in 8 bits.
+    NetworkDrafts(const Drafter& drafter, const Sources& sources, Memory memory, const std::vector<std::int64_t>& limits, bool bytes, Team& team);
 
     // States [sum of widths,D] of the empty slots; `slots()` are their numbers.
     const float* states(std::span<const Order> orders);
@@ -53,9 +52,8 @@ struct Next {
 // written from: the verifier's where that is known, else its own.
 class FeatureDrafts {
  public:
-    // `states`: of the encoder that the drafter reads. `bytes`: multiply in 8 bits.
-    FeatureDrafts(const Drafter& drafter, const Sources& sources, const float* states, const std::vector<std::int64_t>& limits, bool bytes,
-                  Team& team);
+    // As above.
+    FeatureDrafts(const Drafter& drafter, Memory memory, const std::vector<std::int64_t>& limits, bool bytes, Team& team);
 
     // The verifier's states [count,D] of the slots [first,first + count) of a sentence.
     void learn(std::size_t sentence, std::size_t first, std::size_t count, const float* states);

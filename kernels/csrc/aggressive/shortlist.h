@@ -11,6 +11,7 @@ namespace fewstep {
 
 class Shortlist {
  public:
+    Shortlist() = default;
     Shortlist(const Drafter& drafter, std::span<const std::int64_t> source, const DraftRules& rules);
 
     // eos, and others

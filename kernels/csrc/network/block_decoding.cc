@@ -6,10 +6,23 @@
 
 namespace fewstep {
 
+namespace {
+
+constexpr std::size_t LEAST_ROWS = 3;  // of a part: with fewer, weights are read for too little
+
+std::size_t wanted_of(std::span<const Block> blocks) {
+    std::size_t rows = 0;
+    for (const Block& block : blocks) rows += block.wanted;
+    return rows;
+}
+
+}  // namespace
+
 BlockDecoding::BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight,
                              bool codes_in_layers, std::span<const ByteLayer> bytes, Team& team)
     : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), bytes_(bytes), team_(team),
-      width_(model.shape.width), attention_(model.heads) {
+      width_(model.shape.width), wide_width_(std::max(3 * model.shape.width, model.shape.inner)) {
+    for (int thread = 0; thread < team.threads(); ++thread) spaces_.push_back({Attention(model.heads), {}, {}});
     for (const std::int64_t count : slots) {
         starts_.push_back(slots_);
         slots_ += static_cast<std::size_t>(count);
@@ -19,7 +32,7 @@ BlockDecoding::BlockDecoding(const Transformer& model, Memory memory, const std:
 
 float* BlockDecoding::inputs(std::size_t rows) {
     x_.reserve(rows * width_), normed_.reserve(rows * width_), mixed_.reserve(rows * width_);
-    wide_.reserve(rows * std::max(3 * width_, model_.shape.inner));
+    wide_.reserve(rows * wide_width_);
     return x_.data();
 }
 
@@ -43,42 +56,65 @@ void BlockDecoding::add_word(std::int64_t word, float* x) const {
 const float* BlockDecoding::states(std::span<const Block> blocks) {
     std::size_t rows = 0;
     for (const Block& block : blocks) rows += block.count;
-    const bool pre_norm = model_.shape.pre_norm;
-    float* x = x_.data();
-    for (std::size_t index = 0; index < model_.decoder.size(); ++index) {
-        const DecoderLayer& layer = model_.decoder[index];
-        const bool last = index + 1 == model_.decoder.size();
-        if (codes_in_layers_ && index > 0) add_codes(blocks);
-        if (pre_norm) layer.norm.apply(x, rows, normed_.data());
-        multiply(layer.projection, &ByteLayer::projection, index, pre_norm ? normed_.data() : x, rows, wide_.data(), Then::STORE);
-        keep(index, blocks);
-        attend_to_slots(index, blocks, last);
-        if (last) {
-            drop_unwanted(blocks);
-            rows = 0;
-            for (const Block& block : blocks) rows += block.wanted;
+    const Part whole{blocks, rows, x_.data(), normed_.data(), mixed_.data(), wide_.data(), spaces_[0], team_};
+    // Causal rows of one sentence go through the rest of a layer in parts: one meeting of the threads instead of one a product.
+    const bool parted = blocks.size() == 1 && sight_ == Sight::CAUSAL && blocks[0].wanted == rows && bytes_.empty();
+    const std::size_t parts = parted ? std::clamp<std::size_t>(rows / LEAST_ROWS, 1, spaces_.size()) : 1;
+    for (std::size_t layer = 0; layer < model_.decoder.size(); ++layer) {
+        if (codes_in_layers_ && layer > 0) add_codes(blocks);
+        project(layer, whole);
+        if (parts == 1) {
+            rows = finish(layer, whole);
+            continue;
         }
-        multiply(layer.output, &ByteLayer::output, index, mixed_.data(), rows, x, Then::ADD);
-        if (!pre_norm) layer.norm.apply(x, rows, x);
-        residual(layer.cross_norm, pre_norm, x, rows, normed_.data(), [&](const float* input) {
-            multiply(layer.cross_queries, &ByteLayer::cross_queries, index, input, rows, wide_.data(), Then::STORE);
-            attend_to_source(index, blocks, last);
-            multiply(layer.cross_output, &ByteLayer::cross_output, index, mixed_.data(), rows, x, Then::ADD);
-        });
-        const FeedForward& block = layer.feed_forward;
-        residual(block.norm, pre_norm, x, rows, normed_.data(), [&](const float* input) {
-            multiply(block.widen, &ByteLayer::widen, index, input, rows, wide_.data(), block.activation);
-            multiply(block.narrow, &ByteLayer::narrow, index, wide_.data(), rows, x, Then::ADD);
+        team_.run(parts, [&](std::size_t part, int thread) {
+            const std::size_t first = rows * part / parts, count = rows * (part + 1) / parts - first;
+            const Block block{blocks[0].sentence, blocks[0].first + first, count, count};
+            finish(layer, {{&block, 1}, count, x_.data() + first * width_, normed_.data() + first * width_, mixed_.data() + first * width_,
+                           wide_.data() + first * wide_width_, spaces_[static_cast<std::size_t>(thread)], Team::alone()});
         });
     }
-    if (pre_norm) model_.decoder_norm.apply(x, rows, x);
-    return x;
+    if (model_.shape.pre_norm) model_.decoder_norm.apply(x_.data(), rows, x_.data());
+    return x_.data();
 }
 
-void BlockDecoding::multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const float* x, std::size_t rows,
-                             float* y, Then then) {
-    if (bytes_.empty()) return matrix.multiply(x, matrix.inputs(), rows, y, matrix.outputs(), then, team_);
-    (bytes_[layer].*byte).multiply(x, matrix.inputs(), rows, y, matrix.outputs(), then, values_);
+void BlockDecoding::project(std::size_t index, const Part& part) {
+    const DecoderLayer& layer = model_.decoder[index];
+    const bool pre_norm = model_.shape.pre_norm;
+    if (pre_norm) layer.norm.apply(part.x, part.rows, part.normed);
+    multiply(layer.projection, &ByteLayer::projection, index, part, pre_norm ? part.normed : part.x, width_, part.wide, wide_width_, Then::STORE);
+    keep(index, part);
+}
+
+std::size_t BlockDecoding::finish(std::size_t index, const Part& given) {
+    const DecoderLayer& layer = model_.decoder[index];
+    const bool pre_norm = model_.shape.pre_norm, last = index + 1 == model_.decoder.size();
+    attend_to_slots(index, given, last);
+    Part part = given;
+    if (last) {
+        drop_unwanted(part);
+        part.rows = wanted_of(part.blocks);
+    }
+    multiply(layer.output, &ByteLayer::output, index, part, part.mixed, width_, part.x, width_, Then::ADD);
+    if (!pre_norm) layer.norm.apply(part.x, part.rows, part.x);
+    residual(layer.cross_norm, pre_norm, part.x, part.rows, part.normed, [&](const float* input) {
+        multiply(layer.cross_queries, &ByteLayer::cross_queries, index, part, input, width_, part.wide, width_, Then::STORE);
+        attend_to_source(index, part, last);
+        multiply(layer.cross_output, &ByteLayer::cross_output, index, part, part.mixed, width_, part.x, width_, Then::ADD);
+    });
+    const FeedForward& block = layer.feed_forward;
+    residual(block.norm, pre_norm, part.x, part.rows, part.normed, [&](const float* input) {
+        const std::size_t inner = block.widen.outputs();
+        multiply(block.widen, &ByteLayer::widen, index, part, input, width_, part.wide, inner, block.activation);
+        multiply(block.narrow, &ByteLayer::narrow, index, part, part.wide, inner, part.x, width_, Then::ADD);
+    });
+    return part.rows;
+}
+
+void BlockDecoding::multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const Part& part, const float* x,
+                             std::size_t x_stride, float* y, std::size_t y_stride, Then then) {
+    if (bytes_.empty()) return matrix.multiply(x, x_stride, part.rows, y, y_stride, then, part.team);
+    (bytes_[layer].*byte).multiply(x, x_stride, part.rows, y, y_stride, then, part.space.values);
 }
 
 void BlockDecoding::add_codes(std::span<const Block> blocks) {
@@ -90,48 +126,48 @@ void BlockDecoding::add_codes(std::span<const Block> blocks) {
     }
 }
 
-void BlockDecoding::keep(std::size_t layer, std::span<const Block> blocks) {
-    const float* wide = wide_.data();
-    for (const Block& block : blocks) {
+void BlockDecoding::keep(std::size_t layer, const Part& part) {
+    const float* wide = part.wide;
+    for (const Block& block : part.blocks) {
         float* at = kept(layer, block.sentence) + block.first * 2 * width_;
-        for (std::size_t slot = 0; slot < block.count; ++slot, at += 2 * width_, wide += 3 * width_)
-            std::copy_n(wide + width_, 2 * width_, at);
+        for (std::size_t slot = 0; slot < block.count; ++slot, at += 2 * width_, wide += wide_width_) std::copy_n(wide + width_, 2 * width_, at);
     }
 }
 
 // Query by query, each over just the slots that it sees: what it sums, and in which order, does not depend on what came with it.
-void BlockDecoding::attend_to_slots(std::size_t layer, std::span<const Block> blocks, bool last) {
-    const float* queries = wide_.data();
-    float* mixed = mixed_.data();
-    for (const Block& block : blocks) {
+void BlockDecoding::attend_to_slots(std::size_t layer, const Part& part, bool last) {
+    const float* queries = part.wide;
+    float* mixed = part.mixed;
+    std::vector<const float*>& seen = part.space.seen;
+    for (const Block& block : part.blocks) {
         const float* at = kept(layer, block.sentence);
         const std::size_t end = block.first + block.count, wanted = end - block.wanted;
-        seen_.clear();
-        for (std::size_t slot = block.first; slot < end; ++slot, queries += 3 * width_) {
+        seen.clear();
+        for (std::size_t slot = block.first; slot < end; ++slot, queries += wide_width_) {
             if (last && slot < wanted) continue;
             const bool all = sight_ == Sight::ALL || (sight_ == Sight::PREFIX && slot >= wanted);
-            const std::size_t seen = all ? end : slot + 1;
-            for (std::size_t other = seen_.size(); other < seen; ++other) seen_.push_back(at + other * 2 * width_);
-            attention_.attend(queries, 3 * width_, 1, seen_, {}, mixed);
+            const std::size_t sees = all ? end : slot + 1;
+            for (std::size_t other = seen.size(); other < sees; ++other) seen.push_back(at + other * 2 * width_);
+            part.space.attention.attend(queries, wide_width_, 1, seen, {}, mixed);
             mixed += width_;
         }
     }
 }
 
-void BlockDecoding::attend_to_source(std::size_t layer, std::span<const Block> blocks, bool last) {
+void BlockDecoding::attend_to_source(std::size_t layer, const Part& part, bool last) {
     std::size_t row = 0;
-    for (const Block& block : blocks) {
+    for (const Block& block : part.blocks) {
         const std::size_t count = last ? block.wanted : block.count;
-        attention_.attend(wide_.data() + row * width_, width_, count, memory_.layers[layer][block.sentence], mixed_.data() + row * width_);
+        part.space.attention.attend(part.wide + row * width_, width_, count, memory_.layers[layer][block.sentence], part.mixed + row * width_);
         row += count;
     }
 }
 
 // Of the residual stream only the slots whose states are wanted go on.
-void BlockDecoding::drop_unwanted(std::span<const Block> blocks) {
-    const float* from = x_.data();
-    float* to = x_.data();
-    for (const Block& block : blocks) {
+void BlockDecoding::drop_unwanted(const Part& part) {
+    const float* from = part.x;
+    float* to = part.x;
+    for (const Block& block : part.blocks) {
         from += (block.count - block.wanted) * width_;
         if (from != to) std::copy_n(from, block.wanted * width_, to);
         from += block.wanted * width_, to += block.wanted * width_;

@@ -40,13 +40,32 @@ class BlockDecoding {
     void add_word(std::int64_t word, float* x) const;
 
  private:
-    // x [rows,inputs] to y [rows,outputs] by a matrix of a layer.
-    void multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const float* x, std::size_t rows, float* y, Then then);
+    // Scratch memory of a thread.
+    struct Space {
+        Attention attention;
+        std::vector<const float*> seen;
+        std::vector<ByteMatrix::Value> values;
+    };
+    // Rows of blocks, or of the slots of one from some place on, with the threads that work on them.
+    struct Part {
+        std::span<const Block> blocks;
+        std::size_t rows;
+        float *x, *normed, *mixed, *wide;  // of the first row
+        Space& space;
+        Team& team;
+    };
+
+    // x [rows,inputs] to y, rows `y_stride` floats apart, by a matrix of a layer.
+    void multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const Part& part, const float* x, std::size_t x_stride,
+                  float* y, std::size_t y_stride, Then then);
     void add_codes(std::span<const Block> blocks);
-    void keep(std::size_t layer, std::span<const Block> blocks);
-    void attend_to_slots(std::size_t layer, std::span<const Block> blocks, bool last);
-    void attend_to_source(std::size_t layer, std::span<const Block> blocks, bool last);
-    void drop_unwanted(std::span<const Block> blocks);
+    void project(std::size_t layer, const Part& part);
+    // A layer from the attention on, keys and values of all rows being there; returns the rows that are left.
+    std::size_t finish(std::size_t layer, const Part& part);
+    void keep(std::size_t layer, const Part& part);
+    void attend_to_slots(std::size_t layer, const Part& part, bool last);
+    void attend_to_source(std::size_t layer, const Part& part, bool last);
+    void drop_unwanted(const Part& part);
 
     float* kept(std::size_t layer, std::size_t sentence) { return keys_and_values_.data() + (layer * slots_ + starts_[sentence]) * 2 * width_; }
 
@@ -56,13 +75,11 @@ class BlockDecoding {
     bool codes_in_layers_;
     std::span<const ByteLayer> bytes_;
     Team& team_;
-    std::size_t width_, slots_ = 0;
+    std::size_t width_, wide_width_, slots_ = 0;
     std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all
     Buffer keys_and_values_;           // [layers,slots,2D]
-    Attention attention_;
+    std::vector<Space> spaces_;        // of the team's threads
     Buffer x_, normed_, mixed_, wide_;
-    std::vector<const float*> seen_;
-    std::vector<ByteMatrix::Value> values_;
 };
 
 }  // namespace fewstep

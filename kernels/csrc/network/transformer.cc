@@ -99,27 +99,32 @@ Buffer Transformer::encoded(const Sources& sources, Team& team) const {
     return std::move(pass).states();
 }
 
-Memory Transformer::memory(const Sources& sources, const float* states, Team& team) const {
+Memory Transformer::room(const Sources& sources) const {
+    std::size_t whole = 0;
+    for (const std::int64_t length : sources.lengths) whole += memory_size(static_cast<std::size_t>(length), shape.width);
+    return {std::vector<std::vector<Sequence>>(decoder.size()), Buffer(whole * decoder.size())};
+}
+
+void Transformer::remember(const Sources& sources, const float* states, std::size_t layer, Memory& memory) const {
     const std::size_t width = shape.width;
     const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
-    std::size_t whole = 0;
-    for (const std::int64_t length : sources.lengths) whole += memory_size(static_cast<std::size_t>(length), width);
     Buffer wide(rows * 2 * width);
-    Memory memory{{}, Buffer(whole * decoder.size())};
-    float* free = memory.floats.data();
-    for (const DecoderLayer& layer : decoder) {
-        layer.cross_projection.multiply(states, width, rows, wide.data(), 2 * width, Then::STORE, team);
-        auto& sequences = memory.layers.emplace_back();
-        const float* first = wide.data();
-        for (const std::int64_t some : sources.lengths) {
-            const auto length = static_cast<std::size_t>(some);
-            const std::size_t room = room_for(length);
-            float *keys = free, *values = free + room * width;
-            lay_out(first, 2 * width, 0, length, length, width, keys, values);
-            sequences.push_back({length, room, keys, values});
-            first += length * 2 * width, free += memory_size(length, width);
-        }
+    decoder[layer].cross_projection.multiply(states, width, rows, wide.data(), 2 * width);
+    const float* first = wide.data();
+    float* free = memory.floats.data() + layer * (memory.floats.size() / decoder.size());
+    for (const std::int64_t some : sources.lengths) {
+        const auto length = static_cast<std::size_t>(some);
+        const std::size_t room = room_for(length);
+        float *keys = free, *values = free + room * width;
+        lay_out(first, 2 * width, 0, length, length, width, keys, values);
+        memory.layers[layer].push_back({length, room, keys, values});
+        first += length * 2 * width, free += memory_size(length, width);
     }
+}
+
+Memory Transformer::memory(const Sources& sources, const float* states, Team& team) const {
+    Memory memory = room(sources);
+    team.run(decoder.size(), [&](std::size_t layer, int) { remember(sources, states, layer, memory); });
     return memory;
 }
 

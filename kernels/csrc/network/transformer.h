@@ -95,6 +95,9 @@ struct Transformer {
 
     // States of the sources, sentence after sentence, [rows,D].
     Buffer encoded(const Sources& sources, Team& team) const;
+    // What the decoder reads of states, layer by layer into the room for it.
+    Memory room(const Sources& sources) const;
+    void remember(const Sources& sources, const float* states, std::size_t layer, Memory& memory) const;
     Memory memory(const Sources& sources, const float* states, Team& team) const;
     Memory encode(const Sources& sources, Team& team) const { return memory(sources, encoded(sources, team).data(), team); }
 
