@@ -6,7 +6,7 @@ Networks of the size `tiny` with random weights; the autoregressive one writes a
 everything from lists of ids to lists of ids. All take turns, five decodes a turn, round by round. Milliseconds are wall time of
 one batch, the median and the least of all rounds; "gain" is how many times faster than the autoregressive network, by the
 least. Random weights make paths of no particular length; a graph is made whole either way, and greedy search ranks words on its
-path alone. Searches come in both precisions; the autoregressive network is in fp32.
+path alone. Searches come in all precisions; the autoregressive network is in fp32.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from models.stepwise.model import build
 STRATEGIES = ("greedy", "lookahead", "joint-viterbi", "beam")
 IN_A_ROW = 5
 """Batches of a turn, one after the other as in a text."""
-PRECISIONS: tuple[Literal["fp32", "bf16"], ...] = ("fp32", "bf16")
+PRECISIONS: tuple[Literal["fp32", "bf16", "int8"], ...] = ("fp32", "bf16", "int8")
 
 
 def decoders(vocabulary: int, factors: list[float], tokens: int) -> dict[str, tuple[Any, Any]]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from kernels.transformer import ANY, TransformerShape, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
+
+Precision = Literal["fp32", "bf16", "int8"]
 
 __all__ = ["GraphNetwork", "GraphPath", "GraphRules", "GraphScores"]
 
@@ -60,18 +62,19 @@ class GraphNetwork:
     `lengths`, one for each length of the target that it ranks. Raises ValueError for shapes, ids and lengths that do not fit.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Literal["fp32", "bf16"] = "fp32") -> None:
+    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "fp32") -> None:
         """`arrays` as for `kernels.Transformer`, `slot_codes` being those of the vertices, and with H heads
 
             links [2D+H,D]          what the states of vertices give to the queries, keys and gates of transitions
             link_codes [T,2D+H]     what their places give to them, biases included
             lengths [C,D]           optional: times the mean state of a source, logits of its target's length
 
-        `precision` bf16 rounds what the layers multiply and sums in fp32; transitions and the ranking of words stay in fp32. Raises
-        ValueError that names all that are missing or misshapen.
+        `precision` bf16 rounds what the layers multiply and sums in fp32; transitions and the ranking of words stay in fp32. int8
+        multiplies all that weights are multiplied with in 8 bits, what ranks words too, and sums in integers; attention and what
+        transitions compare stay in fp32. Raises ValueError that names all that are missing or misshapen.
         """
-        if precision not in ("fp32", "bf16"):
-            raise ValueError(f"precision: expected fp32 or bf16, got {precision!r}")
+        if precision not in get_args(Precision):
+            raise ValueError(f"precision: expected fp32, bf16 or int8, got {precision!r}")
         from kernels.native import fewstep_native
 
         wanted = expected_arrays(shape, "source_embedding" in arrays)
@@ -83,7 +86,7 @@ class GraphNetwork:
         if len(arrays["link_codes"]) != arguments["slots"]:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_graph_network(**arguments, classes=classes, halves=precision == "bf16")
+        self._native = fewstep_native.make_graph_network(**arguments, classes=classes, precision=precision)
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, word_weight: float, rules: GraphRules, threads: int = 1

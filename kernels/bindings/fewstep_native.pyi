@@ -211,7 +211,7 @@ def make_graph_network(
     slots: int,
     gelu: bool,
     classes: int,
-    halves: bool,
+    precision: str,
 ) -> GraphNetwork: ...
 
 class Bitext:

@@ -66,7 +66,7 @@ struct BoundGraphs {
         {
             const nb::gil_scoped_release release;
             each_graph(graphs, sources, {view(sizes).begin(), view(sizes).end()}, rules,
-                       word_weight != 0.0, threads, [&](std::size_t sentence, Graph& graph) {
+                       false, threads, [&](std::size_t sentence, Graph& graph) {
                 paths[sentence] = fewstep::follow(graph, static_cast<float>(word_weight));
             });
         }
@@ -120,9 +120,16 @@ struct BoundGraphs {
     }
 };
 
+Precision precision_of(const std::string& name) {
+    if (name == "fp32") return Precision::FLOATS;
+    if (name == "bf16") return Precision::HALVES;
+    if (name == "int8") return Precision::BYTES;
+    throw std::invalid_argument("precision: expected fp32, bf16 or int8, got " + name);
+}
+
 BoundGraphs make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers, std::size_t width,
                  std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words, std::size_t target_words,
-                 std::size_t source_positions, std::size_t slots, bool gelu, std::size_t classes, bool halves) {
+                 std::size_t source_positions, std::size_t slots, bool gelu, std::size_t classes, const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
@@ -131,9 +138,8 @@ BoundGraphs make(const std::map<std::string, Array>& arrays, std::size_t encoder
     const nb::gil_scoped_release release;
     const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
     Transformer network(shape, floats);
-    if (halves) network.halve();
-    return {{std::move(network), PackedMatrix(floats.at("links"), nullptr, links, width), {codes, codes + slots * links},
-             {lengths, lengths + classes * width}}};
+    return {GraphNetwork(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, width),
+                         {codes, codes + slots * links}, {lengths, lengths + classes * width})};
 }
 
 }  // namespace
@@ -145,7 +151,7 @@ void bind_graph_network(nb::module_& module) {
         .def("scores", &BoundGraphs::scores, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "words"_a, "banned"_a, "bos"_a,
              "eos"_a, "mask"_a, "threads"_a);
     module.def("make_graph_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
-               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "classes"_a, "halves"_a);
+               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "classes"_a, "precision"_a);
 }
 
 }  // namespace fewstep

@@ -92,9 +92,10 @@ class DagSearch:
     """No n-gram of so many tokens comes twice (lookahead, beam and sample only); 0: they may."""
     no_consecutive_repeat: Annotated[int, Ge(0)] = 0
     """No n-gram of up to so many tokens comes twice side by side (lookahead, beam and sample only); 0: they may."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of the products of layers on a CPU; sums, transitions and ranking of words stay fp32. Quicker where there are
-    instructions for it (AVX512-BF16), slower elsewhere. A search through torch, as on a GPU and when sampling, knows fp32 alone."""
+    precision: Literal["fp32", "bf16", "int8"] = "fp32"
+    """Arithmetic of products with weights on a CPU: bf16, those of layers, quicker where there are instructions for it
+    (AVX512-BF16) and slower elsewhere; int8, those that rank words, too. Attention and transitions stay fp32. A search through
+    torch, as on a GPU and when sampling, knows fp32 alone."""
 
     @property
     def penalises_length(self) -> bool:

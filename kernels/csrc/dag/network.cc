@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "csrc/base/vectors.h"
 #include "csrc/network/sequence_pass.h"
@@ -16,6 +17,8 @@ constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr std::size_t STEP = LANES;
 constexpr std::size_t TOGETHER = 8;      // sentences that share what is read of the weights
+constexpr std::size_t LEAST_LINKED = 8;  // vertices of a part: with fewer, meeting takes longer
+constexpr float LIKELY = -1.2F;          // log-probability of steps whose ends are ranked before they are asked for
 constexpr std::size_t LEAST_RANKED = 4;  // vertices of a part: with fewer, the vocabulary is read for too little
 
 // The likeliest length of a target, the first of equally likely ones.
@@ -68,7 +71,7 @@ void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::
     SequencePass pass(model, vertices, team);
     embed_vertices(model, rules, vertices, pass.x());
     for (std::size_t layer = 0; layer < model.decoder.size(); ++layer)
-        pass.decode(model.decoder[layer], model.decoder_halves[layer], memory.layers[layer]);
+        pass.decode(model.decoder[layer], model.narrow_decoder[layer], memory.layers[layer]);
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
     std::size_t row = 0;
     for (std::size_t sentence = 0; sentence < vertices.size(); row += vertices[sentence++]) {
@@ -84,16 +87,28 @@ void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::
 
 }  // namespace
 
+GraphNetwork::GraphNetwork(Transformer transformer, Precision precision, PackedMatrix links, std::vector<float> link_codes,
+                           std::vector<float> lengths)
+    : network(std::move(transformer)), links(std::move(links)), link_codes(std::move(link_codes)), lengths(std::move(lengths)),
+      narrow_links(this->links, precision == Precision::BYTES ? precision : Precision::FLOATS) {
+    network.narrow(precision);
+    if (precision == Precision::BYTES) vocabulary = ByteMatrix(network.vocabulary);
+}
+
 Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team)
     : network_(network), rules_(rules), states_(states), team_(team), vertices_(vertices), wanted_(rules.wanted), room_(room_for(vertices)),
-      scores_(vertices * wanted_, NONE), ids_(vertices * wanted_, rules.words.eos), links_(vertices * network.link_width()),
-      keys_(network.network.shape.width * room_), joint_(network.network.shape.heads * room_), row_(room_) {
+      ranked_(vertices), followed_(vertices), scores_(vertices * wanted_, NONE), ids_(vertices * wanted_, rules.words.eos), links_(vertices * network.link_width()),
+      keys_(network.network.shape.width * room_), joint_(network.network.shape.heads * room_), transitions_(vertices * room_) {
     const std::size_t width = network.network.shape.width, stride = network.link_width();
-    std::copy_n(network.link_codes.data(), vertices * stride, links_.data());
-    network.links.multiply(states, width, vertices, links_.data(), stride, Then::ADD);
-    for (std::size_t unit = 0; unit < width; ++unit)
-        for (std::size_t vertex = 0; vertex < room_; ++vertex)
-            keys_.data()[unit * room_ + vertex] = vertex < vertices ? links_.data()[vertex * stride + width + unit] : 0.0F;
+    const auto parts = std::clamp<std::size_t>(vertices / LEAST_LINKED, 1, static_cast<std::size_t>(team.threads()));
+    team.run(parts, [&](std::size_t part, int) {
+        const std::size_t first = vertices * part / parts, last = vertices * (part + 1) / parts;
+        float* links = links_.data() + first * stride;
+        std::copy_n(network.link_codes.data() + first * stride, (last - first) * stride, links);
+        NarrowRows scratch;
+        product(network.links, network.narrow_links, states + first * width, last - first, links, Then::ADD, scratch);
+        lay_out_keys(links + width, stride, first, last, vertices, width, keys_.data());
+    });
 }
 
 void Graph::take(std::size_t vertex, const BestWords& words, std::size_t row) {
@@ -110,7 +125,8 @@ void Graph::take(std::size_t vertex, const BestWords& words, std::size_t row) {
     ids[0] = word;
 }
 
-void Graph::rank(const std::vector<std::size_t>& some) {
+void Graph::rank(std::vector<std::size_t> some) {
+    std::erase_if(some, [this](std::size_t vertex) { return std::exchange(ranked_[vertex], 1) != 0; });
     const std::size_t width = network_.network.shape.width;
     const auto parts = std::clamp<std::size_t>(some.size() / LEAST_RANKED, 1, static_cast<std::size_t>(team_.threads()));
     team_.run(parts, [&](std::size_t part, int) {
@@ -118,7 +134,8 @@ void Graph::rank(const std::vector<std::size_t>& some) {
         Buffer states(std::max<std::size_t>(1, count * width));
         for (std::size_t row = 0; row < count; ++row) std::copy_n(states_ + some[first + row] * width, width, states.data() + row * width);
         BestWords words;
-        best_words(network_.network.vocabulary, states.data(), count, 1, 0, wanted_, true, rules_.words, words, Team::alone());
+        if (network_.vocabulary.outputs() > 0) best_words(network_.vocabulary, states.data(), count, wanted_, true, rules_.words, words);
+        else best_words(network_.network.vocabulary, states.data(), count, 1, 0, wanted_, true, rules_.words, words, Team::alone());
         for (std::size_t row = 0; row < count; ++row) take(some[first + row], words, row);
     });
 }
@@ -129,7 +146,8 @@ const float* Graph::transitions(std::size_t vertex) {
     const float* gates = query + 2 * heads * size;
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
     const std::size_t next = vertex + 1, start = next / STEP * STEP;
-    float *row = row_.data(), *joint = joint_.data();
+    float *row = transitions_.data() + vertex * room_, *joint = joint_.data();
+    if (std::exchange(followed_[vertex], 1) != 0) return row;
     std::fill(row, row + room_, NONE);
     if (next >= vertices_) return row;
     const float top_gate = *std::max_element(gates, gates + heads);
@@ -185,56 +203,103 @@ void each_graph(const GraphNetwork& network, const Sources& sources, const std::
 namespace {
 
 struct Step {
-    std::size_t from;
-    float score;         // of the transition
-    float best, second;  // what it was chosen by, and of the next best
+    std::size_t from, to;
+    const float* transitions;  // from there
+    float best;                // what it was chosen by
 };
 
-// Steps from vertex 0 to the last one, or to where there is no step (of NaNs).
-std::vector<Step> walk(Graph& graph, float word_weight) {
-    const std::size_t last = graph.vertices() - 1;
-    std::vector<Step> path;
-    for (std::size_t vertex = 0; vertex != last;) {
-        const float* steps = graph.transitions(vertex);
-        std::size_t next = vertex;
-        float best = NONE, second = NONE;
-        for (std::size_t to = vertex + 1; to <= last; ++to) {
-            const float score = word_weight == 0.0F ? steps[to] : steps[to] + word_weight * graph.scores(to)[0];
-            if (score > best) second = best, best = score, next = to;
-            else if (score > second) second = score;
+float total_of(const Graph& graph, const Step& step, std::size_t to, float word_weight) {
+    return word_weight == 0.0F ? step.transitions[to] : step.transitions[to] + word_weight * graph.scores(to)[0];
+}
+
+// The best step from a vertex; to the vertex itself where there is none (of NaNs).
+Step best_step(Graph& graph, std::size_t vertex, float word_weight) {
+    Step step{vertex, vertex, graph.transitions(vertex), NONE};
+    const auto look = [&] {
+        step.to = vertex, step.best = NONE;
+        for (std::size_t to = vertex + 1; to < graph.vertices(); ++to) {
+            if (word_weight != 0.0F && !graph.ranked(to)) continue;
+            const float sum = total_of(graph, step, to, word_weight);
+            if (sum > step.best) step.best = sum, step.to = to;
         }
-        path.push_back({vertex, next == vertex ? NONE : steps[next], best, second});
-        if (next == vertex) return path;
-        vertex = next;
+    };
+    look();
+    if (word_weight == 0.0F) return step;
+    std::vector<std::size_t> maybe;
+    for (std::size_t to = vertex + 1; to < graph.vertices(); ++to)
+        if (!graph.ranked(to) && step.transitions[to] >= step.best) maybe.push_back(to);
+    if (maybe.empty()) return step;
+    graph.rank(std::move(maybe));
+    look();
+    return step;
+}
+
+// Steps from vertex 0 to the last one, which has none, or to where there is none.
+std::vector<Step> walk(Graph& graph, float word_weight) {
+    std::vector<Step> path;
+    std::size_t vertex = 0;
+    while (vertex + 1 != graph.vertices()) {
+        path.push_back(best_step(graph, vertex, word_weight));
+        if (path.back().to == vertex) return path;
+        vertex = path.back().to;
     }
-    path.push_back({last, NONE, NONE, NONE});
+    path.push_back({vertex, vertex, nullptr, NONE});
     return path;
+}
+
+// The vertices of a path, and those that its steps lead to with a higher log-probability than `least`.
+std::vector<std::size_t> near(const Graph& graph, const std::vector<Step>& path, float least) {
+    std::vector<std::size_t> found;
+    for (const Step& step : path) {
+        found.push_back(step.from);
+        for (std::size_t to = step.from + 1; to < graph.vertices(); ++to)
+            if (step.transitions[to] > least) found.push_back(to);
+    }
+    return found;
+}
+
+// The least gap between the best and the second step or word of a path, by what is known.
+double margin_of(const Graph& graph, const std::vector<Step>& path, float word_weight) {
+    double margin = INFINITE;
+    const auto gap = [&](float best, float second) {
+        if (second > NONE) margin = std::min(margin, static_cast<double>(best) - static_cast<double>(second));
+    };
+    for (const Step& step : path) {
+        gap(graph.scores(step.from)[0], graph.scores(step.from)[1]);
+        if (step.to == step.from) break;
+        float second = NONE;
+        for (std::size_t to = step.from + 1; to < graph.vertices(); ++to)
+            if (to != step.to && (word_weight == 0.0F || graph.ranked(to))) second = std::max(second, total_of(graph, step, to, word_weight));
+        gap(step.best, second);
+    }
+    return margin;
+}
+
+// Ranks the vertices that may be second by less than a margin.
+void rank_seconds(Graph& graph, const std::vector<Step>& path, double margin) {
+    std::vector<std::size_t> maybe;
+    for (const Step& step : path)
+        for (std::size_t to = step.from + 1; to < graph.vertices(); ++to)
+            if (!graph.ranked(to) && static_cast<double>(step.best) - static_cast<double>(step.transitions[to]) < margin) maybe.push_back(to);
+    graph.rank(std::move(maybe));
 }
 
 }  // namespace
 
 GraphPath follow(Graph& graph, float word_weight) {
-    const std::vector<Step> steps = walk(graph, word_weight);
-    if (word_weight == 0.0F) {
-        std::vector<std::size_t> visited;
-        for (const Step& step : steps) visited.push_back(step.from);
-        graph.rank(visited);
+    std::vector<Step> path = walk(graph, 0.0F);
+    graph.rank(near(graph, path, word_weight == 0.0F ? 0.0F : LIKELY));
+    if (word_weight != 0.0F) {
+        path = walk(graph, word_weight);
+        rank_seconds(graph, path, margin_of(graph, path, word_weight));
     }
-    GraphPath path{{}, 0.0, INFINITE};
-    const auto gap = [&](float best, float second) {
-        if (second > NONE) path.margin = std::min(path.margin, static_cast<double>(best) - static_cast<double>(second));
-    };
-    for (const Step& step : steps) {
-        const float* scores = graph.scores(step.from);
-        path.score += scores[0];
-        gap(scores[0], scores[1]);
-        if (step.from + 1 == graph.vertices()) break;
-        if (step.from > 0) path.ids.push_back(graph.ids(step.from)[0]);
-        if (step.best == NONE) break;
-        gap(step.best, step.second);
-        path.score += step.score;
+    GraphPath found{{}, 0.0, margin_of(graph, path, word_weight)};
+    for (const Step& step : path) {
+        found.score += graph.scores(step.from)[0];
+        if (step.from > 0 && step.from + 1 < graph.vertices()) found.ids.push_back(graph.ids(step.from)[0]);
+        if (step.to != step.from) found.score += step.transitions[step.to];
     }
-    return path;
+    return found;
 }
 
 }  // namespace fewstep

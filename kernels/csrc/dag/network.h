@@ -19,10 +19,14 @@ namespace fewstep {
 //     log E(i -> j) = log sum_h softmax_h(gates_i) p_h(j | i)
 //     log P(w | i)  = log softmax of s_i by the target's words
 struct GraphNetwork {
+    GraphNetwork(Transformer transformer, Precision precision, PackedMatrix links, std::vector<float> link_codes, std::vector<float> lengths);
+
     Transformer network;
     PackedMatrix links;             // [2D+H,D] of states to queries, keys and gates
     std::vector<float> link_codes;  // [slots,2D+H] what places add to them
     std::vector<float> lengths;     // [classes,D] ranks the target's length by the mean state of the source; empty where it is given
+    NarrowMatrix narrow_links;      // in fewer bits, if any
+    ByteMatrix vocabulary;          // in 8 bits, where all is
 
     std::size_t link_width() const { return 2 * network.shape.width + network.shape.heads; }
 };
@@ -39,13 +43,14 @@ class Graph {
     Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team);
 
     std::size_t vertices() const { return vertices_; }
-    // Finds the words of some vertices.
-    void rank(const std::vector<std::size_t>& some);
+    // Finds the words of some vertices, those of them that are not known yet.
+    void rank(std::vector<std::size_t> some);
+    bool ranked(std::size_t vertex) const { return ranked_[vertex] != 0; }
     // [W] the best words of a vertex, best first; minus infinity where there are no more, and where none were found. The first vertex
     // writes BOS alone, the last one EOS.
     const float* scores(std::size_t vertex) const { return scores_.data() + vertex * wanted_; }
     const std::int64_t* ids(std::size_t vertex) const { return ids_.data() + vertex * wanted_; }
-    // log E(vertex -> j) for all j, minus infinity where there is none. Good until the next call.
+    // log E(vertex -> j) for all j, minus infinity where there is none.
     const float* transitions(std::size_t vertex);
 
  private:
@@ -56,9 +61,10 @@ class Graph {
     const float* states_;
     Team& team_;
     std::size_t vertices_, wanted_, room_;
+    std::vector<char> ranked_, followed_;  // vertices whose words, whose transitions are there
     std::vector<float> scores_;
     std::vector<std::int64_t> ids_;
-    Buffer links_, keys_, joint_, row_;  // [vertices,2D+H]; [D,room]; [H,room]; [room]
+    Buffer links_, keys_, joint_, transitions_;  // [vertices,2D+H]; [D,room]; [H,room]; [vertices,room]
 };
 
 // Calls use(sentence, graph) for each sentence, from any of the threads; the words of all its vertices are `ranked`, or of none. `sizes`
@@ -73,8 +79,9 @@ struct GraphPath {
     double margin;                  // the least gap, at a vertex of the path, between the best and the second step or word
 };
 
-// From vertex 0 on always the j of the highest log E(i -> j), plus `word_weight` times the score of j's best word. With 0 words do not
-// matter, and those on the path alone are ranked here; else they must have been.
+// From vertex 0 on always the j of the highest log E(i -> j), plus `word_weight` times the score of j's best word. Only those vertices
+// are ranked that may matter: with a weight of 0 those on the path; else those on that path, and where a step's transition alone is
+// higher than the best sum, for no score is above 0.
 GraphPath follow(Graph& graph, float word_weight);
 
 }  // namespace fewstep

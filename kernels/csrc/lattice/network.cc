@@ -126,7 +126,7 @@ LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arra
     const std::size_t width = shape.width;
     for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
         layers.push_back(layer_of(arrays, "decoder.layers." + std::to_string(layer) + ".", network.heads));
-    if (halves) network.halve();
+    if (halves) network.narrow(Precision::HALVES);
     const std::string first = "decoder.layers.0.";
     const Passing passing(arrays, first, width);
     const float* scale = shape.pre_norm ? arrays.at(first + "attention_residual.norm.weight") : nullptr;
@@ -193,17 +193,17 @@ void LatticeNetwork::begin(std::span<const Row> rows, float* x) const {
 // x += attention of the rows `input` over the source
 void LatticeNetwork::cross(const LatticeMemory& memory, std::size_t length, const float* input, std::size_t rows, Space& space) const {
     const std::size_t heads = network.heads.count;
-    product(memory.scores, memory.half_scores, input, rows, space.scores.data(), Then::STORE, space.halves);
+    product(memory.scores, memory.half_scores, input, rows, space.scores.data(), Then::STORE, space.scratch.halves);
     soften(space.scores.data(), rows, heads, length, space.weights.data());
-    product(memory.mix, memory.half_mix, space.weights.data(), rows, space.x.data(), Then::ADD, space.halves);
+    product(memory.mix, memory.half_mix, space.weights.data(), rows, space.x.data(), Then::ADD, space.scratch.halves);
 }
 
 void LatticeNetwork::feed_forward(std::size_t layer, std::size_t rows, Space& space) const {
     const FeedForward& block = network.decoder[layer].feed_forward;
-    const HalfLayer& half = network.decoder_halves[layer];
+    const NarrowLayer& narrow = network.narrow_decoder[layer];
     residual(block.norm, network.shape.pre_norm, space.x.data(), rows, space.normed.data(), [&](const float* input) {
-        product(block.widen, half.widen, input, rows, space.inner.data(), block.activation, space.halves);
-        product(block.narrow, half.narrow, space.inner.data(), rows, space.x.data(), Then::ADD, space.halves);
+        product(block.widen, narrow.widen, input, rows, space.inner.data(), block.activation, space.scratch);
+        product(block.narrow, narrow.narrow, space.inner.data(), rows, space.x.data(), Then::ADD, space.scratch);
     });
 }
 

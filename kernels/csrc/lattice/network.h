@@ -52,7 +52,7 @@ struct LatticeNetwork {
     // Scratch of a thread.
     struct Space {
         Buffer x, normed, scores, weights, inner;
-        std::vector<Half> halves;
+        NarrowRows scratch;
     };
     struct Row {
         std::int64_t word;

@@ -166,8 +166,7 @@ void normalise(const Queries& queries, std::size_t rows, std::size_t length) {
 
 std::size_t room_for(std::size_t length) { return (length + STEP - 1) / STEP * STEP; }
 
-void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
-             float* values) {
+void lay_out_keys(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys) {
     const std::size_t room = room_for(length), end = last == length ? room : last;
     std::size_t unit = 0;
     for (; unit + STEP <= width; unit += STEP)
@@ -181,6 +180,11 @@ void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size
         }
     for (; unit < width; ++unit)
         for (std::size_t s = first; s < end; ++s) keys[unit * room + s] = s < last ? rows[(s - first) * stride + unit] : 0.0F;
+}
+
+void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
+             float* values) {
+    lay_out_keys(rows, stride, first, last, length, width, keys);
     for (std::size_t s = first; s < last; ++s) std::copy_n(rows + (s - first) * stride + width, width, values + s * width);
 }
 

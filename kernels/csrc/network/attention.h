@@ -22,8 +22,9 @@ struct Sequence {
 };
 
 std::size_t room_for(std::size_t length);  // S rounded up
-// Keys and values of the places [first,last) of a sequence, side by side, [last-first,2D] with rows `stride` floats apart, to keys
-// [D,room] and values [S,D]. Who lays out the last place clears the keys behind it.
+// Keys of the places [first,last) of a sequence, with values [last-first,2D] side by side or without [last-first,D], rows `stride` floats
+// apart, to keys [D,room] and values [S,D]. Who lays out the last place clears the keys behind it.
+void lay_out_keys(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys);
 void lay_out(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
              float* values);
 

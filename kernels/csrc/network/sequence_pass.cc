@@ -36,7 +36,7 @@ void SequencePass::in_parts(const Body& body) {
         const std::size_t first = rows() * part / parts, last = rows() * (part + 1) / parts;
         Space& space = spaces_[static_cast<std::size_t>(thread)];
         body(Part{first, last, x_.data() + first * width, normed_.data() + first * width, mixed_.data() + first * width,
-                  wide_.data() + first * wide_width_, space.attention, space.halves});
+                  wide_.data() + first * wide_width_, space.attention, space.scratch});
     });
 }
 
@@ -51,11 +51,11 @@ void SequencePass::each_sequence(const Part& part, const Body& body) const {
 
 // Queries, keys and values; what other parts read of them is laid out for them.
 template <typename Layer>
-void SequencePass::project(const Layer& layer, const HalfLayer& half, const Part& part) {
+void SequencePass::project(const Layer& layer, const NarrowLayer& narrow, const Part& part) {
     const std::size_t width = model_.shape.width;
     const bool pre_norm = model_.shape.pre_norm;
     if (pre_norm) layer.norm.apply(part.x, part.rows(), part.normed);
-    product(layer.projection, half.projection, pre_norm ? part.normed : part.x, part.rows(), part.wide, Then::STORE, part.halves);
+    product(layer.projection, narrow.projection, pre_norm ? part.normed : part.x, part.rows(), part.wide, Then::STORE, part.scratch);
     each_sequence(part, [&](std::size_t sequence, std::size_t first, std::size_t last, std::size_t row) {
         const std::size_t length = starts_[sequence + 1] - starts_[sequence];
         lay_out(part.wide + row * 3 * width + width, 3 * width, first, last, length, width, keys_[sequence],
@@ -65,51 +65,51 @@ void SequencePass::project(const Layer& layer, const HalfLayer& half, const Part
 
 // x += attention of each sequence over itself
 template <typename Layer>
-void SequencePass::attend_to_own(const Layer& layer, const HalfLayer& half, const Part& part) const {
+void SequencePass::attend_to_own(const Layer& layer, const NarrowLayer& narrow, const Part& part) const {
     const std::size_t width = model_.shape.width;
     each_sequence(part, [&](std::size_t sequence, std::size_t first, std::size_t last, std::size_t row) {
         const std::size_t length = starts_[sequence + 1] - starts_[sequence], room = room_for(length);
         part.attention.attend(part.wide + row * 3 * width, 3 * width, last - first,
                               {length, room, keys_[sequence], keys_[sequence] + room * width}, part.mixed + row * width);
     });
-    product(layer.output, half.output, part.mixed, part.rows(), part.x, Then::ADD, part.halves);
+    product(layer.output, narrow.output, part.mixed, part.rows(), part.x, Then::ADD, part.scratch);
     if (!model_.shape.pre_norm) layer.norm.apply(part.x, part.rows(), part.x);
 }
 
 // x += attention of each sequence over its source
-void SequencePass::attend_to_sources(const DecoderLayer& layer, const HalfLayer& half, const std::vector<Sequence>& sources,
+void SequencePass::attend_to_sources(const DecoderLayer& layer, const NarrowLayer& narrow, const std::vector<Sequence>& sources,
                                      const Part& part) const {
     const std::size_t width = model_.shape.width;
     residual(layer.cross_norm, model_.shape.pre_norm, part.x, part.rows(), part.normed, [&](const float* input) {
-        product(layer.cross_queries, half.cross_queries, input, part.rows(), part.wide, Then::STORE, part.halves);
+        product(layer.cross_queries, narrow.cross_queries, input, part.rows(), part.wide, Then::STORE, part.scratch);
         each_sequence(part, [&](std::size_t sequence, std::size_t first, std::size_t last, std::size_t row) {
             part.attention.attend(part.wide + row * width, width, last - first, sources[sequence], part.mixed + row * width);
         });
-        product(layer.cross_output, half.cross_output, part.mixed, part.rows(), part.x, Then::ADD, part.halves);
+        product(layer.cross_output, narrow.cross_output, part.mixed, part.rows(), part.x, Then::ADD, part.scratch);
     });
 }
 
-void SequencePass::feed_forward(const FeedForward& block, const HalfLayer& half, const Part& part) const {
+void SequencePass::feed_forward(const FeedForward& block, const NarrowLayer& narrow, const Part& part) const {
     residual(block.norm, model_.shape.pre_norm, part.x, part.rows(), part.normed, [&](const float* input) {
-        product(block.widen, half.widen, input, part.rows(), part.wide, block.activation, part.halves);
-        product(block.narrow, half.narrow, part.wide, part.rows(), part.x, Then::ADD, part.halves);
+        product(block.widen, narrow.widen, input, part.rows(), part.wide, block.activation, part.scratch);
+        product(block.narrow, narrow.narrow, part.wide, part.rows(), part.x, Then::ADD, part.scratch);
     });
 }
 
-void SequencePass::encode(const EncoderLayer& layer, const HalfLayer& half) {
-    in_parts([&](const Part& part) { project(layer, half, part); });
+void SequencePass::encode(const EncoderLayer& layer, const NarrowLayer& narrow) {
+    in_parts([&](const Part& part) { project(layer, narrow, part); });
     in_parts([&](const Part& part) {
-        attend_to_own(layer, half, part);
-        feed_forward(layer.feed_forward, half, part);
+        attend_to_own(layer, narrow, part);
+        feed_forward(layer.feed_forward, narrow, part);
     });
 }
 
-void SequencePass::decode(const DecoderLayer& layer, const HalfLayer& half, const std::vector<Sequence>& sources) {
-    in_parts([&](const Part& part) { project(layer, half, part); });
+void SequencePass::decode(const DecoderLayer& layer, const NarrowLayer& narrow, const std::vector<Sequence>& sources) {
+    in_parts([&](const Part& part) { project(layer, narrow, part); });
     in_parts([&](const Part& part) {
-        attend_to_own(layer, half, part);
-        attend_to_sources(layer, half, sources, part);
-        feed_forward(layer.feed_forward, half, part);
+        attend_to_own(layer, narrow, part);
+        attend_to_sources(layer, narrow, sources, part);
+        feed_forward(layer.feed_forward, narrow, part);
     });
 }
 

@@ -15,8 +15,8 @@ class SequencePass {
  public:
     SequencePass(const Transformer& model, std::vector<std::size_t> lengths, Team& team);
 
-    void encode(const EncoderLayer& layer, const HalfLayer& half);
-    void decode(const DecoderLayer& layer, const HalfLayer& half, const std::vector<Sequence>& sources);
+    void encode(const EncoderLayer& layer, const NarrowLayer& narrow);
+    void decode(const DecoderLayer& layer, const NarrowLayer& narrow, const std::vector<Sequence>& sources);
 
     float* x() { return x_.data(); }  // [rows,D], sequence after sequence
     Buffer states() && { return std::move(x_); }
@@ -28,7 +28,7 @@ class SequencePass {
         std::size_t first, last;
         float *x, *normed, *mixed, *wide;
         Attention& attention;
-        std::vector<Half>& halves;
+        NarrowRows& scratch;
 
         std::size_t rows() const { return last - first; }
     };
@@ -37,11 +37,11 @@ class SequencePass {
     template <typename Body>
     void each_sequence(const Part& part, const Body& body) const;
     template <typename Layer>
-    void project(const Layer& layer, const HalfLayer& half, const Part& part);
+    void project(const Layer& layer, const NarrowLayer& narrow, const Part& part);
     template <typename Layer>
-    void attend_to_own(const Layer& layer, const HalfLayer& half, const Part& part) const;
-    void attend_to_sources(const DecoderLayer& layer, const HalfLayer& half, const std::vector<Sequence>& sources, const Part& part) const;
-    void feed_forward(const FeedForward& block, const HalfLayer& half, const Part& part) const;
+    void attend_to_own(const Layer& layer, const NarrowLayer& narrow, const Part& part) const;
+    void attend_to_sources(const DecoderLayer& layer, const NarrowLayer& narrow, const std::vector<Sequence>& sources, const Part& part) const;
+    void feed_forward(const FeedForward& block, const NarrowLayer& narrow, const Part& part) const;
 
     const Transformer& model_;
     Team& team_;
@@ -52,7 +52,7 @@ class SequencePass {
     std::vector<float*> keys_;         // and where those of each begin
     struct Space {
         Attention attention;
-        std::vector<Half> halves;
+        NarrowRows scratch;
     };
     std::vector<Space> spaces_;
 };

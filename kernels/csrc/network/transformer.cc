@@ -72,7 +72,7 @@ void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t
 }
 
 Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
-    : shape(given), heads{given.heads, given.width / given.heads}, encoder_halves(given.encoder_layers), decoder_halves(given.decoder_layers) {
+    : shape(given), heads{given.heads, given.width / given.heads}, narrow_encoder(given.encoder_layers), narrow_decoder(given.decoder_layers) {
     const Reader read{shape, arrays};
     for (std::size_t layer = 0; layer < shape.encoder_layers; ++layer)
         encoder.push_back(read.encoder_layer("encoder.layers." + std::to_string(layer) + "."));
@@ -86,15 +86,15 @@ Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
     vocabulary = {target_words.data(), nullptr, shape.target_words, shape.width};
 }
 
-void Transformer::halve() {
-    for (std::size_t layer = 0; layer < encoder.size(); ++layer) encoder_halves[layer] = HalfLayer(encoder[layer]);
-    for (std::size_t layer = 0; layer < decoder.size(); ++layer) decoder_halves[layer] = HalfLayer(decoder[layer]);
+void Transformer::narrow(Precision precision) {
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer) narrow_encoder[layer] = NarrowLayer(encoder[layer], precision);
+    for (std::size_t layer = 0; layer < decoder.size(); ++layer) narrow_decoder[layer] = NarrowLayer(decoder[layer], precision);
 }
 
 Buffer Transformer::encoded(const Sources& sources, Team& team) const {
     SequencePass pass(*this, {sources.lengths.begin(), sources.lengths.end()}, team);
     embed_sources(*this, sources, pass.x());
-    for (std::size_t layer = 0; layer < encoder.size(); ++layer) pass.encode(encoder[layer], encoder_halves[layer]);
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer) pass.encode(encoder[layer], narrow_encoder[layer]);
     if (shape.pre_norm) encoder_norm.apply(pass.x(), pass.rows(), pass.x());
     return std::move(pass).states();
 }
@@ -109,7 +109,8 @@ void Transformer::remember(const Sources& sources, const float* states, std::siz
     const std::size_t width = shape.width;
     const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
     Buffer wide(rows * 2 * width);
-    decoder[layer].cross_projection.multiply(states, width, rows, wide.data(), 2 * width);
+    NarrowRows scratch;
+    product(decoder[layer].cross_projection, narrow_decoder[layer].cross_projection, states, rows, wide.data(), Then::STORE, scratch);
     const float* first = wide.data();
     float* free = memory.floats.data() + layer * (memory.floats.size() / decoder.size());
     for (const std::int64_t some : sources.lengths) {

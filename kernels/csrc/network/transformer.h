@@ -11,7 +11,7 @@
 #include "csrc/base/team.h"
 #include "csrc/network/attention.h"
 #include "csrc/network/byte_matrix.h"
-#include "csrc/network/half_matrix.h"
+#include "csrc/network/narrow_matrix.h"
 #include "csrc/network/norm.h"
 #include "csrc/network/packed_matrix.h"
 
@@ -50,16 +50,18 @@ struct DecoderLayer {
     FeedForward feed_forward;
 };
 
-// The matrices of a layer in bfloat16; empty ones are multiplied with in float.
-struct HalfLayer {
-    HalfLayer() = default;
-    explicit HalfLayer(const EncoderLayer& layer)
-        : projection(layer.projection), output(layer.output), widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow) {}
-    explicit HalfLayer(const DecoderLayer& layer)
-        : projection(layer.projection), output(layer.output), widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow),
-          cross_queries(layer.cross_queries), cross_output(layer.cross_output) {}
+// The matrices of a layer in fewer bits, if any.
+struct NarrowLayer {
+    NarrowLayer() = default;
+    NarrowLayer(const EncoderLayer& layer, Precision precision)
+        : projection(layer.projection, precision), output(layer.output, precision), widen(layer.feed_forward.widen, precision),
+          narrow(layer.feed_forward.narrow, precision) {}
+    NarrowLayer(const DecoderLayer& layer, Precision precision)
+        : projection(layer.projection, precision), output(layer.output, precision), widen(layer.feed_forward.widen, precision),
+          narrow(layer.feed_forward.narrow, precision), cross_queries(layer.cross_queries, precision),
+          cross_projection(layer.cross_projection, precision), cross_output(layer.cross_output, precision) {}
 
-    HalfMatrix projection, output, widen, narrow, cross_queries, cross_output;
+    NarrowMatrix projection, output, widen, narrow, cross_queries, cross_projection, cross_output;
 };
 
 // What blocks of slots are multiplied with in a layer, in 8 bits.
@@ -90,8 +92,8 @@ struct Memory {
 struct Transformer {
     Transformer(const TransformerShape& shape, const Arrays& arrays);
 
-    // From now on whole sequences go through layers in bfloat16, which HalfMatrix::available() must allow.
-    void halve();
+    // From now on whole sequences go through layers in this precision.
+    void narrow(Precision precision);
 
     // States of the sources, sentence after sentence, [rows,D].
     Buffer encoded(const Sources& sources, Team& team) const;
@@ -105,7 +107,7 @@ struct Transformer {
     Heads heads;
     std::vector<EncoderLayer> encoder;
     std::vector<DecoderLayer> decoder;
-    std::vector<HalfLayer> encoder_halves, decoder_halves;
+    std::vector<NarrowLayer> narrow_encoder, narrow_decoder;
     Norm encoder_norm, decoder_norm;            // used with pre_norm
     std::vector<float> source_words, target_words, source_positions, slot_codes;  // [rows,D]; source_words may be empty: as target's
     PackedMatrix vocabulary;                    // the target's words rank the outputs
