@@ -194,9 +194,10 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
         for strategy in ("greedy", "lookahead", "beam"):
             graph = DagSearch(strategy=strategy, precision=precision)
             found[f"graph {graph.name}"] = partial(by_graph, size, graph)
+    for lattice in (LatticeSearch(normalizer="local"), LatticeSearch(normalizer="local", precision="bf16")):
         for candidates in (16, 64):
-            lattice = LatticeSearch(candidates=candidates, normalizer="local", precision=precision)
-            found[f"lattice {lattice.name}"] = partial(by_lattice, size, batches, tokens, lattice)
+            chosen = replace(lattice, candidates=candidates)
+            found[f"lattice {chosen.name}"] = partial(by_lattice, size, batches, tokens, chosen)
     found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
     *short, paper = DRAFTERS
     few = AggressiveSearch(draft_words=2000, **fixed)
