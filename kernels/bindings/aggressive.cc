@@ -148,7 +148,7 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
                 features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
                 {view(common_words).begin(), view(common_words).end()}, rows_of(*made->network, view(common_words)),
                 {linked_words.data(), linked_words.data() + linked_words.size()}, linked_words.shape(1), {}, {}, {}, {}});
-    for (const DecoderLayer& layer : made->network->decoder) drafting.layer_bytes.emplace_back(layer);
+    for (const DecoderLayer& layer : made->network->decoder) drafting.layer_bytes.emplace_back(layer, Precision::BYTES);
     if (drafting.autoregressive()) drafting.feature_bytes = ByteMatrix(drafting.features);
     drafting.common_bytes = ByteMatrix(drafting.common);
     if (drafting.links > 0) drafting.vocabulary_bytes = ByteRows(drafting.vocabulary);

@@ -110,7 +110,7 @@ class Loop {
             else if (item < all) drafter_->network.remember(share.sources, drafter_states, item - layers, drafters);
             else shortlists_[item - all] = Shortlist(*drafter_, share.sources.sentence(item - all), rules_);
         });
-        verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, std::span<const ByteLayer>(), team_);
+        verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, std::span<const NarrowLayer>(), team_);
         if (drafts && drafter_->autoregressive()) writing_.emplace(*drafter_, std::move(drafters), share.limits, rules_.bytes, team_);
         else if (drafts) drafting_.emplace(*drafter_, share.sources, std::move(drafters), share.limits, rules_.bytes, team_);
         times_.encoder += clock_.lap();

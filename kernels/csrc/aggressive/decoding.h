@@ -27,7 +27,7 @@ struct Drafter {
     std::vector<std::int64_t> linked_words;  // [source words,links] by word of a source, what it is translated as, best first; -1: no more
     std::size_t links;                       // of a word at most; 0: none are known
     // The same in 8 bits: a draft need only be likely.
-    std::vector<ByteLayer> layer_bytes;
+    std::vector<NarrowLayer> layer_bytes;
     ByteMatrix feature_bytes, common_bytes;
     ByteRows vocabulary_bytes;  // where there are links
 

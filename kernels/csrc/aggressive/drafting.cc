@@ -9,8 +9,8 @@ namespace fewstep {
 
 namespace {
 
-std::span<const ByteLayer> layers(const Drafter& drafter, bool bytes) {
-    return bytes ? std::span<const ByteLayer>(drafter.layer_bytes) : std::span<const ByteLayer>();
+std::span<const NarrowLayer> layers(const Drafter& drafter, bool bytes) {
+    return bytes ? std::span<const NarrowLayer>(drafter.layer_bytes) : std::span<const NarrowLayer>();
 }
 
 }  // namespace

@@ -19,8 +19,8 @@ std::size_t wanted_of(std::span<const Block> blocks) {
 }  // namespace
 
 BlockDecoding::BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight,
-                             bool codes_in_layers, std::span<const ByteLayer> bytes, Team& team)
-    : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), bytes_(bytes), team_(team),
+                             bool codes_in_layers, std::span<const NarrowLayer> narrow, Team& team)
+    : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), narrow_(narrow), team_(team),
       width_(model.shape.width), wide_width_(std::max(3 * model.shape.width, model.shape.inner)) {
     for (int thread = 0; thread < team.threads(); ++thread) spaces_.push_back({Attention(model.heads), {}, {}});
     for (const std::int64_t count : slots) {
@@ -58,7 +58,7 @@ const float* BlockDecoding::states(std::span<const Block> blocks) {
     for (const Block& block : blocks) rows += block.count;
     const Part whole{blocks, rows, x_.data(), normed_.data(), mixed_.data(), wide_.data(), spaces_[0], team_};
     // Causal rows of one sentence go through the rest of a layer in parts: one meeting of the threads instead of one a product.
-    const bool parted = blocks.size() == 1 && sight_ == Sight::CAUSAL && blocks[0].wanted == rows && bytes_.empty();
+    const bool parted = blocks.size() == 1 && sight_ == Sight::CAUSAL && blocks[0].wanted == rows && narrow_.empty();
     const std::size_t parts = parted ? std::clamp<std::size_t>(rows / LEAST_ROWS, 1, spaces_.size()) : 1;
     for (std::size_t layer = 0; layer < model_.decoder.size(); ++layer) {
         if (codes_in_layers_ && layer > 0) add_codes(blocks);
@@ -82,7 +82,7 @@ void BlockDecoding::project(std::size_t index, const Part& part) {
     const DecoderLayer& layer = model_.decoder[index];
     const bool pre_norm = model_.shape.pre_norm;
     if (pre_norm) layer.norm.apply(part.x, part.rows, part.normed);
-    multiply(layer.projection, &ByteLayer::projection, index, part, pre_norm ? part.normed : part.x, width_, part.wide, wide_width_, Then::STORE);
+    multiply(layer.projection, &NarrowLayer::projection, index, part, pre_norm ? part.normed : part.x, part.wide, wide_width_, Then::STORE);
     keep(index, part);
 }
 
@@ -95,26 +95,26 @@ std::size_t BlockDecoding::finish(std::size_t index, const Part& given) {
         drop_unwanted(part);
         part.rows = wanted_of(part.blocks);
     }
-    multiply(layer.output, &ByteLayer::output, index, part, part.mixed, width_, part.x, width_, Then::ADD);
+    multiply(layer.output, &NarrowLayer::output, index, part, part.mixed, part.x, width_, Then::ADD);
     if (!pre_norm) layer.norm.apply(part.x, part.rows, part.x);
     residual(layer.cross_norm, pre_norm, part.x, part.rows, part.normed, [&](const float* input) {
-        multiply(layer.cross_queries, &ByteLayer::cross_queries, index, part, input, width_, part.wide, width_, Then::STORE);
+        multiply(layer.cross_queries, &NarrowLayer::cross_queries, index, part, input, part.wide, width_, Then::STORE);
         attend_to_source(index, part, last);
-        multiply(layer.cross_output, &ByteLayer::cross_output, index, part, part.mixed, width_, part.x, width_, Then::ADD);
+        multiply(layer.cross_output, &NarrowLayer::cross_output, index, part, part.mixed, part.x, width_, Then::ADD);
     });
     const FeedForward& block = layer.feed_forward;
     residual(block.norm, pre_norm, part.x, part.rows, part.normed, [&](const float* input) {
         const std::size_t inner = block.widen.outputs();
-        multiply(block.widen, &ByteLayer::widen, index, part, input, width_, part.wide, inner, block.activation);
-        multiply(block.narrow, &ByteLayer::narrow, index, part, part.wide, inner, part.x, width_, Then::ADD);
+        multiply(block.widen, &NarrowLayer::widen, index, part, input, part.wide, inner, block.activation);
+        multiply(block.narrow, &NarrowLayer::narrow, index, part, part.wide, part.x, width_, Then::ADD);
     });
     return part.rows;
 }
 
-void BlockDecoding::multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const Part& part, const float* x,
-                             std::size_t x_stride, float* y, std::size_t y_stride, Then then) {
-    if (bytes_.empty()) return matrix.multiply(x, x_stride, part.rows, y, y_stride, then, part.team);
-    (bytes_[layer].*byte).multiply(x, x_stride, part.rows, y, y_stride, then, part.space.values);
+void BlockDecoding::multiply(const PackedMatrix& matrix, const NarrowMatrix NarrowLayer::*narrow, std::size_t layer, const Part& part,
+                             const float* x, float* y, std::size_t y_stride, Then then) {
+    if (narrow_.empty()) return matrix.multiply(x, matrix.inputs(), part.rows, y, y_stride, then, part.team);
+    (narrow_[layer].*narrow).multiply(matrix, x, part.rows, y, y_stride, then, part.space.scratch);
 }
 
 void BlockDecoding::add_codes(std::span<const Block> blocks) {

@@ -24,9 +24,9 @@ enum class Sight { CAUSAL, PREFIX, ALL };
 // begins earlier: what is stale is written over before it is seen.
 class BlockDecoding {
  public:
-    // `slots`: the largest number of slots of each sentence. `bytes`: the layers in 8 bits; none: they are multiplied with in float.
+    // `slots`: the largest number of slots of each sentence. `narrow`: the layers in fewer bits; none: they are multiplied with in float.
     BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight, bool codes_in_layers,
-                  std::span<const ByteLayer> bytes, Team& team);
+                  std::span<const NarrowLayer> narrow, Team& team);
 
     // Room for inputs [rows,D] of so many slots; whoever fills it calls `states` next.
     float* inputs(std::size_t rows);
@@ -44,7 +44,7 @@ class BlockDecoding {
     struct Space {
         Attention attention;
         std::vector<const float*> seen;
-        std::vector<ByteMatrix::Value> values;
+        NarrowRows scratch;
     };
     // Rows of blocks, or of the slots of one from some place on, with the threads that work on them.
     struct Part {
@@ -56,8 +56,8 @@ class BlockDecoding {
     };
 
     // x [rows,inputs] to y, rows `y_stride` floats apart, by a matrix of a layer.
-    void multiply(const PackedMatrix& matrix, const ByteMatrix ByteLayer::*byte, std::size_t layer, const Part& part, const float* x, std::size_t x_stride,
-                  float* y, std::size_t y_stride, Then then);
+    void multiply(const PackedMatrix& matrix, const NarrowMatrix NarrowLayer::*narrow, std::size_t layer, const Part& part, const float* x, float* y,
+                  std::size_t y_stride, Then then);
     void add_codes(std::span<const Block> blocks);
     void project(std::size_t layer, const Part& part);
     // A layer from the attention on, keys and values of all rows being there; returns the rows that are left.
@@ -73,7 +73,7 @@ class BlockDecoding {
     Memory memory_;
     Sight sight_;
     bool codes_in_layers_;
-    std::span<const ByteLayer> bytes_;
+    std::span<const NarrowLayer> narrow_;
     Team& team_;
     std::size_t width_, wide_width_, slots_ = 0;
     std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all

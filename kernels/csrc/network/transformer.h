@@ -64,15 +64,6 @@ struct NarrowLayer {
     NarrowMatrix projection, output, widen, narrow, cross_queries, cross_projection, cross_output;
 };
 
-// What blocks of slots are multiplied with in a layer, in 8 bits.
-struct ByteLayer {
-    explicit ByteLayer(const DecoderLayer& layer)
-        : projection(layer.projection), output(layer.output), cross_queries(layer.cross_queries), cross_output(layer.cross_output),
-          widen(layer.feed_forward.widen), narrow(layer.feed_forward.narrow) {}
-
-    ByteMatrix projection, output, cross_queries, cross_output, widen, narrow;
-};
-
 // Sources [B,S] of `lengths`, as rows of a padded table.
 struct Sources {
     const std::int64_t* ids;
