@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from models.common import cross_entropy
-from models.common.token_scores import token_log_probs
+from models.common.token_scores import token_scores
 
 GRAPH = 64
 """Vertices of each graph."""
@@ -29,7 +29,7 @@ def seconds(states: Tensor, weight: Tensor, targets: Tensor, precision: str) -> 
     """CPU seconds of one forward and backward."""
     started = time.process_time()
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-        found = token_log_probs(states, weight, targets, smoothing=0.1)
+        found = token_scores(states, weight, targets, smoothing=0.1).log_probs
     torch.autograd.grad(found.sum(), (states, weight))
     return time.process_time() - started
 

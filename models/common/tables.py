@@ -32,5 +32,5 @@ def check_tables(tables: CandidateTables, source_size: int, target_size: int, li
     if links and found.links.hex() != links:
         raise BundleError(
             f"{tables.path}: expected candidate tables of the links {links[:16]}, got those of {found.links.hex()[:16]}; they were "
-            "counted from another alignment than those that the network was validated with"
+            "counted from another alignment than those of the system"
         )

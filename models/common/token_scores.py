@@ -18,25 +18,7 @@ class TokenScores(NamedTuple):
     log_probs: Tensor
     """[B,M,L] float32: log P(y_t | vertex j), 0 at vertices past the graph"""
     best: Tensor
-    """[B,L] int64: the token that a vertex ranks first (no gradient), 0 past the graph"""
-
-
-def token_log_probs(
-    states: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    graph_lengths: Tensor | None = None,
-    *,
-    bias: Tensor | None = None,
-    smoothing: float = 0.0,
-) -> Tensor:
-    """[B,M,L] float32: log_softmax(states weight^T + bias) at the tokens of `targets`, 0 at vertices past the graph.
-
-    States [B,L,D], weight [V,D], targets [B,M], graph_lengths [B], bias [V], which no gradient enters. With smoothing e,
-    (1 - e) log p(y) + e mean_v log p(v). A part of the rows of the [B,L,V] logits is held at a time, and computed again for the
-    gradient: softmax and sums in float32, products in autocast's type.
-    """
-    return _scores(states, weight, targets, graph_lengths, _Terms(bias, smoothing), with_best=False).log_probs
+    """[B,L] int64: the token that a vertex ranks first (no gradient), 0 past the graph and where it was not asked for"""
 
 
 def token_scores(
@@ -47,9 +29,20 @@ def token_scores(
     *,
     bias: Tensor | None = None,
     smoothing: float = 0.0,
+    with_best: bool = False,
 ) -> TokenScores:
-    """`token_log_probs`, and the best tokens of the same logits."""
-    return _scores(states, weight, targets, graph_lengths, _Terms(bias, smoothing), with_best=True)
+    """log_softmax(states weight^T + bias) at the tokens of `targets`, and with `with_best` the best tokens of the same logits.
+
+    States [B,L,D], weight [V,D], targets [B,M], graph_lengths [B], bias [V], which no gradient enters. With smoothing e,
+    (1 - e) log p(y) + e mean_v log p(v). A part of the rows of the [B,L,V] logits is held at a time, and computed again for the
+    gradient: softmax and sums in float32, products in autocast's type.
+    """
+    batch, size, _ = states.shape
+    if graph_lengths is None:
+        rows = torch.arange(batch * size, device=states.device)
+    else:
+        rows = (torch.arange(size, device=states.device) < graph_lengths[:, None]).flatten().nonzero()[:, 0]
+    return TokenScores(*_TokenScores.apply(states, weight, targets, rows, _Terms(bias, smoothing), with_best))  # type: ignore[no-untyped-call]
 
 
 class _Terms(NamedTuple):
@@ -57,17 +50,6 @@ class _Terms(NamedTuple):
 
     bias: Tensor | None
     smoothing: float
-
-
-def _scores(
-    states: Tensor, weight: Tensor, targets: Tensor, graph_lengths: Tensor | None, terms: _Terms, *, with_best: bool
-) -> TokenScores:
-    batch, size, _ = states.shape
-    if graph_lengths is None:
-        rows = torch.arange(batch * size, device=states.device)
-    else:
-        rows = (torch.arange(size, device=states.device) < graph_lengths[:, None]).flatten().nonzero()[:, 0]
-    return TokenScores(*_TokenScores.apply(states, weight, targets, rows, terms, with_best))  # type: ignore[no-untyped-call]
 
 
 class _Rows(NamedTuple):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
 from models.batch import Batch
-from models.common.token_scores import token_log_probs, token_scores
+from models.common.token_scores import token_scores
 from models.dag import glancing, words
 from models.dag.config import DagConfig
 from models.dag.glancing import Glance
@@ -134,8 +134,8 @@ def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, so
 
 def _scored(model: DagModel, states: Tensor, target: Targets, some: Words) -> Graphs:
     transitions = model.transitions(states, target.graph_lengths)
-    scored = states, some.weight, some.targets, target.graph_lengths
-    if torch.is_grad_enabled():
-        return Graphs(token_log_probs(*scored, bias=some.bias, smoothing=some.smoothing), transitions, None)
-    tokens, best = token_scores(*scored, bias=some.bias, smoothing=some.smoothing)
-    return Graphs(tokens, transitions, best)
+    asked = not torch.is_grad_enabled()
+    found = token_scores(
+        states, some.weight, some.targets, target.graph_lengths, bias=some.bias, smoothing=some.smoothing, with_best=asked
+    )
+    return Graphs(found.log_probs, transitions, found.best if asked else None)

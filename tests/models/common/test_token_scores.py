@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.common import cross_entropy
-from models.common.token_scores import token_log_probs, token_scores
+from models.common.token_scores import token_scores
 
 
 def formula(states, weight, targets, lengths, smoothing):
@@ -45,9 +45,9 @@ def test_scores_are_those_of_the_formula_whatever_the_parts(batch, vertices, tok
     states, weight, targets, lengths = inputs(batch, vertices, tokens, vocabulary, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cross_entropy, "CPU_LOGITS", held)
-        found = token_log_probs(states, weight, targets, lengths, smoothing=smoothing)
+        found = token_scores(states, weight, targets, lengths, smoothing=smoothing).log_probs
         got = gradients(found, states, weight)
-        both = token_scores(states, weight, targets, lengths, smoothing=smoothing)
+        both = token_scores(states, weight, targets, lengths, smoothing=smoothing, with_best=True)
     expected = formula(states, weight, targets, lengths, smoothing)
     assert found.is_contiguous()
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -64,7 +64,7 @@ def test_a_bias_enters_the_logits(smoothing):
     """As a column of the weights that every state meets with a one."""
     states, weight, targets, lengths = inputs()
     bias = torch.randn(11, generator=torch.Generator().manual_seed(5))
-    found = token_log_probs(states, weight, targets, lengths, bias=bias, smoothing=smoothing)
+    found = token_scores(states, weight, targets, lengths, bias=bias, smoothing=smoothing).log_probs
     ones = torch.ones(*states.shape[:2], 1)
     expected = formula(torch.cat((states, ones), 2), torch.cat((weight, bias[:, None]), 1), targets, lengths, smoothing)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -75,7 +75,7 @@ def test_a_bias_enters_the_logits(smoothing):
 def test_without_lengths_every_vertex_counts():
     states, weight, targets, _ = inputs()
     whole = torch.full((3,), 7)
-    assert torch.equal(token_log_probs(states, weight, targets), token_log_probs(states, weight, targets, whole))
+    assert torch.equal(token_scores(states, weight, targets).log_probs, token_scores(states, weight, targets, whole).log_probs)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
@@ -84,7 +84,7 @@ def test_bfloat16_products_keep_float32_sums(scale):
     with torch.no_grad():
         states *= scale
     with torch.autocast("cpu", torch.bfloat16):
-        found = token_log_probs(states, weight, targets, lengths)
+        found = token_scores(states, weight, targets, lengths).log_probs
     exact = formula(states, weight, targets, lengths, 0.0)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, exact, rtol=0.02, atol=0.1 * scale)
@@ -101,7 +101,7 @@ def test_bfloat16_products_keep_float32_sums(scale):
 def test_extreme_logits_stay_finite():
     states = torch.tensor([[[1e4], [-1e4]]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0], [0.0]], requires_grad=True)
-    found = token_log_probs(states, weight, torch.tensor([[1, 0, 0]]))
+    found = token_scores(states, weight, torch.tensor([[1, 0, 0]])).log_probs
     torch.testing.assert_close(found, torch.tensor([[[-2e4, 0.0], [0.0, -2e4], [0.0, -2e4]]]))
     assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(found.sum(), (states, weight)))
 
@@ -119,5 +119,5 @@ def test_no_more_than_a_part_of_the_logits_is_held(monkeypatch):
             return result
 
     with Watch():
-        token_log_probs(states, weight, targets, lengths).sum().backward()
+        token_scores(states, weight, targets, lengths).log_probs.sum().backward()
     assert max(sizes) <= 4 * 30 * 5 < 4 * 30 * 100
