@@ -82,6 +82,7 @@ def systems(config: RunConfig) -> Iterator[Rule]:
         if not isinstance(system, UsedSystem):
             yield from _network(path, system, config)
             yield from _training((*path, "training"), system.training, config)
+            yield from _average(path, system)
             yield from _tables(path, system, config)
             yield from _sample(path, system)
         searches: tuple[Search, ...] = system.search
@@ -95,6 +96,13 @@ def systems(config: RunConfig) -> Iterator[Rule]:
             yield from joint_step((*path, "search", i), search, network)
             if search.name in names[:i]:
                 yield broken((*path, "search", i), "searches of different names", f"{search.name!r} again")
+
+
+def _average(path: Path, system: TrainedSystem) -> Iterator[Rule]:
+    kept = system.training.average_count
+    if system.average_fewer is not None and system.average_fewer >= kept:
+        expected = f"fewer than the {kept} candidates that its training keeps"
+        yield broken((*path, "average_fewer"), expected, system.average_fewer, (*path, "training", "average_count"))
 
 
 def _tables(path: Path, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:

@@ -63,6 +63,14 @@ class _Learner:
     """With `data: mixed`, how much of either."""
     training: TrainingConfig = field(default_factory=TrainingConfig)
     """The recipe of its training."""
+    average_fewer: Annotated[int, Ge(1)] | None = None
+    """It decodes with the mean of only so many of the candidates that its training kept (`training.average_count`), the best or the
+    last of them. May change without training anew. Empty: of all."""
+
+    @property
+    def averaging(self) -> TrainingConfig | None:
+        """The recipe that says which candidates are averaged, where that is not its training's."""
+        return None if self.average_fewer is None else replace(self.training, average_count=self.average_fewer)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from models.stepwise.config import StepwiseSearch
+from models.training.config import TrainingConfig
 from pipeline.config import Pinned, RunConfig
 from pipeline.config_systems import AggressiveSystem, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
 from pipeline.plan import Builder
@@ -127,12 +128,14 @@ class Systems:
         inputs = system.SystemInputs(first, self.vocabulary, model, tables, members=_others(networks))
         inputs = replace(inputs, verifier=companions[0], drafter=companions[1])
         search = settings.search[0]
+        averaging = None if isinstance(settings, UsedSystem) else settings.averaging
         tunes_default = search in self._tuned_searches(settings)
-        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, inputs, search, settings.family)
+        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, inputs, search, settings.family, averaging)
         self._tune(name, settings, bundle)
         if not tunes_default:
             return bundle
-        return self._bundle(name, replace(inputs, tuned=self.tuned[f"{name}/{search.name}"]), search, settings.family)
+        tuned = self.tuned[f"{name}/{search.name}"]
+        return self._bundle(name, replace(inputs, tuned=tuned), search, settings.family, averaging)
 
     def _initial(self, settings: TrainedSystem, teachers: Teachers, verifier: System | None) -> Trained | System | None:
         """Whose weights a training starts from."""
@@ -201,7 +204,14 @@ class Systems:
         self.distillations[name] = self.builder.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)
         return self.distillations[name]
 
-    def _bundle(self, name: str, inputs: system.SystemInputs, search: Search, family: str = "stepwise") -> System:
+    def _bundle(
+        self,
+        name: str,
+        inputs: system.SystemInputs,
+        search: Search,
+        family: str = "stepwise",
+        averaging: TrainingConfig | None = None,
+    ) -> System:
         languages = self.config.languages
         config = system.SystemConfig(
             name=name.removesuffix("/untuned"),
@@ -211,6 +221,7 @@ class Systems:
             search=search,
             task=self.config.task,
             max_source_tokens=self.config.corpus.max_source_tokens,
+            averaging=averaging,
         )
         return self.builder.add(system.STAGE, name, inputs, config)
 

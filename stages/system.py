@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
 from stages.errors import ArtifactError, unwritable
 from stages.families import Search
 from stages.stage import Stage, Work
-from stages.tasks import TaskName
+from stages.tasks import TASKS, TaskName
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,8 @@ class SystemConfig:
     """What it does."""
     max_source_tokens: int | None = None
     """Longer sources are cut to their first so many tokens, as in training; None: only what the network cannot take is cut."""
+    averaging: TrainingConfig | None = None
+    """Which of the candidates that its training kept are averaged; None: those that the training averaged."""
 
 
 def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
@@ -57,7 +65,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
     """
     from models.bundle import load_system, write_system
     from models.family import Sizes
-    from models.weights import WEIGHTS, BundleError
+    from models.weights import WEIGHTS, BundleError, save_weights
     from stages.tune import with_tuned_penalty
 
     trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
@@ -89,11 +97,24 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
                 if companion is not None
             },
         )
+        if config.averaging is not None:
+            save_weights(work.directory / WEIGHTS, _mean(trained, config.averaging, config.task), description["network"])
         load_system(work.directory)
     except BundleError as error:
         raise ArtifactError(f"system {config.name}: {error}") from error
     except OSError as error:
         raise unwritable(work.directory, error) from error
+
+
+def _mean(trained: Path, recipe: TrainingConfig, task: TaskName) -> dict[str, Tensor]:
+    """The mean of the candidates that `recipe` chooses; it may choose fewer than the training did, which kept no others."""
+    from safetensors.torch import load_file
+
+    from models.training import averaging
+
+    found = json.loads((trained / "training.json").read_text(encoding="utf-8"))["validations"]
+    validations = [averaging.Validation(one["update"], one["loss"], one[TASKS[task].metric]) for one in found]
+    return averaging.mean([load_file(trained / "kept" / f"{update}.safetensors") for update in averaging.kept(recipe, validations)])
 
 
 def _check_links(inputs: SystemInputs) -> None:

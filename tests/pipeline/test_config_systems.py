@@ -71,6 +71,10 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "from), got 'later'",
         ),
         (
+            f"{GRAPH}, average_fewer: 5}}}}",
+            "systems.graph.average_fewer: expected fewer than the 5 candidates that its training keeps, got 5",
+        ),
+        (
             f"{GRAPH}, sampled_words: 9, training: {{label_smoothing: 0.1}}}}}}",
             "systems.graph.sampled_words: expected none with label smoothing, which is over all words, got 9",
         ),

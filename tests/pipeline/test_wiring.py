@@ -266,6 +266,16 @@ def test_a_training_may_start_from_another_systems_weights(tmp_path: Path) -> No
     assert steps["train:second"].inputs.initial.fingerprint == steps["train:first"].fingerprint
 
 
+def test_averaging_fewer_candidates_needs_no_other_training(tmp_path: Path) -> None:
+    first, second = (
+        planned(tmp_path, systems={"one": one}, evaluation={}) for one in ({"dropout": 0.2}, {"dropout": 0.2, "average_fewer": 2})
+    )
+    assert fingerprint(first, "train:one") == fingerprint(second, "train:one")
+    assert fingerprint(first, "system:one") != fingerprint(second, "system:one")
+    config = next(step.config for step in second.steps if step.name == "system:one")
+    assert config.averaging.average_count == 2
+
+
 def test_a_mixture_says_how_often_either_data_stands_in_an_epoch(tmp_path: Path) -> None:
     plan = planned(
         tmp_path,

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 import sentencepiece
 import torch
+from safetensors.torch import load_file
 
 import models
 import stages.decode
@@ -17,6 +19,8 @@ from models.bundle import BundleError, load_system, save_model
 from models.dag.config import DagConfig, DagSearch
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.training.config import TrainingConfig
+from models.weights import save_weights
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
@@ -81,6 +85,24 @@ def test_a_system_is_whole_and_the_same_again(tmp_path: Path, parts: SystemInput
     again = make_work(tmp_path / "b")
     STAGE.run(parts, CONFIG, again)
     assert {path.name: path.read_bytes() for path in again.directory.iterdir() if path.is_file()} == first
+
+
+def test_fewer_of_the_candidates_that_a_training_kept_are_averaged(tmp_path: Path, parts: SystemInputs) -> None:
+    trained = tmp_path / "trained"
+    shutil.copytree(parts.trained.path, trained)
+    state = load_file(trained / "model.safetensors")
+    bleu = {10: 1.0, 20: 4.0, 30: 3.0, 40: 2.0}
+    (trained / "kept").mkdir()
+    for update in bleu:
+        save_weights(trained / "kept" / f"{update}.safetensors", {name: tensor + update for name, tensor in state.items()})
+    validations = [{"update": update, "loss": 5.0, "bleu": value} for update, value in bleu.items()]
+    (trained / "training.json").write_text(json.dumps({"validations": validations}))
+    inputs = replace(parts, trained=Trained(trained, "trained"))
+    for recipe, offset in ((TrainingConfig(average_count=2), 25), (TrainingConfig(average="last", average_count=3), 30)):
+        work = make_work(tmp_path / str(offset))
+        STAGE.run(inputs, replace(CONFIG, averaging=recipe), work)
+        written = load_file(work.directory / "model.safetensors")
+        assert all(torch.allclose(written[name], tensor + offset) for name, tensor in state.items())
 
 
 def test_parts_that_do_not_fit_are_refused(tmp_path: Path, parts: SystemInputs) -> None:
