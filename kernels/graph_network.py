@@ -37,8 +37,6 @@ class GraphPath(NamedTuple):
     """Words of the vertices between the ends."""
     score: float
     """The sum of the path's transitions and words, those of the ends too."""
-    margin: float
-    """The smallest gap on the path between the best and the second step or word."""
 
 
 class GraphScores(NamedTuple):

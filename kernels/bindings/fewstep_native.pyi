@@ -181,7 +181,7 @@ class GraphNetwork:
         eos: int,
         mask: int,
         threads: int,
-    ) -> list[tuple[list[int], float, float]]: ...
+    ) -> list[tuple[list[int], float]]: ...
     def scores(
         self,
         sources: I64,

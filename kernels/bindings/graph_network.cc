@@ -60,7 +60,7 @@ struct BoundGraphs {
 
     nb::list follow(const Table& ids, const Ids& lengths, const Ids& sizes, double word_weight, std::vector<std::int64_t> banned,
                     std::int64_t bos, std::int64_t eos, std::int64_t mask, int threads) const {
-        const GraphRules rules{{std::move(banned), eos, 0}, bos, mask, 2};
+        const GraphRules rules{{std::move(banned), eos, 0}, bos, mask, 1};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         std::vector<GraphPath> paths(ids.shape(0));
         {
@@ -71,7 +71,7 @@ struct BoundGraphs {
             });
         }
         nb::list all;
-        for (const GraphPath& path : paths) all.append(nb::make_tuple(path.ids, path.score, path.margin));
+        for (const GraphPath& path : paths) all.append(nb::make_tuple(path.ids, path.score));
         return all;
     }
 

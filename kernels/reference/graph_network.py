@@ -55,8 +55,9 @@ class GraphReference(Reference):
         found[0, rules.bos], found[-1, rules.eos] = ends
         return found
 
-    def follow(self, source: Sequence[int], vertices: int, *, word_weight: float, rules: GraphRules) -> GraphPath:
-        """From vertex to vertex by the best transition and word."""
+    def follow(self, source: Sequence[int], vertices: int, *, word_weight: float, rules: GraphRules) -> tuple[GraphPath, float]:
+        """From vertex to vertex by the best transition and word; and the smallest gap on the path between the best and the second
+        step or word."""
         states = self.states(source, vertices, rules)
         words, transitions = self.words(states, rules), self.transitions(states)
         steps = transitions + word_weight * words.max(1) if word_weight else transitions
@@ -65,7 +66,7 @@ class GraphReference(Reference):
             margin = min(margin, _gap(words[path[-1]]))
             score += float(words[path[-1]].max())
             if path[-1] == vertices - 1:
-                return GraphPath(words[path[1:-1]].argmax(1).tolist(), score, margin)
+                return GraphPath(words[path[1:-1]].argmax(1).tolist(), score), margin
             margin = min(margin, _gap(steps[path[-1]]))
             path.append(int(steps[path[-1]].argmax()))
             score += float(transitions[path[-2], path[-1]])

@@ -37,7 +37,7 @@ class NativeGraphs:
             rules=_rules(search),
             threads=torch.get_num_threads(),
         )
-        return [[Hypothesis(path.ids, path.score, 1, {"margin": path.margin})] for path in paths]
+        return [[Hypothesis(path.ids, path.score, 1)] for path in paths]
 
     def graph(self, source: Ints, lengths: Ints, search: DagSearch) -> Graph:
         """What the other searches need."""

@@ -75,8 +75,8 @@ def test_is_the_reference(problem, word_weight, threads):
         possible = np.isfinite(best)
         chosen = np.take_along_axis(words, found.ids[row, :size], 1)
         np.testing.assert_allclose(chosen[possible], best[possible], rtol=1e-3, atol=2e-3)
-        expected = slow.follow(source[:length], size, word_weight=word_weight, rules=RULES)
-        if min(expected.margin, paths[row].margin) > 20 * NEAR:
+        expected, margin = slow.follow(source[:length], size, word_weight=word_weight, rules=RULES)
+        if margin > 20 * NEAR:
             assert paths[row].ids == expected.ids
             assert paths[row].score == pytest.approx(expected.score, rel=1e-3, abs=1e-2)
 
@@ -133,27 +133,23 @@ def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
     threads=st.sampled_from([1, 2]),
 )
 def test_a_path_is_the_same_as_in_the_whole_graph(problem, word_weight, precision, threads):
-    """Only words that may matter are ranked: path, score and margin are, to the bit, those of a graph that is ranked as a whole."""
+    """Only words that may matter are ranked: path and score are, to the bit, those of a graph that is ranked as a whole."""
     shape, arrays, sources, lengths, sizes = problem
     network = GraphNetwork(arrays, shape=shape, precision=precision)
-    graphs = network.scores(sources, lengths, sizes, words=2, rules=RULES)
+    graphs = network.scores(sources, lengths, sizes, words=1, rules=RULES)
     paths = network.follow(sources, lengths, sizes, word_weight=word_weight, rules=RULES, threads=threads)
     for row, path in enumerate(paths):
         words, last = graphs.words[row], graphs.lengths[row] - 1
-        vertex, visited, score, gaps = 0, [0], float(words[0, 0]), [np.inf]
+        vertex, visited, score = 0, [0], float(words[0, 0])
         while vertex < last:
             sums = graphs.transitions[row, vertex] + (np.float32(word_weight) * words[:, 0] if word_weight else 0)
             sums[: vertex + 1] = sums[last + 1 :] = -np.inf
             step = int(sums.argmax())
-            second, best = np.sort(sums[: last + 1])[-2:].astype(np.float64)
-            gaps.append(best - second)
             score += float(words[step, 0])
             score += float(graphs.transitions[row, vertex, step])
             visited.append(vertex := step)
-        gaps += [float(words[vertex, 0]) - float(words[vertex, 1]) for vertex in visited]
         assert path.ids == graphs.ids[row, visited[1:-1], 0].tolist()
         assert path.score == pytest.approx(score, abs=1e-9)
-        assert path.margin == min(gaps)
 
 
 @settings(max_examples=15)

@@ -14,12 +14,10 @@ namespace fewstep {
 namespace {
 
 constexpr float NONE = -std::numeric_limits<float>::infinity();
-constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr std::size_t STEP = LANES;
 constexpr std::size_t TOGETHER = 8;      // sentences that share what is read of the weights
 constexpr std::size_t LEAST_LINKED = 8;  // vertices of a part: with fewer, meeting takes longer
-constexpr float LIKELY = -1.2F;          // log-probability of steps whose ends are ranked before they are asked for
-constexpr std::size_t LEAST_RANKED = 4;  // vertices of a part: with fewer, the vocabulary is read for too little
+constexpr std::size_t LEAST_RANKED = 2;  // vertices of a part: with fewer, the vocabulary is read for too little
 
 // The likeliest length of a target, the first of equally likely ones.
 std::size_t likeliest_length(const GraphNetwork& network, const float* states, std::size_t length) {
@@ -205,32 +203,38 @@ namespace {
 struct Step {
     std::size_t from, to;
     const float* transitions;  // from there
-    float best;                // what it was chosen by
+    float best;                // transition and word of the best one
 };
 
 float total_of(const Graph& graph, const Step& step, std::size_t to, float word_weight) {
     return word_weight == 0.0F ? step.transitions[to] : step.transitions[to] + word_weight * graph.scores(to)[0];
 }
 
-// The best step from a vertex; to the vertex itself where there is none (of NaNs).
+// Chooses the best step; to the vertex itself where there is none (of NaNs). Words count where they are known.
+void choose(const Graph& graph, Step& step, float word_weight) {
+    step.to = step.from, step.best = NONE;
+    for (std::size_t to = step.from + 1; to < graph.vertices(); ++to) {
+        if (word_weight != 0.0F && !graph.ranked(to)) continue;
+        const float sum = total_of(graph, step, to, word_weight);
+        if (sum > step.best) step.best = sum, step.to = to;
+    }
+}
+
+// Adds the vertices whose words are not known and may make the step to them better than the best one, for no score is above 0.
+void add_rivals(const Graph& graph, const Step& step, std::vector<std::size_t>& rivals) {
+    for (std::size_t to = step.from + 1; to < graph.vertices(); ++to)
+        if (!graph.ranked(to) && step.transitions[to] >= step.best) rivals.push_back(to);
+}
+
 Step best_step(Graph& graph, std::size_t vertex, float word_weight) {
     Step step{vertex, vertex, graph.transitions(vertex), NONE};
-    const auto look = [&] {
-        step.to = vertex, step.best = NONE;
-        for (std::size_t to = vertex + 1; to < graph.vertices(); ++to) {
-            if (word_weight != 0.0F && !graph.ranked(to)) continue;
-            const float sum = total_of(graph, step, to, word_weight);
-            if (sum > step.best) step.best = sum, step.to = to;
-        }
-    };
-    look();
+    choose(graph, step, word_weight);
     if (word_weight == 0.0F) return step;
-    std::vector<std::size_t> maybe;
-    for (std::size_t to = vertex + 1; to < graph.vertices(); ++to)
-        if (!graph.ranked(to) && step.transitions[to] >= step.best) maybe.push_back(to);
-    if (maybe.empty()) return step;
-    graph.rank(std::move(maybe));
-    look();
+    std::vector<std::size_t> rivals;
+    add_rivals(graph, step, rivals);
+    if (rivals.empty()) return step;
+    graph.rank(std::move(rivals));
+    choose(graph, step, word_weight);
     return step;
 }
 
@@ -247,53 +251,33 @@ std::vector<Step> walk(Graph& graph, float word_weight) {
     return path;
 }
 
-// The vertices of a path, and those that its steps lead to with a higher log-probability than `least`.
-std::vector<std::size_t> near(const Graph& graph, const std::vector<Step>& path, float least) {
-    std::vector<std::size_t> found;
-    for (const Step& step : path) {
-        found.push_back(step.from);
-        for (std::size_t to = step.from + 1; to < graph.vertices(); ++to)
-            if (step.transitions[to] > least) found.push_back(to);
-    }
-    return found;
+void rank_path(Graph& graph, const std::vector<Step>& path) {
+    std::vector<std::size_t> some;
+    for (const Step& step : path) some.push_back(step.from);
+    graph.rank(std::move(some));
 }
 
-// The least gap between the best and the second step or word of a path, by what is known.
-double margin_of(const Graph& graph, const std::vector<Step>& path, float word_weight) {
-    double margin = INFINITE;
-    const auto gap = [&](float best, float second) {
-        if (second > NONE) margin = std::min(margin, static_cast<double>(best) - static_cast<double>(second));
-    };
-    for (const Step& step : path) {
-        gap(graph.scores(step.from)[0], graph.scores(step.from)[1]);
+// Ranks at once what a walk along the path would ask for vertex by vertex.
+void rank_rivals(Graph& graph, std::vector<Step>& path, float word_weight) {
+    std::vector<std::size_t> rivals;
+    for (Step& step : path) {
         if (step.to == step.from) break;
-        float second = NONE;
-        for (std::size_t to = step.from + 1; to < graph.vertices(); ++to)
-            if (to != step.to && (word_weight == 0.0F || graph.ranked(to))) second = std::max(second, total_of(graph, step, to, word_weight));
-        gap(step.best, second);
+        choose(graph, step, word_weight);
+        add_rivals(graph, step, rivals);
     }
-    return margin;
-}
-
-// Ranks the vertices that may be second by less than a margin.
-void rank_seconds(Graph& graph, const std::vector<Step>& path, double margin) {
-    std::vector<std::size_t> maybe;
-    for (const Step& step : path)
-        for (std::size_t to = step.from + 1; to < graph.vertices(); ++to)
-            if (!graph.ranked(to) && static_cast<double>(step.best) - static_cast<double>(step.transitions[to]) < margin) maybe.push_back(to);
-    graph.rank(std::move(maybe));
+    graph.rank(std::move(rivals));
 }
 
 }  // namespace
 
 GraphPath follow(Graph& graph, float word_weight) {
     std::vector<Step> path = walk(graph, 0.0F);
-    graph.rank(near(graph, path, word_weight == 0.0F ? 0.0F : LIKELY));
+    rank_path(graph, path);
     if (word_weight != 0.0F) {
+        rank_rivals(graph, path, word_weight);
         path = walk(graph, word_weight);
-        rank_seconds(graph, path, margin_of(graph, path, word_weight));
     }
-    GraphPath found{{}, 0.0, margin_of(graph, path, word_weight)};
+    GraphPath found{{}, 0.0};
     for (const Step& step : path) {
         found.score += graph.scores(step.from)[0];
         if (step.from > 0 && step.from + 1 < graph.vertices()) found.ids.push_back(graph.ids(step.from)[0]);

