@@ -21,6 +21,8 @@ SERIES = ("#2f6fde", "#d9622b", "#16907a", "#8a55d7", "#b3831a", "#cf3f6f", "#3f
 """Colours of systems, in order."""
 KEY_COLUMNS = 3
 """Of the names below a figure whose points have numbers."""
+KEY_HEIGHT = 135.0
+"""Points that a panel of names has for its lines."""
 STROKES = ("solid", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Of the searches of a system, in order."""
 
@@ -172,6 +174,13 @@ def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     return as_svg(figure)
 
 
+def key(beside: Axes, axes: Axes) -> None:
+    """The names of all lines in a panel that holds nothing else, in letters small enough for them."""
+    lines, names = axes.get_legend_handles_labels()
+    beside.axis("off")
+    beside.legend(lines, names, loc="upper left", fontsize=min(9.0, KEY_HEIGHT / max(1, len(names))))
+
+
 def agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
     """Accuracy in per cent by distance, a line for each system; all lines have the same distances."""
     with style():
@@ -185,8 +194,7 @@ def _agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
     axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
     axes.set(title="Right verb preferred, %", xlabel="words from subject to verb")
     axes.margins(x=0.03)
-    beside.axis("off")
-    beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
+    key(beside, axes)
     return as_svg(figure)
 
 
@@ -200,8 +208,7 @@ def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]]) -> s
         axes.set_xticks(range(len(names)), labels=names)
         axes.set(title="BLEU", xlabel="words of the reference")
         axes.margins(x=0.03)
-        beside.axis("off")
-        beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
+        key(beside, axes)
         return as_svg(figure)
 
 
@@ -216,8 +223,7 @@ def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str) -> str:
         axes.set_xticks([0, last / 4, last / 2, 3 * last / 4, last], labels=["0", "25", "50", "75", "100"])
         axes.set(title="Times as fast as the baseline", xlabel=f"{unit}s, %", ylim=(0, None))
         axes.margins(x=0.02)
-        beside.axis("off")
-        beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=8)
+        key(beside, axes)
         return as_svg(figure)
 
 
@@ -244,8 +250,7 @@ def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:
             axes.annotate(search, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
         axes.set(title="BLEU of samples", xlabel="pairwise BLEU among samples: to the left the more diverse")
         axes.margins(x=0.1, y=0.15)
-        beside.axis("off")
-        beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
+        key(beside, axes)
         return as_svg(figure)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stages.reporting.figures import SERIES, as_svg, panels, style
+from stages.reporting.figures import SERIES, as_svg, key, panels, style
 
 
 def ranks(words: Mapping[int, int], edges: Mapping[int, int]) -> str:
@@ -34,6 +34,5 @@ def latencies(milliseconds: Mapping[str, Mapping[str, float]]) -> str:
         axes.set_xticks(range(len(lengths)), labels=lengths)
         axes.set(title="Milliseconds a sentence", xlabel="words of the output")
         axes.grid(visible=False, axis="x")
-        beside.axis("off")
-        beside.legend(*axes.get_legend_handles_labels(), loc="upper left", fontsize=9)
+        key(beside, axes)
         return as_svg(figure)
