@@ -47,14 +47,17 @@ def toy(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
 
 
 def training(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
-    """Counts to 3, an update an attempt, in checkpoints as a training leaves them."""
+    """Counts to 3, an update an attempt, in checkpoints as a training leaves them: the candidate first, the rest under its name once
+    it is whole, for the mirror looks on."""
     folder = work.directory / "checkpoints"
     done = max((int(path.name) for path in folder.glob("[0-9]*")), default=0)
     CALLS.append(f"{config.text} from {done}")
-    (folder / str(done + 1)).mkdir(parents=True)
-    (folder / str(done + 1) / "state.json").write_text(f"{done + 1}")
-    (folder / "candidates").mkdir(exist_ok=True)
+    (folder / "candidates").mkdir(parents=True, exist_ok=True)
     (folder / "candidates" / f"{done + 1}.safetensors").write_text(f"weights {done + 1}")
+    temporary = folder / "checkpoint.tmp"
+    temporary.mkdir()
+    (temporary / "state.json").write_text(f"{done + 1}")
+    temporary.rename(folder / str(done + 1))
     if done + 1 < 3:
         raise TransientError("not yet")
     work.write_text(work.directory / "model", "".join(path.read_text() for path in sorted((folder / "candidates").iterdir())))
