@@ -47,8 +47,8 @@ def toy(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
 
 
 def training(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
-    """Counts to 3, an update an attempt, in checkpoints as a training leaves them: the candidate first, the rest under its name once
-    it is whole, for the mirror looks on."""
+    """Counts to 3, an update an attempt, in checkpoints as a training leaves them: the candidate first, the rest under its name
+    once it is whole, for the mirror looks on."""
     folder = work.directory / "checkpoints"
     done = max((int(path.name) for path in folder.glob("[0-9]*")), default=0)
     CALLS.append(f"{config.text} from {done}")

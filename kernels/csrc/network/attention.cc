@@ -19,9 +19,11 @@ constexpr std::size_t STEP = LANES;
 // together: one by itself would wait for its own sums.
 template <int R>
 void normalise(float* x, std::size_t length, std::size_t room, float scale) {
-    Floats highest[R], top[R], sum[R] = {};
+    Floats highest[R], top[R], sum[R] = {}, beyond;
+    const std::size_t last = room - STEP;
+    for (std::size_t lane = 0; lane < STEP; ++lane) beyond[lane] = last + lane < length ? 0.0F : NONE;
     for (int row = 0; row < R; ++row) {
-        for (std::size_t place = length; place < room; ++place) x[row * room + place] = NONE;
+        store(x + row * room + last, load(x + row * room + last) + beyond);
         highest[row] = load(x + row * room);
     }
     for (std::size_t place = STEP; place < room; place += STEP)
@@ -51,30 +53,39 @@ struct Queries {
     float* weight(int row, std::size_t head) const { return weights + (static_cast<std::size_t>(row) * heads.count + head) * room; }
 };
 
-// Scores over turned keys: a vector of places at a time.
+// Scores over V vectors of turned keys, whose units are `room` apart.
+template <int R, int V>
+void score_places(const float* const* query, std::size_t size, const float* keys, std::size_t room, std::size_t place, float* const* weight) {
+    Floats even[R][V] = {}, odd[R][V] = {};
+    std::size_t unit = 0;
+    keys += place;
+    for (; unit + 2 <= size; unit += 2, keys += 2 * room)
+#pragma GCC unroll 4
+        for (int row = 0; row < R; ++row)
+#pragma GCC unroll 2
+            for (int vector = 0; vector < V; ++vector) {
+                even[row][vector] = fused(all(query[row][unit]), load(keys + vector * STEP), even[row][vector]);
+                odd[row][vector] = fused(all(query[row][unit + 1]), load(keys + room + vector * STEP), odd[row][vector]);
+            }
+    for (int row = 0; row < R; ++row)
+        for (int vector = 0; vector < V; ++vector) {
+            if (unit < size) even[row][vector] = fused(all(query[row][unit]), load(keys + vector * STEP), even[row][vector]);
+            store(weight[row] + place + vector * STEP, even[row][vector] + odd[row][vector]);
+        }
+}
+
+// Scores over turned keys: a few vectors of places at a time.
 template <int R>
 void score(const Queries& queries, const Sequence& sequence) {
+    constexpr int V = REGISTERS == 32 ? 2 : 1;  // whose sums stay in registers
     const std::size_t size = queries.heads.size, room = queries.room;
     for (std::size_t head = 0; head < queries.heads.count; ++head) {
-        const float* keys = sequence.keys + head * size * room;
-        const float* query[R];
-        for (int row = 0; row < R; ++row) query[row] = queries.query(row, head);
-        for (std::size_t place = 0; place < room; place += STEP) {
-            Floats even[R] = {}, odd[R] = {};
-            std::size_t unit = 0;
-            for (; unit + 2 <= size; unit += 2) {
-                const Floats one = load(keys + unit * room + place), other = load(keys + (unit + 1) * room + place);
-#pragma GCC unroll 4
-                for (int row = 0; row < R; ++row) {
-                    even[row] = fused(all(query[row][unit]), one, even[row]);
-                    odd[row] = fused(all(query[row][unit + 1]), other, odd[row]);
-                }
-            }
-            for (int row = 0; row < R; ++row) {
-                if (unit < size) even[row] = fused(all(query[row][unit]), load(keys + unit * room + place), even[row]);
-                store(queries.weight(row, head) + place, even[row] + odd[row]);
-            }
-        }
+        const float *keys = sequence.keys + head * size * room, *query[R];
+        float* weight[R];
+        for (int row = 0; row < R; ++row) query[row] = queries.query(row, head), weight[row] = queries.weight(row, head);
+        std::size_t place = 0;
+        for (; place + V * STEP <= room; place += V * STEP) score_places<R, V>(query, size, keys, room, place, weight);
+        if (place < room) score_places<R, 1>(query, size, keys, room, place, weight);
     }
 }
 
@@ -175,8 +186,11 @@ void lay_out_keys(const float* rows, std::size_t stride, std::size_t first, std:
             for (std::size_t row = 0; row < STEP; ++row)
                 tile[row] = start + row < last ? load(rows + (start + row - first) * stride + unit) : Floats{};
             turn(tile);
-            for (std::size_t row = 0; row < STEP; ++row)
-                std::memcpy(keys + (unit + row) * room + start, &tile[row], std::min(STEP, end - start) * sizeof(float));
+            float* to = keys + unit * room + start;
+            if (start + STEP <= end)
+                for (std::size_t row = 0; row < STEP; ++row) store(to + row * room, tile[row]);
+            else
+                for (std::size_t row = 0; row < STEP; ++row) std::memcpy(to + row * room, &tile[row], (end - start) * sizeof(float));
         }
     for (; unit < width; ++unit)
         for (std::size_t s = first; s < end; ++s) keys[unit * room + s] = s < last ? rows[(s - first) * stride + unit] : 0.0F;
