@@ -17,7 +17,6 @@ constexpr float NONE = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = LANES;
 constexpr std::size_t TOGETHER = 8;      // sentences that share what is read of the weights
 constexpr std::size_t LEAST_LINKED = 8;  // vertices of a part: with fewer, meeting takes longer
-constexpr std::size_t LEAST_RANKED = 2;  // vertices of a part: with fewer, the vocabulary is read for too little
 
 // The likeliest length of a target, the first of equally likely ones.
 std::size_t likeliest_length(const GraphNetwork& network, const float* states, std::size_t length) {
@@ -125,17 +124,13 @@ void Graph::take(std::size_t vertex, const BestWords& words, std::size_t row) {
 
 void Graph::rank(std::vector<std::size_t> some) {
     std::erase_if(some, [this](std::size_t vertex) { return std::exchange(ranked_[vertex], 1) != 0; });
-    const std::size_t width = network_.network.shape.width;
-    const auto parts = std::clamp<std::size_t>(some.size() / LEAST_RANKED, 1, static_cast<std::size_t>(team_.threads()));
-    team_.run(parts, [&](std::size_t part, int) {
-        const std::size_t first = some.size() * part / parts, count = some.size() * (part + 1) / parts - first;
-        Buffer states(std::max<std::size_t>(1, count * width));
-        for (std::size_t row = 0; row < count; ++row) std::copy_n(states_ + some[first + row] * width, width, states.data() + row * width);
-        BestWords words;
-        if (network_.vocabulary.outputs() > 0) best_words(network_.vocabulary, states.data(), count, wanted_, true, rules_.words, words);
-        else best_words(network_.network.vocabulary, states.data(), count, 1, 0, wanted_, true, rules_.words, words, Team::alone());
-        for (std::size_t row = 0; row < count; ++row) take(some[first + row], words, row);
-    });
+    const std::size_t rows = some.size(), width = network_.network.shape.width;
+    Buffer states(std::max<std::size_t>(1, rows * width));
+    for (std::size_t row = 0; row < rows; ++row) std::copy_n(states_ + some[row] * width, width, states.data() + row * width);
+    BestWords words;
+    if (network_.vocabulary.outputs() > 0) best_words(network_.vocabulary, states.data(), rows, wanted_, true, rules_.words, words, team_);
+    else best_words(network_.network.vocabulary, states.data(), rows, 1, 0, wanted_, true, rules_.words, words, team_);
+    for (std::size_t row = 0; row < rows; ++row) take(some[row], words, row);
 }
 
 const float* Graph::transitions(std::size_t vertex) {

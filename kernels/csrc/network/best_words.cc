@@ -206,16 +206,15 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
 }
 
 void best_words(const ByteMatrix& vocabulary, const float* states, std::size_t rows, std::size_t wanted, bool eos_apart, const WordRules& rules,
-                BestWords& found) {
+                BestWords& found, Team& team) {
     const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
     const Question question{wanted, eos_apart, rules};
     make_room(found, rows, question, words);
     std::vector<ByteMatrix::Value> values;
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t count = std::min(rows - start, TOGETHER);
-        vocabulary.multiply(states + start * width, width, count, found.logits.data(), words, Then::STORE, values);
-        for (std::size_t row = start; row < start + count; ++row)
-            rank_row(found.logits.data() + (row - start) * words, words, 0, -1, question, row, found);
+        vocabulary.multiply(states + start * width, width, count, found.logits.data(), words, Then::STORE, values, team);
+        team.run(count, [&](std::size_t place, int) { rank_row(found.logits.data() + place * words, words, 0, -1, question, start + place, found); });
     }
 }
 

@@ -36,7 +36,7 @@ void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t
 
 // The same by a vocabulary in 8 bits, in one slot.
 void best_words(const ByteMatrix& vocabulary, const float* states, std::size_t rows, std::size_t wanted, bool eos_apart, const WordRules& rules,
-                BestWords& found);
+                BestWords& found, Team& team);
 
 // The same for N networks, each with its states: log p(v) = log 1/N sum_n p_n(v).
 void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,

@@ -63,6 +63,9 @@ struct ByteNumbers {
     };
 };
 
+// Multiplications of a thread's part at least: about a microsecond's, less than which it takes to hand a part out.
+constexpr std::size_t LEAST_WORK = 1 << 17;
+
 constexpr std::size_t SIZE = GroupedProduct<ByteNumbers>::SIZE;
 
 // To the nearest integer, of two equally near ones the even one; |x| < 2^22.
@@ -150,19 +153,24 @@ ByteMatrix::ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outpu
 }
 
 void ByteMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                          std::vector<Value>& values) const {
-    multiply_first(x, x_stride, rows, y, y_stride, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel(), then, values);
+                          std::vector<Value>& values, Team& team) const {
+    multiply_first(x, x_stride, rows, y, y_stride, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel(), then, values, team);
 }
 
 void ByteMatrix::multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels,
-                                Then then, std::vector<Value>& values) const {
+                                Then then, std::vector<Value>& values, Team& team) const {
     const std::size_t groups = (inputs_ + SIZE - 1) / SIZE;
     if (values.size() < rows * SIZE * groups) values.resize(rows * SIZE * groups);
     std::vector<float> scales(rows);
     for (std::size_t row = 0; row < rows; ++row) scales[row] = narrowed(x + row * x_stride, inputs_, values.data() + row * SIZE * groups);
     const GroupedProduct<ByteNumbers> product{
         values.data(), groups, panels_.data(), {bias_.data(), scales_.data(), offsets_.data(), scales.data()}, y, y_stride, outputs_, then};
-    product.multiply(rows, panels);
+    const std::size_t work = rows * inputs_ * panels * PackedMatrix::panel();
+    const std::size_t parts = std::clamp<std::size_t>(work / LEAST_WORK, 1, static_cast<std::size_t>(team.threads()));
+    team.run(parts, [&](std::size_t part, int) {
+        const std::size_t first = panels * part / parts, last = panels * (part + 1) / parts;
+        product.from(0, first * PackedMatrix::panel()).multiply(rows, last - first);
+    });
 }
 
 }  // namespace fewstep

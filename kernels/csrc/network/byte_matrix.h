@@ -36,10 +36,10 @@ class ByteMatrix {
 
     // x [rows,inputs] to y [rows,outputs], as those of a PackedMatrix; `values` is scratch.
     void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                  std::vector<Value>& values) const;
+                  std::vector<Value>& values, Team& team = Team::alone()) const;
     // The same for the outputs of the first `panels` only.
     void multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Then then,
-                        std::vector<Value>& values) const;
+                        std::vector<Value>& values, Team& team = Team::alone()) const;
 
  private:
     std::size_t outputs_ = 0, inputs_ = 0;
