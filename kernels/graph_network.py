@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernels.transformer import ANY, TransformerShape, expected_arrays, native_arguments
+from kernels.transformer import ANY, Precision, TransformerShape, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-Precision = Literal["fp32", "bf16", "int8"]
 
 __all__ = ["GraphNetwork", "GraphPath", "GraphRules", "GraphScores"]
 
@@ -69,10 +68,8 @@ class GraphNetwork:
 
         `precision` bf16 rounds what the layers multiply and sums in fp32; transitions and the ranking of words stay in fp32. int8
         multiplies all that weights are multiplied with in 8 bits, what ranks words too, and sums in integers; attention and what
-        transitions compare stay in fp32. Raises ValueError that names all that are missing or misshapen.
+        transitions compare stay in fp32. Raises ValueError for another, and that names all arrays that are missing or misshapen.
         """
-        if precision not in get_args(Precision):
-            raise ValueError(f"precision: expected fp32, bf16 or int8, got {precision!r}")
         from kernels.native import fewstep_native
 
         wanted = expected_arrays(shape, "source_embedding" in arrays)

@@ -62,6 +62,8 @@ class JointStep:
 
 SLOT_BY_SLOT = JointStep()
 
+Precision = Literal["fp32", "bf16", "int8"]
+
 
 class Transformer:
     """A network whose weights were copied and laid out once; it may be used from several threads at a time.
@@ -69,7 +71,7 @@ class Transformer:
     A sentence's outcome is the same to the last bit alone, in any batch, and with any number of threads.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape) -> None:
+    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "fp32") -> None:
         """`arrays`, float32, matrices [outputs,inputs]. With D, F and the numbers of layers of `shape`:
 
             target_embedding [V,D]      words of outputs, which they are also ranked by
@@ -90,13 +92,14 @@ class Transformer:
             decoder.layers.I.cross_attention_residual.norm                  [D]
             {encoder,decoder}.norm                                          [D]     with norm "pre"
 
-        Other arrays are not looked at. Raises ValueError that names all that are missing or misshapen.
+        Other arrays are not looked at. `precision` is that of products with weights, in layers and in int8 where words are ranked,
+        too; attention stays in fp32. Raises ValueError for another, and that names all arrays that are missing or misshapen.
         """
         from kernels.native import fewstep_native
 
         self.shape = shape
         wanted = expected_arrays(shape, "source_embedding" in arrays)
-        self._native = fewstep_native.make_transformer(**native_arguments(arrays, wanted, shape))
+        self._native = fewstep_native.make_transformer(**native_arguments(arrays, wanted, shape), precision=precision)
 
     def greedy(
         self,

@@ -35,9 +35,20 @@ def network_of(settings: object) -> StepwiseConfig | None:
 
 
 def engine(path: Path, search: Search, network: StepwiseConfig | None, *, together: bool) -> Iterator[Rule]:
-    """What CTranslate2 must have, and what it has not."""
-    if not isinstance(search, StepwiseSearch) or not foreign(search):
+    """What an engine must have, and what it has not."""
+    if not isinstance(search, StepwiseSearch):
         return
+    if foreign(search):
+        yield from _ctranslate2(path, search, network, together=together)
+    elif search.precision != "float32" and search.engine == "torch":
+        yield broken((*path, "precision"), "float32 with engine torch", repr(search.precision), (*path, "engine"))
+    elif search.precision != "float32" and search.strategy == "sample":
+        yield broken((*path, "precision"), "float32 for sampling", repr(search.precision), (*path, "strategy"))
+    elif search.precision == "float16":
+        yield broken((*path, "precision"), "float32, bfloat16 or int8 unless engine is ctranslate2", repr(search.precision))
+
+
+def _ctranslate2(path: Path, search: StepwiseSearch, network: StepwiseConfig | None, *, together: bool) -> Iterator[Rule]:
     if missing := missing_engine(search):
         yield broken((*path, "engine"), missing, "none installed")
     if together:

@@ -166,6 +166,7 @@ def make_transformer(
     source_positions: int,
     slots: int,
     gelu: bool,
+    precision: str,
 ) -> Transformer: ...
 
 class GraphNetwork:

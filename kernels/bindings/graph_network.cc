@@ -11,6 +11,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/precision.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -119,13 +120,6 @@ struct BoundGraphs {
         return nb::make_tuple(own(std::move(vertices)), own(std::move(transitions)), own(std::move(scores)), own(std::move(tokens)));
     }
 };
-
-Precision precision_of(const std::string& name) {
-    if (name == "fp32") return Precision::FLOATS;
-    if (name == "bf16") return Precision::HALVES;
-    if (name == "int8") return Precision::BYTES;
-    throw std::invalid_argument("precision: expected fp32, bf16 or int8, got " + name);
-}
 
 BoundGraphs make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers, std::size_t width,
                  std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words, std::size_t target_words,

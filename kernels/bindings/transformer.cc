@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"
 #include "bindings/bindings.h"
+#include "bindings/precision.h"
 #include "csrc/ngram/model.h"
 #include "csrc/stepwise/search.h"
 
@@ -128,27 +130,28 @@ struct BoundTransformer {
 
 BoundTransformer make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers, std::size_t width,
                       std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words, std::size_t target_words,
-                      std::size_t source_positions, std::size_t slots, bool gelu) {
+                      std::size_t source_positions, std::size_t slots, bool gelu, const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
                                  pre_norm,       source_words,   target_words, source_positions, slots, gelu};
+    const Precision chosen = precision_of(precision);
     const nb::gil_scoped_release release;
-    return {Transformer(shape, floats)};
+    Transformer model(shape, floats);
+    model.narrow(chosen);
+    return {std::move(model)};
 }
 
 nb::ndarray<nb::numpy, float, nb::ndim<2>> multiply(const PackedMatrix& matrix, const Matrix& x, const std::string& precision, int threads) {
     require(x.shape(1) == matrix.inputs(), "x: expected [rows," + std::to_string(matrix.inputs()) + "]");
     const std::size_t rows = x.shape(0);
+    const Precision chosen = precision_of(precision);
     auto* y = new Buffer(std::max<std::size_t>(1, rows * matrix.outputs()));
     nb::capsule owner(y, [](void* at) noexcept { delete static_cast<Buffer*>(at); });
     {
         const nb::gil_scoped_release release;
-        std::vector<Half> halves;
-        std::vector<ByteMatrix::Value> values;
-        if (precision == "bf16") HalfMatrix(matrix).multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, halves);
-        else if (precision == "int8") ByteMatrix(matrix).multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, values);
-        else matrix.multiply(x.data(), matrix.inputs(), rows, y->data(), matrix.outputs(), Then::STORE, Team::waiting(threads));
+        NarrowRows scratch;
+        product(matrix, NarrowMatrix(matrix, chosen), x.data(), rows, y->data(), Then::STORE, scratch, Team::waiting(threads));
     }
     return {y->data(), {rows, matrix.outputs()}, owner};
 }
@@ -172,7 +175,8 @@ void bind_transformer(nb::module_& module) {
              "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "prune"_a, "mask"_a, "directions"_a, "banned"_a,
              "min_tokens"_a, "words"_a, "eos_apart"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "leftward"_a);
     module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
-               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a);
+               "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a,
+               "precision"_a);
 }
 
 }  // namespace fewstep

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal
 
 import torch
 
 from kernels import GraphNetwork, GraphRules
+from kernels.transformer import Precision
 from models.batch import Ints
 from models.common.native import arrays_of, shape_of
 from models.dag.config import DagConfig, DagSearch
@@ -77,7 +77,7 @@ def _rules(search: DagSearch) -> GraphRules:
 
 
 @torch.no_grad()
-def graph_network(model: DagModel, precision: Literal["fp32", "bf16", "int8"] = "fp32") -> GraphNetwork:
+def graph_network(model: DagModel, precision: Precision = "fp32") -> GraphNetwork:
     """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand.
     Raises ValueError for a precision that this build lacks."""
     config, width = model.config, model.config.width

@@ -83,7 +83,9 @@ class StepwiseSearch:
     """What decodes: native code where the system is on a CPU, else torch; torch anywhere; or CTranslate2 (the extra `ctranslate2`),
     which knows autoregressive networks, greedy and beam search, and the power form of the length penalty."""
     precision: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
-    """Of the products of CTranslate2 (a CPU may lack the halves); the other engines compute in float32."""
+    """Of products with weights. Natively bfloat16 is that of layers, quicker where there are instructions for it (AVX512-BF16) and
+    slower elsewhere, and int8 that of what ranks words, too; attention stays float32, and there is no float16. CTranslate2 knows
+    all (a CPU may lack the halves); torch computes in float32 alone."""
     rescore: bool = True
     """Compute CTranslate2's scores anew, which takes one more pass: its own are those among the tokens that may be written, which
     another engine's are not."""
@@ -115,6 +117,8 @@ class StepwiseSearch:
             name = f"sample-t{self.temperature:g}"
         if self.engine != "auto":
             name = f"{name}-ct2-{self.precision}" if self.engine == "ctranslate2" else f"{name}-{self.engine}"
+        elif self.precision != "float32":
+            name = f"{name}-{self.precision}"
         if self.strategy == "beam" and self.prune is not None:
             name += f"-prune{self.prune:g}"
         if self.ngram_weight:

@@ -82,6 +82,11 @@ class StepwiseDecoder:
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.engine == "ctranslate2":
             raise ValueError("engine: expected auto or torch with a network that is not finished yet, got ctranslate2")
+        if search.precision != "float32":
+            raise ValueError(
+                "precision: expected float32 for sampling, for engine torch, and for a network that is not decoded natively on a "
+                f"CPU, got {search.precision}"
+            )
         with at_work(self.model) as device:
             given = (self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device))
             if search.strategy == "greedy":

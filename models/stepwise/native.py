@@ -10,6 +10,7 @@ import torch
 
 from kernels import Transformer, WritingRules
 from kernels.beam import Outcome
+from kernels.transformer import Precision
 from models.batch import Ints
 from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
@@ -25,25 +26,31 @@ if TYPE_CHECKING:
     from kernels.ngram import NgramScorer
 
 
+PRECISIONS: dict[str, Precision] = {"float32": "fp32", "bfloat16": "bf16", "int8": "int8"}
+
+
 class NativeSearch:
-    """Greedy and beam search with copies of networks as they are now. It counts torch's threads as its own."""
+    """Greedy and beam search with copies of networks that do not change any more, one for each precision that is asked for. It
+    counts torch's threads as its own."""
 
     def __init__(self, model: StepwiseModel | Ensemble) -> None:
         """Networks on the CPU in float32."""
-        self._order = model.order
-        self._transformer, *self._others = [transformer(member) for member in networks(model)]
+        self._model, self._order = model, model.order
+        self._transformers = {"float32": [transformer(member) for member in networks(model)]}
 
     def __call__(
         self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, ngram: NgramScorer | None = None
     ) -> list[list[Hypothesis]]:
         """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them. `ngram`:
-        a `kernels` scorer over target ids, for searches that give it a weight."""
+        a `kernels` scorer over target ids, for searches that give it a weight. Raises ValueError for a precision that is not known
+        here."""
         order = self._order
-        run: Callable[..., list[Outcome]] = self._transformer.beam_search
+        first, *others = self._networks(search.precision)
+        run: Callable[..., list[Outcome]] = first.beam_search
         options = beam_options(search, order, neighbours(order, search, ngram))
         if search.strategy == "greedy":
             joint = joint_step(order, search, ngram)
-            run = self._transformer.greedy if joint is None else partial(self._transformer.greedy, joint=joint)
+            run = first.greedy if joint is None else partial(first.greedy, joint=joint)
         outcomes = run(
             source,
             lengths,
@@ -51,9 +58,16 @@ class NativeSearch:
             options=options,
             rules=writing_rules(search, order),
             threads=torch.get_num_threads(),
-            others=self._others,
+            others=others,
         )
         return hypotheses_of(outcomes, order)
+
+    def _networks(self, precision: str) -> list[Transformer]:
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision: expected {', '.join(PRECISIONS)} with engine auto on a CPU, got {precision}")
+        if precision not in self._transformers:
+            self._transformers[precision] = [transformer(member, PRECISIONS[precision]) for member in networks(self._model)]
+        return self._transformers[precision]
 
 
 @lru_cache
@@ -63,8 +77,8 @@ def writing_rules(search: StepwiseSearch, order: Order) -> WritingRules:
 
 
 @torch.no_grad()
-def transformer(model: StepwiseModel) -> Transformer:
+def transformer(model: StepwiseModel, precision: Precision = "fp32") -> Transformer:
     """The kernel's copy of a network. Position codes, whatever they are made of, and start vectors become tables."""
     arrays = arrays_of(model, model.config)
     arrays["slot_codes"] = model.slot_codes(model.max_slots).numpy()
-    return Transformer(arrays, shape=shape_of(model.config, "relu"))
+    return Transformer(arrays, shape=shape_of(model.config, "relu"), precision=precision)

@@ -54,6 +54,18 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
             "c.yaml:1: systems.a.search.sample.engine: expected auto or torch for sampling, got 'ctranslate2'",
         ),
         (
+            "systems: {a: {search: {sample: {precision: int8}}}}",
+            "c.yaml:1: systems.a.search.sample.precision: expected float32 for sampling, got 'int8'",
+        ),
+        (
+            "systems: {a: {search: {greedy: {precision: int8, engine: torch}}}}",
+            "c.yaml:1: systems.a.search.greedy.precision: expected float32 with engine torch, got 'int8'",
+        ),
+        (
+            TEACHER + "distillation: {precision: float16}",
+            "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is ctranslate2, got 'float16'",
+        ),
+        (
             TEACHER + "distillation: {engine: ctranslate2, length_penalty_form: gnmt}",
             "c.yaml:2: distillation.length_penalty_form: expected power with engine ctranslate2, got 'gnmt'",
         ),

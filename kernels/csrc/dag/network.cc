@@ -89,7 +89,6 @@ GraphNetwork::GraphNetwork(Transformer transformer, Precision precision, PackedM
     : network(std::move(transformer)), links(std::move(links)), link_codes(std::move(link_codes)), lengths(std::move(lengths)),
       narrow_links(this->links, precision == Precision::BYTES ? precision : Precision::FLOATS) {
     network.narrow(precision);
-    if (precision == Precision::BYTES) vocabulary = ByteMatrix(network.vocabulary);
 }
 
 Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team)
@@ -128,8 +127,7 @@ void Graph::rank(std::vector<std::size_t> some) {
     Buffer states(std::max<std::size_t>(1, rows * width));
     for (std::size_t row = 0; row < rows; ++row) std::copy_n(states_ + some[row] * width, width, states.data() + row * width);
     BestWords words;
-    if (network_.vocabulary.outputs() > 0) best_words(network_.vocabulary, states.data(), rows, wanted_, true, rules_.words, words, team_);
-    else best_words(network_.network.vocabulary, states.data(), rows, 1, 0, wanted_, true, rules_.words, words, team_);
+    best_words({network_.network.vocabulary, network_.network.narrow_vocabulary}, states.data(), rows, 1, 0, wanted_, true, rules_.words, words, team_);
     for (std::size_t row = 0; row < rows; ++row) take(some[row], words, row);
 }
 

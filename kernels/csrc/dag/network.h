@@ -26,7 +26,6 @@ struct GraphNetwork {
     std::vector<float> link_codes;  // [slots,2D+H] what places add to them
     std::vector<float> lengths;     // [classes,D] ranks the target's length by the mean state of the source; empty where it is given
     NarrowMatrix narrow_links;      // in fewer bits, if any
-    ByteMatrix vocabulary;          // in 8 bits, where all is
 
     std::size_t link_width() const { return 2 * network.shape.width + network.shape.heads; }
 };

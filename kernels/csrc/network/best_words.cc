@@ -103,10 +103,10 @@ void sort_words(std::size_t wanted, float* scores, std::int64_t* ids) {
 
 }  // namespace
 
-void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,
+void best_words_of_mean(std::span<const Vocabulary> vocabularies, std::span<const float* const> states, std::size_t rows,
                         std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
                         BestWords& found, Team& team) {
-    const std::size_t networks = vocabularies.size(), words = vocabularies[0]->outputs(), together = std::min(rows, TOGETHER);
+    const std::size_t networks = vocabularies.size(), words = vocabularies[0].whole.outputs(), together = std::min(rows, TOGETHER);
     found.logits.reserve(networks * together * words);
     found.shares.reserve(words);
     found.scores.assign(rows * wanted, NONE);
@@ -117,9 +117,9 @@ void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t end = std::min(rows, start + TOGETHER);
         for (std::size_t network = 0; network < networks; ++network) {
-            const std::size_t width = vocabularies[network]->inputs();
+            const auto& [whole, narrow] = vocabularies[network];
             float* logits = found.logits.data() + network * together * words;
-            vocabularies[network]->multiply(states[network] + start * width, width, end - start, logits, words, Then::STORE, team);
+            product(whole, narrow, states[network] + start * whole.inputs(), end - start, logits, Then::STORE, found.narrowed, team);
         }
         for (std::size_t row = start; row < end; ++row) {
             for (std::size_t network = 0; network < networks; ++network) {
@@ -190,31 +190,19 @@ void rank_row(float* x, std::size_t words, std::int64_t slot, std::int64_t asked
 
 }  // namespace
 
-void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
+void best_words(const Vocabulary& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
                 std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found, Team& team) {
-    const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
+    const auto& [whole, narrow] = vocabulary;
+    const std::size_t words = whole.outputs();
     const Question question{wanted, eos_apart, rules};
     make_room(found, rows, question, words);
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t count = std::min(rows - start, TOGETHER);
-        vocabulary.multiply(states + start * width, width, count, found.logits.data(), words, Then::STORE, team);
+        product(whole, narrow, states + start * whole.inputs(), count, found.logits.data(), Then::STORE, found.narrowed, team);
         team.run(count, [&](std::size_t place, int) {
             const std::size_t row = start + place;
             rank_row(found.logits.data() + place * words, words, static_cast<std::int64_t>(first + row % step_size), -1, question, row, found);
         });
-    }
-}
-
-void best_words(const ByteMatrix& vocabulary, const float* states, std::size_t rows, std::size_t wanted, bool eos_apart, const WordRules& rules,
-                BestWords& found, Team& team) {
-    const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs();
-    const Question question{wanted, eos_apart, rules};
-    make_room(found, rows, question, words);
-    std::vector<ByteMatrix::Value> values;
-    for (std::size_t start = 0; start < rows; start += TOGETHER) {
-        const std::size_t count = std::min(rows - start, TOGETHER);
-        vocabulary.multiply(states + start * width, width, count, found.logits.data(), words, Then::STORE, values, team);
-        team.run(count, [&](std::size_t place, int) { rank_row(found.logits.data() + place * words, words, 0, -1, question, start + place, found); });
     }
 }
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/network/byte_matrix.h"
+#include "csrc/network/narrow_matrix.h"
 #include "csrc/network/packed_matrix.h"
 
 namespace fewstep {
@@ -27,19 +27,22 @@ struct BestWords {
     std::vector<float> normalisers;  // [rows] log sum_u e^logit(u)
     std::vector<float> asked;       // [rows] log-probability of the word that was asked for, minus infinity where it is banned
     Buffer logits, shares;          // scratch, of some rows at a time
+    NarrowRows narrowed;
+};
+
+// What ranks words: a matrix, and perhaps the same in 8 bits, which then does.
+struct Vocabulary {
+    const PackedMatrix& whole;
+    const NarrowMatrix& narrow;
 };
 
 // From states [rows,D], of which row r predicts slot `first + r mod z`: log p(v) = logit(v) - log sum_u e^logit(u), over all words,
 // the banned too. With `eos_apart` eos is not among the words. What is found does not depend on the team.
-void best_words(const PackedMatrix& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
+void best_words(const Vocabulary& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
                 std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found, Team& team);
 
-// The same by a vocabulary in 8 bits, in one slot.
-void best_words(const ByteMatrix& vocabulary, const float* states, std::size_t rows, std::size_t wanted, bool eos_apart, const WordRules& rules,
-                BestWords& found, Team& team);
-
 // The same for N networks, each with its states: log p(v) = log 1/N sum_n p_n(v).
-void best_words_of_mean(std::span<const PackedMatrix* const> vocabularies, std::span<const float* const> states, std::size_t rows,
+void best_words_of_mean(std::span<const Vocabulary> vocabularies, std::span<const float* const> states, std::size_t rows,
                         std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
                         BestWords& found, Team& team);
 

@@ -63,9 +63,6 @@ struct ByteNumbers {
     };
 };
 
-// Multiplications of a thread's part at least: about a microsecond's, less than which it takes to hand a part out.
-constexpr std::size_t LEAST_WORK = 1 << 17;
-
 constexpr std::size_t SIZE = GroupedProduct<ByteNumbers>::SIZE;
 
 // To the nearest integer, of two equally near ones the even one; |x| < 2^22.
@@ -165,12 +162,7 @@ void ByteMatrix::multiply_first(const float* x, std::size_t x_stride, std::size_
     for (std::size_t row = 0; row < rows; ++row) scales[row] = narrowed(x + row * x_stride, inputs_, values.data() + row * SIZE * groups);
     const GroupedProduct<ByteNumbers> product{
         values.data(), groups, panels_.data(), {bias_.data(), scales_.data(), offsets_.data(), scales.data()}, y, y_stride, outputs_, then};
-    const std::size_t work = rows * inputs_ * panels * PackedMatrix::panel();
-    const std::size_t parts = std::clamp<std::size_t>(work / LEAST_WORK, 1, static_cast<std::size_t>(team.threads()));
-    team.run(parts, [&](std::size_t part, int) {
-        const std::size_t first = panels * part / parts, last = panels * (part + 1) / parts;
-        product.from(0, first * PackedMatrix::panel()).multiply(rows, last - first);
-    });
+    product.multiply(rows, panels, team);
 }
 
 }  // namespace fewstep

@@ -25,17 +25,25 @@ const float* Decoding::step(std::span<const std::int64_t> tokens) {
     const bool pre_norm = model_.shape.pre_norm;
     for (std::size_t index = 0; index < model_.decoder.size(); ++index) {
         const DecoderLayer& layer = model_.decoder[index];
+        const NarrowLayer& narrow = model_.narrow_decoder[index];
+        const auto multiply = [&](const PackedMatrix& whole, const NarrowMatrix& few, const float* from, float* to, Then then) {
+            product(whole, few, from, count, to, then, scratch_, team_);
+        };
         residual(layer.norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
-            layer.projection.multiply(input, width, count, wide_.data(), 3 * width, Then::STORE, team_);
+            multiply(layer.projection, narrow.projection, input, wide_.data(), Then::STORE);
             attend_to_slots(index);
-            layer.output.multiply(mixed_.data(), width, count, x, width, Then::ADD, team_);
+            multiply(layer.output, narrow.output, mixed_.data(), x, Then::ADD);
         });
         residual(layer.cross_norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
-            layer.cross_queries.multiply(input, width, count, wide_.data(), width, Then::STORE, team_);
+            multiply(layer.cross_queries, narrow.cross_queries, input, wide_.data(), Then::STORE);
             attend_to_source(index);
-            layer.cross_output.multiply(mixed_.data(), width, count, x, width, Then::ADD, team_);
+            multiply(layer.cross_output, narrow.cross_output, mixed_.data(), x, Then::ADD);
         });
-        feed_forward(layer.feed_forward, pre_norm, x, count, normed_.data(), wide_.data(), team_);
+        const FeedForward& block = layer.feed_forward;
+        residual(block.norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
+            multiply(block.widen, narrow.widen, input, wide_.data(), block.activation);
+            multiply(block.narrow, narrow.narrow, wide_.data(), x, Then::ADD);
+        });
     }
     if (pre_norm) model_.decoder_norm.apply(x, count, x);
     return x;

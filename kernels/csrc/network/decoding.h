@@ -47,6 +47,7 @@ class Decoding {
     std::vector<Buffer> steps_;                        // [layers,rows then,z,2D]
     std::vector<std::size_t> step_rows_;               // rows of each step when it was written
     Attention attention_;
+    NarrowRows scratch_;
     Buffer x_, normed_, mixed_, wide_;
     std::vector<const float*> slots_;
     std::vector<char> seen_;  // [z,slots]

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "csrc/base/team.h"
 #include "csrc/base/vectors.h"
 #include "csrc/network/block_outputs.h"
 #include "csrc/network/packed_matrix.h"
@@ -29,7 +30,8 @@ struct GroupedProduct {
     std::size_t y_stride, columns;
     Then then;
 
-    // Outputs of the first `panels` for so many rows.
+    // Outputs of the first `panels` for so many rows, shared out among the threads of a team where that is worth their while.
+    void multiply(std::size_t rows, std::size_t panels, Team& team) const;
     void multiply(std::size_t rows, std::size_t panels) const;
     GroupedProduct from(std::size_t row, std::size_t column) const {
         return {x + row * SIZE * groups, groups, panels + column * groups, ends.from(row, column), y + row * y_stride + column, y_stride, columns - column, then};
@@ -38,6 +40,8 @@ struct GroupedProduct {
 
 namespace grouped_products {
 
+// Multiplications of a thread's part at least: about a microsecond's, less than which it takes to hand a part out.
+constexpr std::size_t LEAST_WORK = 1 << 17;
 constexpr int VECTORS = 3, ROWS = REGISTERS == 32 ? 8 : 4;  // as PackedMatrix
 
 template <typename Numbers, int R, int V>
@@ -84,6 +88,16 @@ constexpr std::array<std::array<Multiply<Numbers>, ROWS>, VECTORS> MULTIPLY = {
 };
 
 }  // namespace grouped_products
+
+template <typename Numbers>
+void GroupedProduct<Numbers>::multiply(std::size_t rows, std::size_t panels, Team& team) const {
+    const std::size_t work = rows * groups * SIZE * panels * PackedMatrix::panel();
+    const auto parts = std::clamp<std::size_t>(work / grouped_products::LEAST_WORK, 1, static_cast<std::size_t>(team.threads()));
+    team.run(parts, [&](std::size_t part, int) {
+        const std::size_t first = panels * part / parts, last = panels * (part + 1) / parts;
+        from(0, first * PackedMatrix::panel()).multiply(rows, last - first);
+    });
+}
 
 template <typename Numbers>
 void GroupedProduct<Numbers>::multiply(std::size_t rows, std::size_t panels) const {

@@ -93,12 +93,12 @@ HalfMatrix::HalfMatrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()),
 }
 
 void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                          std::vector<Half>& halves) const {
+                          std::vector<Half>& halves, Team& team) const {
     const std::size_t pairs = (inputs_ + 1) / 2;
     if (halves.size() < rows * 2 * pairs) halves.resize(rows * 2 * pairs);
     for (std::size_t row = 0; row < rows; ++row) halve(x + row * x_stride, inputs_, halves.data() + row * 2 * pairs);
     const GroupedProduct<HalfNumbers> product{halves.data(), pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
-    product.multiply(rows, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel());
+    product.multiply(rows, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel(), team);
 }
 
 void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,

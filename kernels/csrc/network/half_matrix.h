@@ -22,7 +22,7 @@ class HalfMatrix {
 
     // x [rows,inputs] to y [rows,outputs]; `halves` is scratch for x in bfloat16.
     void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                  std::vector<Half>& halves) const;
+                  std::vector<Half>& halves, Team& team = Team::alone()) const;
 
  private:
     std::size_t outputs_ = 0, inputs_ = 0;

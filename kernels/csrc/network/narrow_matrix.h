@@ -27,10 +27,11 @@ class NarrowMatrix {
           bytes_(precision == Precision::BYTES ? ByteMatrix(matrix) : ByteMatrix()) {}
 
     // x [rows,inputs] to y [rows,outputs], whose rows lie so many floats apart, with what there is, else with `whole`.
-    void multiply(const PackedMatrix& whole, const float* x, std::size_t rows, float* y, std::size_t y_stride, Then then, NarrowRows& scratch) const {
-        if (!halves_.empty()) halves_.multiply(x, whole.inputs(), rows, y, y_stride, then, scratch.halves);
-        else if (bytes_.outputs() > 0) bytes_.multiply(x, whole.inputs(), rows, y, y_stride, then, scratch.bytes);
-        else whole.multiply(x, whole.inputs(), rows, y, y_stride, then);
+    void multiply(const PackedMatrix& whole, const float* x, std::size_t rows, float* y, std::size_t y_stride, Then then, NarrowRows& scratch,
+                  Team& team = Team::alone()) const {
+        if (!halves_.empty()) halves_.multiply(x, whole.inputs(), rows, y, y_stride, then, scratch.halves, team);
+        else if (bytes_.outputs() > 0) bytes_.multiply(x, whole.inputs(), rows, y, y_stride, then, scratch.bytes, team);
+        else whole.multiply(x, whole.inputs(), rows, y, y_stride, then, team);
     }
 
  private:
@@ -39,8 +40,9 @@ class NarrowMatrix {
 };
 
 // The same with rows of y side by side.
-inline void product(const PackedMatrix& whole, const NarrowMatrix& narrow, const float* x, std::size_t rows, float* y, Then then, NarrowRows& scratch) {
-    narrow.multiply(whole, x, rows, y, whole.outputs(), then, scratch);
+inline void product(const PackedMatrix& whole, const NarrowMatrix& narrow, const float* x, std::size_t rows, float* y, Then then, NarrowRows& scratch,
+                    Team& team = Team::alone()) {
+    narrow.multiply(whole, x, rows, y, whole.outputs(), then, scratch, team);
 }
 
 }  // namespace fewstep

@@ -64,13 +64,6 @@ std::size_t memory_size(std::size_t length, std::size_t width) { return (room_fo
 
 }  // namespace
 
-void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner, Team& team) {
-    residual(block.norm, pre_norm, x, rows, normed, [&](const float* input) {
-        block.widen.multiply(input, block.widen.inputs(), rows, inner, block.widen.outputs(), block.activation, team);
-        block.narrow.multiply(inner, block.narrow.inputs(), rows, x, block.narrow.outputs(), Then::ADD, team);
-    });
-}
-
 Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
     : shape(given), heads{given.heads, given.width / given.heads}, narrow_encoder(given.encoder_layers), narrow_decoder(given.decoder_layers) {
     const Reader read{shape, arrays};
@@ -89,6 +82,7 @@ Transformer::Transformer(const TransformerShape& given, const Arrays& arrays)
 void Transformer::narrow(Precision precision) {
     for (std::size_t layer = 0; layer < encoder.size(); ++layer) narrow_encoder[layer] = NarrowLayer(encoder[layer], precision);
     for (std::size_t layer = 0; layer < decoder.size(); ++layer) narrow_decoder[layer] = NarrowLayer(decoder[layer], precision);
+    narrow_vocabulary = NarrowMatrix(vocabulary, precision == Precision::BYTES ? precision : Precision::FLOATS);
 }
 
 Buffer Transformer::encoded(const Sources& sources, Team& team) const {

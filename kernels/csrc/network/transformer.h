@@ -83,7 +83,7 @@ struct Memory {
 struct Transformer {
     Transformer(const TransformerShape& shape, const Arrays& arrays);
 
-    // From now on whole sequences go through layers in this precision.
+    // From now on layers multiply in this precision; in 8 bits words are ranked, too.
     void narrow(Precision precision);
 
     // States of the sources, sentence after sentence, [rows,D].
@@ -102,6 +102,7 @@ struct Transformer {
     Norm encoder_norm, decoder_norm;            // used with pre_norm
     std::vector<float> source_words, target_words, source_positions, slot_codes;  // [rows,D]; source_words may be empty: as target's
     PackedMatrix vocabulary;                    // the target's words rank the outputs
+    NarrowMatrix narrow_vocabulary;
 };
 
 // A block with its residual branch: x [rows,D] becomes x + block(norm(x)) or norm(x + block(x)). `block(input)` adds to x.
@@ -115,8 +116,5 @@ void residual(const Norm& norm, bool pre_norm, float* x, std::size_t rows, float
         norm.apply(x, rows, x);
     }
 }
-
-// x [rows,D] through a feed-forward block; `inner` [rows,inner] and `normed` [rows,D] are scratch.
-void feed_forward(const FeedForward& block, bool pre_norm, float* x, std::size_t rows, float* normed, float* inner, Team& team);
 
 }  // namespace fewstep

@@ -66,7 +66,7 @@ class Writing {
  public:
     Writing(Networks networks, const SearchRules& rules, const Share& share) : rules_(rules), team_(share.team) {
         for (const Transformer* network : networks) {
-            vocabularies_.push_back(&network->vocabulary);
+            vocabularies_.push_back({network->vocabulary, network->narrow_vocabulary});
             decodings_.emplace_back(*network, rules.slots, share.sources, share.team);
         }
     }
@@ -76,7 +76,7 @@ class Writing {
         const std::size_t size = rules_.slots.step_size, rows = decodings_[0].rows() * size;
         std::vector<const float*> states;
         for (Decoding& decoding : decodings_) states.push_back(decoding.step(previous));
-        if (states.size() == 1) best_words(*vocabularies_[0], states[0], rows, size, slot, wanted, eos_apart, rules_.words, words_, team_);
+        if (states.size() == 1) best_words(vocabularies_[0], states[0], rows, size, slot, wanted, eos_apart, rules_.words, words_, team_);
         else best_words_of_mean(vocabularies_, states, rows, size, slot, wanted, eos_apart, rules_.words, words_, team_);
         return words_;
     }
@@ -88,7 +88,7 @@ class Writing {
  private:
     const SearchRules& rules_;
     Team& team_;
-    std::vector<const PackedMatrix*> vocabularies_;
+    std::vector<Vocabulary> vocabularies_;
     std::deque<Decoding> decodings_;
     BestWords words_;
 };

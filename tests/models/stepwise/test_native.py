@@ -104,7 +104,7 @@ def test_finds_what_torch_finds(name):
     assert near < 0.03 * compared
 
 
-@pytest.mark.parametrize("search", [GREEDY, beams(3, n_best=3)])
+@pytest.mark.parametrize("search", [GREEDY, beams(3, n_best=3), dataclasses.replace(GREEDY, precision="int8")])
 @pytest.mark.parametrize("name", ORDERS)
 def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(name, search):
     decoder, inputs = NativeDecoder(network(name)), sources(11)
@@ -130,6 +130,32 @@ def test_limits_of_the_network_and_empty_batches_are_as_with_torch(search):
         decoder.prepare([[7] * 10])
     with pytest.raises(ValueError, match="double-top-k"):
         decoder.decode(decoder.prepare([[7]]), beams(2, selection="double-top-k"))
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_fewer_bits_write_what_float32_writes_with_other_scores(precision):
+    decoder, inputs = NativeDecoder(network("interleaved")), sources(40, longest=5, seed=2)
+    search = dataclasses.replace(GREEDY, max_tokens=2)  # of one step: what comes later follows from it
+    whole, narrow = (
+        decoder.decode(decoder.prepare(inputs), dataclasses.replace(search, precision=p)) for p in ("float32", precision)
+    )
+    alike = [one[0].ids == other[0].ids for one, other in zip(whole, narrow, strict=True)]
+    assert sum(alike) > 0.8 * len(alike)
+    assert all(one[0].score != other[0].score for one, other in zip(whole, narrow, strict=True) if one[0].steps)
+
+
+def test_a_precision_that_an_engine_lacks_is_refused():
+    native, plain = NativeDecoder(network("interleaved")), StepwiseDecoder(network("interleaved"))
+    half, narrow = (dataclasses.replace(GREEDY, precision=name) for name in ("float16", "int8"))
+    with pytest.raises(ValueError, match="precision: expected float32, bfloat16, int8 with engine auto on a CPU, got float16"):
+        native.decode(native.prepare([[7]]), half)
+    for decoder, search in (
+        (plain, narrow),
+        (native, dataclasses.replace(narrow, engine="torch")),
+        (native, dataclasses.replace(narrow, strategy="sample")),
+    ):
+        with pytest.raises(ValueError, match="precision: expected float32 for sampling, for engine torch"):
+            decoder.decode(decoder.prepare([[7]]), search)
 
 
 def test_sampling_scores_and_deduplication_are_those_of_torch():
