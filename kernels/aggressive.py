@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kernels.beam import BeamOptions
-from kernels.transformer import TransformerShape, WritingRules, expected_arrays, native_arguments
+from kernels.transformer import Precision, TransformerShape, WritingRules, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -70,8 +70,7 @@ class DraftOptions:
     """A drafter that writes token after token ends a block with the token that makes its probability fall below this, by its own
     reckoning among `words`."""
     precision: Literal["fp32", "int8"] = "fp32"
-    """What the drafter multiplies in: floats; or weights and values of 8 bits, which ask for a quarter of the memory. The
-    verifier always multiplies in floats."""
+    """What the drafter multiplies in: floats; or weights and values of 8 bits, which ask for a quarter of the memory."""
     ngram: int = 3
     """Longest n-gram that is looked up."""
     ranks: int = 1
@@ -135,9 +134,16 @@ class AggressiveTransformer:
     their score and their margin are those that `kernels.Transformer.greedy` finds with the verifier, whatever is drafted.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, drafter: Drafter | None = None) -> None:
-        """`arrays` and `shape` of the verifier as `kernels.Transformer` takes them. Raises ValueError that names what does not
-        fit."""
+    def __init__(
+        self,
+        arrays: Mapping[str, F32],
+        *,
+        shape: TransformerShape,
+        precision: Precision = "fp32",
+        drafter: Drafter | None = None,
+    ) -> None:
+        """`arrays`, `shape` and `precision` of the verifier as `kernels.Transformer` takes them. Raises ValueError that names what
+        does not fit."""
         import numpy as np
 
         from kernels.native import fewstep_native
@@ -188,6 +194,7 @@ class AggressiveTransformer:
             features=features.reshape(-1),
             common_words=common,
             linked_words=linked,
+            precision=precision,
         )
 
     def __call__(

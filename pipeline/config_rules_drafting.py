@@ -57,6 +57,9 @@ def verifiers(config: RunConfig) -> Iterator[Rule]:
             if search.draft_precision != "fp32" and (search.looks_up or search.strategy in ("greedy", "sample")):
                 expected = "fp32 where no network drafts natively"
                 yield broken((*path, "search", i, "draft_precision"), expected, search.draft_precision)
+            if search.verifier_precision != "fp32" and search.strategy in ("draft", "sample"):
+                expected = "fp32 where nothing is verified" if search.strategy == "draft" else "fp32 for sampling"
+                yield broken((*path, "search", i, "verifier_precision"), expected, search.verifier_precision)
 
 
 def _drafting(path: Path, system: AggressiveSystem) -> Iterator[Rule]:

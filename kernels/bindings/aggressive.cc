@@ -13,6 +13,7 @@
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"
 #include "bindings/bindings.h"
+#include "bindings/precision.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -128,7 +129,9 @@ struct BoundAggressive {
 BoundAggressive* make(const std::map<std::string, Array>& verifier, const Numbers& verifier_shape,
                       const std::map<std::string, Array>& drafter, const Numbers& drafter_shape, bool shares_encoder,
                       bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
-                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_words, const Table& linked_words) {
+                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_words, const Table& linked_words,
+                      const std::string& precision) {
+    const Precision verifies = precision_of(precision);
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_words")), "mask: expected a word of the drafter" + got(mask));
     for (const std::int64_t word : view(common_words))
@@ -138,6 +141,7 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
         require(linked_words.data()[place] < static_cast<std::int64_t>(drafter_shape.at("target_words")), "linked_words: expected words of the drafter" + got(linked_words.data()[place]));
     const nb::gil_scoped_release release;
     auto made = std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
+    made->verifier.narrow(verifies);
     if (!drafts) return made.release();
     made->network.emplace(transformer_of(drafter, drafter_shape));
     const std::size_t width = made->network->shape.width;
@@ -163,7 +167,7 @@ void bind_aggressive(nb::module_& module) {
              "width"_a, "adaptive"_a, "words"_a, "links"_a, "confidence"_a, "bytes"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
              "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(), "shares_encoder"_a,
-               "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a, "common_words"_a, "linked_words"_a);
+               "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a, "common_words"_a, "linked_words"_a, "precision"_a);
 }
 
 }  // namespace fewstep

@@ -70,6 +70,7 @@ def make_aggressive(
     features: F32,
     common_words: I64,
     linked_words: I64,
+    precision: str,
 ) -> AggressiveTransformer: ...
 
 class Beam:

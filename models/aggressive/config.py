@@ -83,6 +83,9 @@ class AggressiveSearch:
     draft_precision: Literal["fp32", "int8"] = "fp32"
     """What the drafter multiplies in on a CPU: floats, or weights of 8 bits, read in a quarter of the time. Nothing that is
     verified changes; through torch it is always fp32."""
+    verifier_precision: Literal["fp32", "bf16", "int8"] = "fp32"
+    """What the verifier multiplies in on a CPU: the output of `gad` is the one that its greedy search finds in the same
+    (`precision`). Sampling, and a system that is not decoded natively, know fp32 alone."""
     confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
     """A block ends with the token that makes its probability, as the drafter reckons it, fall below this (autoregressive drafters
     only). 0: blocks are `draft_width` long."""
@@ -131,4 +134,6 @@ class AggressiveSearch:
             name += f"-c{self.confidence:g}"
         if self.adaptive:
             name += "-adaptive"
-        return name if self.draft_precision == "fp32" else f"{name}-{self.draft_precision}"
+        if self.draft_precision != "fp32":
+            name += f"-{self.draft_precision}"
+        return name if self.verifier_precision == "fp32" else f"{name}-verifier-{self.verifier_precision}"

@@ -181,6 +181,11 @@ class AggressiveDecoder(DraftDecoder):
         return models.family_of("stepwise").decoder(self.verifier).score(sources, targets)
 
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
+        if search.verifier_precision != "fp32":
+            raise ValueError(
+                "verifier_precision: expected fp32 for sampling, and for a system that is not decoded natively on a CPU, got "
+                f"{search.verifier_precision}"
+            )
         if search.strategy == "draft":
             return super()._search(prepared, search, limits)
         with at_work(self.model) as device, at_work(self.verifier):

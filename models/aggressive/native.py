@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, WritingRules
 from kernels.aggressive import Drafts
+from kernels.transformer import Precision
 from models.aggressive.config import MOST, AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
@@ -26,31 +27,38 @@ BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 
 
 class NativeLoop:
-    """Copies of a drafter and a verifier as they are now. It counts torch's threads as its own."""
+    """Copies of a drafter and a verifier that do not change any more, a pair for each precision of the verifier that is asked for.
+    It counts torch's threads as its own."""
 
-    @torch.no_grad()
     def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, linked: Tensor | None = None) -> None:
         """Networks on the CPU in float32, and what words of a source are linked to (`models.aggressive.words.linked_words`)."""
-        self._config = model.config
-        config = cast(Autoregressive, verifier).config
-        arrays = arrays_of(verifier, config)
-        arrays["slot_codes"] = codes_of(verifier).numpy()
-        self._transformer = AggressiveTransformer(arrays, shape=shape_of(config, "relu"), drafter=copied(model, linked))
+        self._model, self._verifier, self._linked = model, verifier, linked
+        self._transformers = {"fp32": self._transformer("fp32")}
 
     def __call__(
         self, source: Ints, lengths: Ints, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]
     ) -> Drafts:
         """For each source [B,S] what `models.aggressive.loop` finds, to the last bit alike in any company."""
-        return self._transformer(
+        precision = search.verifier_precision
+        if precision not in self._transformers:
+            self._transformers[precision] = self._transformer(precision)
+        return self._transformers[precision](
             source,
             lengths,
             limits,
             options=BEAM,
             rules=writing_rules(search),
-            drafts=draft_options(search, block_width(search, self._config)),
+            drafts=draft_options(search, block_width(search, self._model.config)),
             hints=hints,
             threads=torch.get_num_threads(),
         )
+
+    @torch.no_grad()
+    def _transformer(self, precision: Precision) -> AggressiveTransformer:
+        config = cast(Autoregressive, self._verifier).config
+        arrays = arrays_of(self._verifier, config) | {"slot_codes": codes_of(self._verifier).numpy()}
+        drafter = copied(self._model, self._linked)
+        return AggressiveTransformer(arrays, shape=shape_of(config, "relu"), precision=precision, drafter=drafter)
 
 
 @lru_cache

@@ -98,12 +98,15 @@ def run(transformer, sources, limits, rules, drafts, hints=None, threads=1, opti
     return transformer(*padded(sources), limits, options=options, rules=rules, drafts=drafts, hints=hints, threads=threads).outcomes
 
 
-@settings(max_examples=150)
-@given(problems())
-def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(problem):
+PRECISIONS = st.sampled_from(["fp32", "fp32", "bf16", "int8"])
+
+
+@settings(max_examples=200)
+@given(problems(), PRECISIONS)
+def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(problem, precision):
     arrays, shape, drafter, rows, limits, rules, drafts = problem
-    expected = Transformer(arrays, shape=shape).greedy(*padded(rows), limits, options=OPTIONS, rules=rules)
-    found = run(AggressiveTransformer(arrays, shape=shape, drafter=drafter), rows, limits, rules, drafts)
+    expected = Transformer(arrays, shape=shape, precision=precision).greedy(*padded(rows), limits, options=OPTIONS, rules=rules)
+    found = run(AggressiveTransformer(arrays, shape=shape, precision=precision, drafter=drafter), rows, limits, rules, drafts)
     for one, greedy in zip(found, expected, strict=True):
         assert [(one.score, one.tokens)] == greedy.hypotheses
         assert one.margin == greedy.margin
@@ -115,12 +118,12 @@ def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(prob
             assert (one.steps, one.drafted) == (greedy.steps, 0)
 
 
-@settings(max_examples=60)
-@given(problems(), st.sampled_from([1, 3, 22]), st.sampled_from([0.0, 1.0, 50.0]), st.booleans(), st.integers(2, 4))
-def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, ranks, gap, verify, threads):
+@settings(max_examples=80)
+@given(problems(), st.sampled_from([1, 3, 22]), st.sampled_from([0.0, 1.0, 50.0]), st.booleans(), st.integers(2, 4), PRECISIONS)
+def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, ranks, gap, verify, threads, precision):
     arrays, shape, drafter, rows, limits, rules, drafts = problem
     drafts = dataclasses.replace(drafts, ranks=ranks, gap=gap, verify=verify)
-    transformer = AggressiveTransformer(arrays, shape=shape, drafter=drafter)
+    transformer = AggressiveTransformer(arrays, shape=shape, precision=precision, drafter=drafter)
     together = run(transformer, rows, limits, rules, drafts)
     assert run(transformer, rows, limits, rules, drafts, threads=threads) == together
     assert run(transformer, rows[::-1], limits[::-1].copy(), rules, drafts)[::-1] == together
@@ -132,12 +135,13 @@ WIDE = TransformerShape(encoder_layers=2, decoder_layers=2, width=64, feed_forwa
 """Its products are worth sharing out."""
 
 
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("shares", [False, True])
-def test_threads_share_out_the_passes_of_a_single_sentence(shares, verify, threads):
+def test_threads_share_out_the_passes_of_a_single_sentence(shares, verify, threads, precision):
     drafter = Drafter(arrays=arrays_for(WIDE, 1, vocabulary=3000), shape=WIDE, shares_encoder=shares)
-    transformer = AggressiveTransformer(arrays_for(WIDE, 0, vocabulary=3000), shape=WIDE, drafter=drafter)
+    transformer = AggressiveTransformer(arrays_for(WIDE, 0, vocabulary=3000), shape=WIDE, precision=precision, drafter=drafter)
     drafts, rules = DraftOptions(width=4, ranks=3000, gap=5.0, verify=verify), WritingRules(min_tokens=8)
     alone, helped = (run(transformer, [[5, 3, 7, 1] * 2], np.array([14]), rules, drafts, threads=count) for count in (1, threads))
     assert helped == alone

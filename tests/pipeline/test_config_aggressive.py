@@ -92,6 +92,14 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.drafts.search.gad.draft_precision: expected fp32 where no network drafts natively, got int8",
         ),
         (
+            ", verifier: plain, search: {sample: {verifier_precision: int8}}}}",
+            "systems.drafts.search.sample.verifier_precision: expected fp32 for sampling, got int8",
+        ),
+        (
+            ", verifier: plain, search: {draft: {verifier_precision: int8}}}}",
+            "systems.drafts.search.draft.verifier_precision: expected fp32 where nothing is verified, got int8",
+        ),
+        (
             ", verifier: plain, search: {sample: {draft_precision: int8}}}}",
             "systems.drafts.search.sample.draft_precision: expected fp32 where no network drafts natively, got int8",
         ),

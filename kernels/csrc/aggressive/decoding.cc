@@ -110,7 +110,7 @@ class Loop {
             else if (item < all) drafter_->network.remember(share.sources, drafter_states, item - layers, drafters);
             else shortlists_[item - all] = Shortlist(*drafter_, share.sources.sentence(item - all), rules_);
         });
-        verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, std::span<const NarrowLayer>(), team_);
+        verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, verifier_.narrow_decoder, team_);
         if (drafts && drafter_->autoregressive()) writing_.emplace(*drafter_, std::move(drafters), share.limits, rules_.bytes, team_);
         else if (drafts) drafting_.emplace(*drafter_, share.sources, std::move(drafters), share.limits, rules_.bytes, team_);
         times_.encoder += clock_.lap();
@@ -235,7 +235,7 @@ class Loop {
         verified_ = verifying_->states(blocks_);
         // Behind a draft that is not kept nothing of its sentence counts.
         const auto next = [this](std::size_t row) { return keeps(row) || asked_[row] < 0 ? row + 1 : behind_[row]; };
-        best_words(verifier_.vocabulary, verified_, slots_, asked_, wanted(), words_, next, best_, team_);
+        best_words({verifier_.vocabulary, verifier_.narrow_vocabulary}, verified_, slots_, asked_, wanted(), words_, next, best_, team_);
     }
 
     std::size_t wanted() const { return std::max<std::size_t>(2, rules_.ranks); }
@@ -319,7 +319,7 @@ void write_alone(std::vector<Line>& lines, const Drafter& drafter, FeatureDrafts
         for (const Line& line : lines)
             if (line.goes_on()) ahead.push_back({line.sentence, &line.tokens, &nothing}), slots.push_back(line.size());
         if (ahead.empty()) return;
-        best_words(drafter.vocabulary, writing.states(ahead), slots, std::vector<std::int64_t>(slots.size(), -1), 2, words,
+        best_words({drafter.vocabulary, drafter.network.narrow_vocabulary}, writing.states(ahead), slots, std::vector<std::int64_t>(slots.size(), -1), 2, words,
                    [](std::size_t row) { return row + 1; }, best, team);
         for (std::size_t row = 0; row < ahead.size(); ++row) {
             Line& line = lines[ahead[row].sentence];
@@ -389,7 +389,7 @@ Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const
             if (orders.empty()) break;
             const float* states = drafting.states(orders);
             const std::vector<std::int64_t> asked(drafting.slots().size(), -1);
-            best_words(drafter.vocabulary, states, drafting.slots(), asked, 2, words, [](std::size_t row) { return row + 1; }, best,
+            best_words({drafter.vocabulary, drafter.network.narrow_vocabulary}, states, drafting.slots(), asked, 2, words, [](std::size_t row) { return row + 1; }, best,
                        share.team);
             std::size_t row = 0;
             for (const Order& order : orders) {

@@ -10,7 +10,7 @@ namespace fewstep {
 namespace {
 
 std::span<const NarrowLayer> layers(const Drafter& drafter, bool bytes) {
-    return bytes ? std::span<const NarrowLayer>(drafter.layer_bytes) : std::span<const NarrowLayer>();
+    return bytes ? drafter.layer_bytes : drafter.network.narrow_decoder;
 }
 
 }  // namespace

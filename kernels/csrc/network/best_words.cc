@@ -206,15 +206,16 @@ void best_words(const Vocabulary& vocabulary, const float* states, std::size_t r
     }
 }
 
-void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
+void best_words(const Vocabulary& vocabulary, const float* states, std::span<const std::int64_t> slots,
                 std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
                 const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team) {
-    const std::size_t words = vocabulary.outputs(), width = vocabulary.inputs(), rows = slots.size();
+    const auto& [whole, narrow] = vocabulary;
+    const std::size_t words = whole.outputs(), rows = slots.size();
     const Question question{wanted, false, rules};
     make_room(found, rows, question, words);
     for (std::size_t start = 0; start < rows;) {
         const std::size_t end = std::min(rows, start + TOGETHER);
-        vocabulary.multiply(states + start * width, width, end - start, found.logits.data(), words, Then::STORE, team);
+        product(whole, narrow, states + start * whole.inputs(), end - start, found.logits.data(), Then::STORE, found.narrowed, team);
         std::size_t row = start;
         for (; row < end; row = next(row))
             rank_row(found.logits.data() + (row - start) * words, words, slots[row], asked[row], question, row, found);

@@ -48,7 +48,7 @@ void best_words_of_mean(std::span<const Vocabulary> vocabularies, std::span<cons
 
 // The same where row r predicts slot `slots[r]`, eos being one of the words; `asked[r]` is a word that a row is asked for besides
 // (-1: none). When a row has been found `next(row)` names a later one to go on with; nothing is said of rows that are passed over.
-void best_words(const PackedMatrix& vocabulary, const float* states, std::span<const std::int64_t> slots,
+void best_words(const Vocabulary& vocabulary, const float* states, std::span<const std::int64_t> slots,
                 std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
                 const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team);
 

@@ -58,7 +58,7 @@ const float* BlockDecoding::states(std::span<const Block> blocks) {
     for (const Block& block : blocks) rows += block.count;
     const Part whole{blocks, rows, x_.data(), normed_.data(), mixed_.data(), wide_.data(), spaces_[0], team_};
     // Causal rows of one sentence go through the rest of a layer in parts: one meeting of the threads instead of one a product.
-    const bool parted = blocks.size() == 1 && sight_ == Sight::CAUSAL && blocks[0].wanted == rows && narrow_.empty();
+    const bool parted = blocks.size() == 1 && sight_ == Sight::CAUSAL && blocks[0].wanted == rows;
     const std::size_t parts = parted ? std::clamp<std::size_t>(rows / LEAST_ROWS, 1, spaces_.size()) : 1;
     for (std::size_t layer = 0; layer < model_.decoder.size(); ++layer) {
         if (codes_in_layers_ && layer > 0) add_codes(blocks);
@@ -113,8 +113,7 @@ std::size_t BlockDecoding::finish(std::size_t index, const Part& given) {
 
 void BlockDecoding::multiply(const PackedMatrix& matrix, const NarrowMatrix NarrowLayer::*narrow, std::size_t layer, const Part& part,
                              const float* x, float* y, std::size_t y_stride, Then then) {
-    if (narrow_.empty()) return matrix.multiply(x, matrix.inputs(), part.rows, y, y_stride, then, part.team);
-    (narrow_[layer].*narrow).multiply(matrix, x, part.rows, y, y_stride, then, part.space.scratch);
+    (narrow_[layer].*narrow).multiply(matrix, x, part.rows, y, y_stride, then, part.space.scratch, part.team);
 }
 
 void BlockDecoding::add_codes(std::span<const Block> blocks) {

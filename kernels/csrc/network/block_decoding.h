@@ -24,7 +24,7 @@ enum class Sight { CAUSAL, PREFIX, ALL };
 // begins earlier: what is stale is written over before it is seen.
 class BlockDecoding {
  public:
-    // `slots`: the largest number of slots of each sentence. `narrow`: the layers in fewer bits; none: they are multiplied with in float.
+    // `slots`: the largest number of slots of each sentence. `narrow`: the layers in fewer bits, if any.
     BlockDecoding(const Transformer& model, Memory memory, const std::vector<std::int64_t>& slots, Sight sight, bool codes_in_layers,
                   std::span<const NarrowLayer> narrow, Team& team);
 

@@ -88,6 +88,21 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
+def test_a_verifier_in_8_bits_writes_what_its_greedy_search_in_8_bits_does(pair):
+    verifier, drafter = pair
+    inputs, decoder = sources(24), NativeDecoder(drafter, verifier)
+    expected = greedy(verifier, inputs, precision="int8")
+    assert [one.score for one in expected] != [one.score for one in greedy(verifier, inputs)]
+    for options in ({}, {"draft_precision": "int8"}, {"strategy": "greedy"}, {"drafter": "lookup"}):
+        found = run(decoder, inputs, search(**options, verifier_precision="int8"))
+        assert [one.ids for one in found] == [one.ids for one in expected]
+        assert [one.score for one in found] == [one.score for one in expected]
+    for refusing, how in ((AggressiveDecoder(drafter, verifier), search()), (decoder, search("sample"))):
+        with pytest.raises(ValueError, match="verifier_precision: expected fp32 for sampling, and for a system that is not"):
+            run(refusing, inputs, dataclasses.replace(how, verifier_precision="int8"))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
 def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
     decoder, inputs = NativeDecoder(pair[1], pair[0]), sources(24)
     alone = {"draft_width": 1, "max_tokens": 3}
@@ -421,5 +436,7 @@ def test_searches_have_names_of_their_own():
         search(adaptive=True).name,
         search(confidence=0.25).name,
         search(draft_precision="int8").name,
+        search(draft_precision="int8", verifier_precision="int8").name,
     ]
-    assert names == ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive", "gad-c0.25", "gad-int8"]
+    first = ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive", "gad-c0.25", "gad-int8"]
+    assert names == [*first, "gad-int8-verifier-int8"]
