@@ -38,8 +38,8 @@ current directory, except `base`, which is relative to the file that names it.
 
 - `--set a.b=VALUE` on the command line sets one value; VALUE is YAML: `--set 'systems.small={data: distilled}'`. A map is
   merged, as with `base`.
-- `base: other.yaml` lays the file over another one: maps are merged key by key, everything else is replaced. A system or
-  test set of the base that is set to `null` is left out, with `--set systems.small=null` too.
+- `base: other.yaml` lays the file over another one, which may have a base, too: maps are merged key by key, everything else is
+  replaced. A system or test set of the base that is set to `null` is left out, with `--set systems.small=null` too.
 - `defaults` is laid under the teacher and every trained system in the same way.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system that states its own `size` ignores the sizes in
   `defaults`.

@@ -1,4 +1,4 @@
-"""Read a config as written: YAML with line numbers, one `base:` file, and `--set` overrides."""
+"""Read a config as written: YAML with line numbers, `base:` files, and `--set` overrides."""
 
 from __future__ import annotations
 
@@ -41,10 +41,7 @@ def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
     Raises ConfigError when a file cannot be read at all.
     """
     problems: list[str] = []
-    root = _read_file(path, problems)
-    base = root.map.get("base")
-    if base is not None:
-        root = _lay(_read_base(path, base, problems), root).without(("base",))
+    root = _read_over_base(path, (), problems)
     for override in overrides:
         root = _override(root, override, problems)
     if "base" in root.map:
@@ -57,18 +54,29 @@ def read_value(text: str, where: str, problems: list[str], path: Keys = ()) -> N
     return _Reader(where, problems, fixed=True).read(text, path)
 
 
-def _read_base(path: Path, base: Node, problems: list[str]) -> Node:
+def _read_over_base(path: Path, above: tuple[Path, ...], problems: list[str]) -> Node:
+    """The file at `path`, which those `above` are laid over, over its own base."""
+    root = _read_file(path, problems)
+    base = root.map.get("base")
+    if base is None:
+        return root
+    if file := _base_file(path, base, above, problems):
+        root = _lay(_read_over_base(file, (*above, path), problems), root)
+    return root.without(("base",))
+
+
+def _base_file(path: Path, base: Node, above: tuple[Path, ...], problems: list[str]) -> Path | None:
     if not isinstance(base.value, str):
         problems.append(f"{base.where}: base: expected the path of one file, got {shown(base.value)}")
-        return Node({}, base.where, ())
+        return None
     file = path.parent / base.value
     if not file.is_file():
         problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which does not exist")
-        return Node({}, base.where, ())
-    node = _read_file(file, problems)
-    if "base" in node.map:
-        problems.append(f"{node.map['base'].where}: base: expected no base in a file that is one itself")
-    return node
+    elif any(file.samefile(other) for other in (*above, path)):
+        problems.append(f"{base.where}: base: expected a file that is not itself laid over this one, got {str(file)!r}")
+    else:
+        return file
+    return None
 
 
 def _lay(under: Node, over: Node) -> Node:

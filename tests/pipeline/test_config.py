@@ -61,8 +61,21 @@ def test_base_is_merged_map_by_map_and_lists_are_replaced(tmp_path: Path) -> Non
     assert (config.name, config.benchmark.rounds, config.evaluation.samples) == ("top", 3, 9)
     assert config.evaluation.metrics == ("chrf",)
     assert {name: text.embedded for name, text in config.corpus.test.items()} == {"one": 1, "two": 2}
-    (tmp_path / "sub" / "base.yaml").write_text("name: a\nbase: c.yaml\n")
-    assert wrong(tmp_path, text) == ["sub/base.yaml:2: base: expected no base in a file that is one itself"]
+
+
+def test_a_base_may_have_a_base(tmp_path: Path) -> None:
+    """Each file is relative to the one that names it, and lies over all that are below."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "middle.yaml").write_text("base: ../low.yaml\nname: middle\nsystems: {a: {width: 32}, b: null}\n")
+    (tmp_path / "low.yaml").write_text("name: low\nsystems: {a: {width: 64, heads: 2}, b: {}, c: {}}\nevaluation: {samples: 7}\n")
+    config = load(tmp_path, "base: sub/middle.yaml\nsystems: {c: {width: 16}}\n")
+    assert (config.name, config.evaluation.samples, list(config.systems)) == ("middle", 7, ["a", "c"])
+    assert [(trained(config, name).width, trained(config, name).heads) for name in "ac"] == [(32, 2), (16, 4)]
+    assert config == load(tmp_path, "name: middle\nsystems: {a: {width: 32, heads: 2}, c: {width: 16}}\nevaluation: {samples: 7}\n")
+    (tmp_path / "sub" / "middle.yaml").write_text("base: ../c.yaml\n")
+    laid_over = "expected a file that is not itself laid over this one"
+    assert wrong(tmp_path, "base: sub/middle.yaml\n") == [f"sub/middle.yaml:1: base: {laid_over}, got '{tmp_path}/sub/../c.yaml'"]
+    assert wrong(tmp_path, "name: a\nbase: c.yaml\n") == [f"c.yaml:2: base: {laid_over}, got '{tmp_path}/c.yaml'"]
 
 
 def test_a_test_set_that_is_set_to_nothing_is_left_out(tmp_path: Path) -> None:
