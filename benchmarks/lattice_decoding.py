@@ -163,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", nargs="+", type=int, default=[8, 16, 32, 64, 128])
     parser.add_argument("--normalisers", nargs="+", default=list(NORMALISERS), choices=NORMALISERS)
-    parser.add_argument("--precisions", nargs="+", default=["fp32"], choices=["fp32", "bf16"])
+    parser.add_argument("--precisions", nargs="+", default=["fp32"], choices=["fp32", "bf16", "int8"])
     parser.add_argument("--tokens", type=int, default=13, help="of the source, without EOS")
     parser.add_argument("--by-length", action="store_true")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])

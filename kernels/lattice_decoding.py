@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kernels.transformer import TransformerShape, expected_arrays, native_arguments
+from kernels.transformer import Precision, TransformerShape, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -93,7 +93,7 @@ class LatticeTransformer:
     A sentence's outcome is the same to the last bit alone, in any batch, and with any number of threads.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Literal["fp32", "bf16"] = "fp32") -> None:
+    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "fp32") -> None:
         """`arrays` are those of `kernels.Transformer`, with at least one decoder layer, and with
 
             slot_codes [T,D]    codes of the positions 0 to T - 1 of outputs: a row is sqrt(D) target_embedding[y] + slot_codes[p]
@@ -101,18 +101,17 @@ class LatticeTransformer:
         so that lattices of up to T - 1 slots can be scored. BOS is a word of `target_embedding`, which also ranks the outputs,
         without a bias. Self-attention reads no queries and keys: a row that sees itself alone has one.
 
-        `precision` bf16 rounds what is multiplied, sums over the whole vocabulary apart, and sums in fp32. Raises ValueError
-        that names all arrays that are missing or misshapen.
+        `precision` is that of products with weights, words of a slot and places of a source among them; sums over the candidates of
+        all slots or the whole vocabulary stay in fp32. Raises ValueError for another, and that names all arrays that are missing
+        or misshapen.
         """
         from kernels.native import fewstep_native
 
         self.shape = shape
-        if precision not in ("fp32", "bf16"):
-            raise ValueError(f"precision: expected fp32 or bf16, got {precision!r}")
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")
         wanted = expected_arrays(shape, "source_embedding" in arrays)
-        self._native = fewstep_native.make_lattice_network(**native_arguments(arrays, wanted, shape), halves=precision == "bf16")
+        self._native = fewstep_native.make_lattice_network(**native_arguments(arrays, wanted, shape), precision=precision)
 
     def decode(
         self, sources: I64, lengths: I64, tables: CandidateTables, *, options: LatticeOptions = LatticeOptions(), threads: int = 1

@@ -598,5 +598,5 @@ def make_lattice_network(
     source_positions: int,
     slots: int,
     gelu: bool,
-    halves: bool,
+    precision: str,
 ) -> LatticeNetwork: ...

@@ -11,6 +11,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "bindings/precision.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -153,13 +154,13 @@ struct BoundLatticeNetwork {
 BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
                          std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words,
                          std::size_t target_words, std::size_t source_positions, std::size_t slots, bool gelu,
-                         bool halves) {
+                         const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
                                  pre_norm,       source_words,   target_words, source_positions, slots, gelu};
     const nb::gil_scoped_release release;
-    return {LatticeNetwork(shape, floats, halves)};
+    return {LatticeNetwork(shape, floats, precision_of(precision))};
 }
 
 }  // namespace
@@ -175,7 +176,8 @@ void bind_lattice_decoding(nb::module_& module) {
              "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "prune"_a,
              "bos"_a, "eos"_a, "threads"_a);
     module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "halves"_a);
+               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a,
+               "precision"_a);
 }
 
 }  // namespace fewstep

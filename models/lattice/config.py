@@ -47,9 +47,9 @@ class LatticeSearch:
     """Weight of the counts' log-probability of a word beside the network's."""
     token_bonus: float = 0.0
     """Added to the score for every word: what makes up for sums of log-probabilities being in favour of the short."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Arithmetic of products on a CPU; sums, and the normaliser `full`, stay fp32. Quicker where there are instructions for it
-    (AVX512-BF16), slower elsewhere. A search through torch, as on a GPU, knows fp32 alone."""
+    precision: Literal["fp32", "bf16", "int8"] = "fp32"
+    """Arithmetic of products on a CPU; sums, and the normalisers `full` and `union`, stay fp32. bf16 is quicker where there are
+    instructions for it (AVX512-BF16), slower elsewhere. A search through torch, as on a GPU, knows fp32 alone."""
     n_best: Annotated[int, Ge(1)] = 1
     """Hypotheses returned per sentence (viterbi only)."""
     confidences: bool = False

@@ -6,13 +6,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kernels import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, TransformerShape
+from kernels.transformer import Precision
 from models.batch import padded
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
@@ -54,7 +54,7 @@ class NativeDecoder(LatticeDecoder):
         return Taken(len(found.words), *(1000 * part for part in parts))
 
     def _transformer(self, search: LatticeSearch) -> LatticeTransformer:
-        """That of the search's precision; raises ValueError where there can be none."""
+        """That of the search's precision."""
         if search.precision not in self._transformers:
             self._transformers[search.precision] = transformer(self.model, search.precision)
         return self._transformers[search.precision]
@@ -91,9 +91,8 @@ def _options(search: LatticeSearch) -> LatticeOptions:
 
 
 @torch.no_grad()
-def transformer(model: LatticeModel, precision: Literal["fp32", "bf16"] = "fp32") -> LatticeTransformer:
-    """The kernel's copy of a network. Position codes, whatever they are made of, become tables. Raises ValueError for a precision
-    that this build lacks."""
+def transformer(model: LatticeModel, precision: Precision = "fp32") -> LatticeTransformer:
+    """The kernel's copy of a network. Position codes, whatever they are made of, become tables."""
     config = model.config
     arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
     arrays["target_embedding"] = model.target_embedding.weight.numpy()

@@ -40,14 +40,15 @@ struct Passing {
     }
 };
 
-LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Heads& heads) {
+LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Heads& heads, Precision precision) {
     const std::size_t width = heads.width(), size = heads.size;
     const float* queries = arrays.at(layer + "cross_attention.queries.weight");
     const float* query_bias = arrays.at(layer + "cross_attention.queries.bias");
     const float* output = arrays.at(layer + "cross_attention.output.weight");
     const float* output_bias = arrays.at(layer + "cross_attention.output.bias");
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
-    LatticeLayer found{Passing(arrays, layer, width).packed(), {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
+    LatticeLayer found{Passing(arrays, layer, width).packed(), {}, {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
+    found.narrow_passing = NarrowMatrix(found.passing, precision);
     for (std::size_t unit = 0; unit < width; ++unit) found.query_bias[unit] = query_bias[unit] * scale;
     std::vector<float> turned(width * size), part(width * size);
     for (std::size_t head = 0; head < heads.count; ++head) {
@@ -121,12 +122,12 @@ void soften(const float* scores, std::size_t rows, std::size_t heads, std::size_
 
 }  // namespace
 
-LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves)
-    : network(shape, arrays), halves_(halves), word_stride_(shape.width) {
+LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, Precision precision)
+    : network(shape, arrays), precision_(precision), word_stride_(shape.width) {
     const std::size_t width = shape.width;
     for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
-        layers.push_back(layer_of(arrays, "decoder.layers." + std::to_string(layer) + ".", network.heads));
-    if (halves) network.narrow(Precision::HALVES);
+        layers.push_back(layer_of(arrays, "decoder.layers." + std::to_string(layer) + ".", network.heads, precision));
+    network.narrow(precision);
     const std::string first = "decoder.layers.0.";
     const Passing passing(arrays, first, width);
     const float* scale = shape.pre_norm ? arrays.at(first + "attention_residual.norm.weight") : nullptr;
@@ -164,9 +165,8 @@ std::vector<LatticeMemory> LatticeNetwork::remember(const float* states, std::si
         for (std::size_t row = 0; row < padded; ++row) rows[row] = folded.data() + row * width;
         memory[index].scores.pack(rows, bias.data(), width);
         memory[index].mix.pack_turned(outputs.data(), layer.output_bias.data(), width, places);
-        if (!halves_) continue;
-        memory[index].half_scores = HalfMatrix(memory[index].scores);
-        memory[index].half_mix = HalfMatrix(memory[index].mix);
+        memory[index].narrow_scores = NarrowMatrix(memory[index].scores, precision_);
+        memory[index].narrow_mix = NarrowMatrix(memory[index].mix, precision_);
     }
     return memory;
 }
@@ -193,9 +193,9 @@ void LatticeNetwork::begin(std::span<const Row> rows, float* x) const {
 // x += attention of the rows `input` over the source
 void LatticeNetwork::cross(const LatticeMemory& memory, std::size_t length, const float* input, std::size_t rows, Space& space) const {
     const std::size_t heads = network.heads.count;
-    product(memory.scores, memory.half_scores, input, rows, space.scores.data(), Then::STORE, space.scratch.halves);
+    product(memory.scores, memory.narrow_scores, input, rows, space.scores.data(), Then::STORE, space.scratch);
     soften(space.scores.data(), rows, heads, length, space.weights.data());
-    product(memory.mix, memory.half_mix, space.weights.data(), rows, space.x.data(), Then::ADD, space.scratch.halves);
+    product(memory.mix, memory.narrow_mix, space.weights.data(), rows, space.x.data(), Then::ADD, space.scratch);
 }
 
 void LatticeNetwork::feed_forward(std::size_t layer, std::size_t rows, Space& space) const {
@@ -220,7 +220,7 @@ const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector
         if (index > 0) {
             residual(layer.norm, pre_norm, x, count, normed, [&](const float* input) {
                 float* passed = space.inner.data();  // x is read and written
-                layers[index].passing.multiply(input, width, count, passed, width);
+                product(layers[index].passing, layers[index].narrow_passing, input, count, passed, Then::STORE, space.scratch);
                 for (std::size_t unit = 0; unit < count * width; ++unit) x[unit] += passed[unit];
             });
         } else if (!pre_norm) {

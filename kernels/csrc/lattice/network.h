@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-#include "csrc/network/half_matrix.h"
+#include "csrc/network/narrow_matrix.h"
 #include "csrc/network/transformer.h"
 
 namespace fewstep {
@@ -28,6 +28,7 @@ namespace fewstep {
 // What a decoder layer is for rows that see themselves and a source.
 struct LatticeLayer {
     PackedMatrix passing;               // [D,D] M, with c
+    NarrowMatrix narrow_passing;
     std::vector<PackedMatrix> queries;  // [H] of [D,d]: W_q^T of a head / sqrt(d)
     std::vector<PackedMatrix> outputs;  // [H] of [D,d]: W_o's part of a head
     std::vector<float> query_bias;      // [D] / sqrt(d)
@@ -38,14 +39,14 @@ struct LatticeLayer {
 struct LatticeMemory {
     PackedMatrix scores;  // [H S rounded up,D]
     PackedMatrix mix;     // [D,H S]
-    HalfMatrix half_scores, half_mix;
+    NarrowMatrix narrow_scores, narrow_mix;
 };
 
 struct LatticeNetwork {
-    // `halves`: products in bfloat16; sums over the whole vocabulary in float all the same.
-    LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, bool halves);
+    // Sums over the whole vocabulary are in float whatever the precision of products.
+    LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, Precision precision);
 
-    bool in_halves() const { return halves_; }
+    Precision precision() const { return precision_; }
     // States [S,D] of a source to what the rows of each layer read.
     std::vector<LatticeMemory> remember(const float* states, std::size_t length) const;
 
@@ -70,7 +71,7 @@ struct LatticeNetwork {
 
     void feed_forward(std::size_t layer, std::size_t rows, Space& space) const;
 
-    bool halves_;
+    Precision precision_;
     std::size_t word_stride_;           // D, or 2 D with the norm before
     Buffer words_, slots_;              // [V,stride] A, or sqrt(D) E beside A; [T,stride] B, or P beside B
     std::vector<float> passed_bias_;    // [D] c', with the norm before

@@ -129,7 +129,7 @@ void LatticeScoring::score_slot(SentenceLattice& here, std::size_t slot, const f
         space.weights.assign(here.width, nothing_.data());
         for (std::size_t k = 0; k < count; ++k) space.weights[k] = vector_of(here.words(slot)[k]);
         space.words.pack(space.weights, nullptr, width);
-        product(space.words, network_.in_halves() ? HalfMatrix(space.words) : HalfMatrix(), states, rows, scores, Then::STORE, space.network.scratch.halves);
+        product(space.words, NarrowMatrix(space.words, network_.precision()), states, rows, scores, Then::STORE, space.network.scratch);
         space.added.reserve(here.width);
         for (std::size_t k = 0; k < here.width; ++k)
             space.added.data()[k] = k < count ? rules_.word_bonus + weighted(here.log_probs[slot * here.candidates + k], rules_.count_weight) : NONE;

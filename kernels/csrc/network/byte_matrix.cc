@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 #include "csrc/network/grouped_products.h"
 
@@ -119,17 +118,34 @@ ByteRows::ByteRows(const PackedMatrix& matrix)
     }
 }
 
-namespace {
-
-std::vector<std::int64_t> numbers(std::size_t count) {
-    std::vector<std::int64_t> found(count);
-    std::iota(found.begin(), found.end(), std::int64_t{0});
-    return found;
+ByteMatrix::ByteMatrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()), inputs_(matrix.inputs()) {
+    typedef Group Groups __attribute__((vector_size(LANES * sizeof(Group))));
+    const std::size_t width = (outputs_ + LANES - 1) / LANES * LANES, groups = (inputs_ + SIZE - 1) / SIZE;
+    panels_.resize(width * groups), scales_.resize(width), offsets_.resize(width);
+    bias_.assign(matrix.bias(), matrix.bias() + width);
+    for (std::size_t output = 0; output < width; output += LANES) {
+        const std::size_t first = output / PackedMatrix::panel() * PackedMatrix::panel(), columns = std::min(PackedMatrix::panel(), width - first);
+        const float* from = matrix.weights() + first * inputs_ + (output - first);
+        Group* to = panels_.data() + first * groups + (output - first);
+        Floats top{};
+        for (std::size_t input = 0; input < inputs_; ++input) top = larger(top, larger(load(from + input * columns), -load(from + input * columns)));
+        const Floats scale = top / 127.0F, divisor = scale > 0.0F ? scale : all(1.0F);
+        Ints sum{};
+        for (std::size_t group = 0; group < groups; ++group) {
+            Ints together{};
+            for (std::size_t place = 0; place < SIZE && SIZE * group + place < inputs_; ++place) {
+                const Ints byte = __builtin_convertvector(rounded(load(from + (SIZE * group + place) * columns) / divisor), Ints);
+                sum += byte;
+                together |= (byte & 0xff) << static_cast<int>(8 * place);
+            }
+            const Groups narrow = __builtin_convertvector(together, Groups);
+            std::memcpy(to + group * columns, &narrow, sizeof narrow);
+        }
+        sum *= ADDED;
+        store(scales_.data() + output, scale);
+        std::memcpy(offsets_.data() + output, &sum, sizeof sum);
+    }
 }
-
-}  // namespace
-
-ByteMatrix::ByteMatrix(const PackedMatrix& matrix) : ByteMatrix(ByteRows(matrix), numbers(matrix.outputs())) {}
 
 ByteMatrix::ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs, const ByteMatrix& known, std::size_t alike)
     : outputs_(outputs.size()), inputs_(rows.inputs_) {

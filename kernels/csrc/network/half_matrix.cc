@@ -101,10 +101,4 @@ void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows
     product.multiply(rows, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel(), team);
 }
 
-void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,
-             std::vector<Half>& halves) {
-    if (half.empty()) return whole.multiply(x, whole.inputs(), rows, y, whole.outputs(), then);
-    half.multiply(x, whole.inputs(), rows, y, whole.outputs(), then, halves);
-}
-
 }  // namespace fewstep

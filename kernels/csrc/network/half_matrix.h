@@ -30,8 +30,4 @@ class HalfMatrix {
     std::vector<float> bias_;
 };
 
-// Rows x [rows,inputs] to y [rows,outputs], side by side: in bfloat16 where there is such a matrix, else in float.
-void product(const PackedMatrix& whole, const HalfMatrix& half, const float* x, std::size_t rows, float* y, Then then,
-             std::vector<Half>& halves);
-
 }  // namespace fewstep

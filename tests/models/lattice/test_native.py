@@ -91,12 +91,13 @@ def test_paths_that_no_window_admits_end_earlier_in_native_code_too(tmp_path):
         assert other[2][0].ids == [7]
 
 
-def test_half_precision_is_near_and_for_native_decoding_alone(tables):
-    model, half = network(), LatticeSearch(candidates=4, precision="bf16")
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_fewer_bits_are_near_and_for_native_decoding_alone(tables, precision):
+    model, few = network(), LatticeSearch(candidates=4, precision=precision)
     native = NativeDecoder(model, tables)
     with pytest.raises(ValueError, match="precision: expected fp32 for a network that is not decoded natively"):
-        outputs(LatticeDecoder(model, tables), half)
-    found = outputs(native, half)
+        outputs(LatticeDecoder(model, tables), few)
+    found = outputs(native, few)
     exact = outputs(native, LatticeSearch(candidates=4))
     scores = [[ranked[0].score for ranked in part] for part in (found, exact)]
     assert scores[0] == pytest.approx(scores[1], rel=0.1, abs=0.5)
