@@ -2,14 +2,13 @@
 model, Viterbi, lookahead, and the slow beam search in Python, which must find the same best score.
 
 Graphs are drawn: the transitions of a vertex from a Dirichlet(0.5) over the next 15 vertices, the tokens of a vertex from another
-one over 3 words of the text as they are frequent; the 5 most probable pairs are its candidates. Or they are read from a .npz file
-with the arrays scores, next_vertices, token_ids and graph_lengths, as `kernels.dag_beam_search` takes them. The n-gram model is
-estimated from the words of a text.
+one over 3 words of the text as they are frequent; the 5 most probable pairs are its candidates. Or trained systems make them of a
+text's sentences. The n-gram model is estimated from the words of a text, or from its pieces by a system's vocabulary.
 
 The published search in C++ (its authors' program, beam 200, without a language model) took 2.7, 5.8 and 18 ms at 60, 100 and 200
 vertices on an idle machine, and reserved 0.34 GB.
 
-    python benchmarks/dag_search.py --json build/dag_search.json
+    python benchmarks/dag_search.py --systems store/system/... --json build/dag_search.json
 """
 
 from __future__ import annotations
@@ -25,11 +24,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from public_data import multi30k
 
 from kernels import DagBeamOptions, DagViterbiOptions, NgramModel, dag_beam_search, dag_lookahead, dag_viterbi
 from kernels.ngram import NgramScorer
 from kernels.reference import dag_search as reference
+from models.bundle import load_system
+from models.dag.config import DagSearch
+from models.dag.decode import DagDecoder
+from models.dag.vertices import candidates as best_pairs
+from models.system import System
 
 PUBLISHED = {60: 2.7, 100: 5.8, 200: 18.0}
 """Milliseconds by vertices."""
@@ -45,7 +50,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vertices", type=int, nargs="+", default=[60, 100, 200])
     parser.add_argument("--graphs", type=int, default=20, help="graphs of each size")
-    parser.add_argument("--graphs-file", type=Path, help=".npz of a model's graphs, searched as well")
+    parser.add_argument(
+        "--systems", type=Path, nargs="*", default=[], help="directories of systems, whose graphs are searched as well"
+    )
+    parser.add_argument("--source", type=Path, default=multi30k() / "test_2016.en", help="what these systems read")
+    parser.add_argument("--sentences", type=int, default=100, help="so many of it, evenly spaced")
     parser.add_argument("--text", type=Path, default=multi30k() / "train.de", help="what the n-gram model is estimated from")
     parser.add_argument("--vocabulary", type=int, default=8000, help="most frequent words of the text that graphs emit")
     parser.add_argument("--order", type=int, default=5)
@@ -74,13 +83,39 @@ def drawn(seed: int, vertices: int, shares: np.ndarray, window: int = 15, words:
     return scores, next_vertices, token_ids, np.array([vertices])
 
 
-def read(path: Path) -> list[Graph]:
-    """Each sentence of a file on its own."""
-    arrays = np.load(path)
-    names = ("scores", "next_vertices", "token_ids", "graph_lengths")
-    rows = range(len(arrays["graph_lengths"]))
-    whole = [arrays[name] for name in names]
-    return [(whole[0][i : i + 1], whole[1][i : i + 1], whole[2][i : i + 1], whole[3][i : i + 1]) for i in rows]
+def made(system: System, lines: list[str], candidates: int = 5) -> list[Graph]:
+    """The graphs that a system makes of lines."""
+    decoder, search = system.decoder, DagSearch(strategy="beam", candidates=candidates)
+    assert isinstance(decoder, DagDecoder)
+    found: list[Graph] = []
+    for source in system.encode(lines):
+        graph = decoder.graph(decoder.prepare([source], search), search)
+        pairs = best_pairs(graph.transitions, graph.words, candidates, search.token_weight)
+        scores, next_vertices, token_ids = (part.contiguous().numpy() for part in pairs)
+        found.append((scores, next_vertices, token_ids, graph.lengths.numpy()))
+    return found
+
+
+def of_words(args: argparse.Namespace, text: list[str]) -> tuple[dict[str, list[Graph]], NgramModel, list[str]]:
+    """Drawn graphs, and the n-gram model of the words that they emit."""
+    lines = [line.split() for line in text]
+    counts = Counter(word for line in lines for word in line).most_common(args.vocabulary)
+    shares = np.array([count for _, count in counts], float)
+    graphs = {
+        f"{vertices} vertices": [drawn(seed, vertices, shares / shares.sum()) for seed in range(args.graphs)]
+        for vertices in args.vertices
+    }
+    return graphs, NgramModel.estimate(lines, args.order), [word for word, _ in counts]
+
+
+def of_pieces(args: argparse.Namespace, text: list[str], path: Path) -> tuple[dict[str, list[Graph]], NgramModel, list[str]]:
+    """The graphs of a trained system, and the n-gram model of its pieces."""
+    system = load_system(path)
+    pieces = system.target_pieces
+    lines = args.source.read_text(encoding="utf-8").splitlines()
+    some = lines[:: max(1, len(lines) // args.sentences)][: args.sentences]
+    ids = [[str(piece) for piece in line] for line in pieces.encode(text)]
+    return {system.name: made(system, some)}, NgramModel.estimate(ids, args.order), [str(piece) for piece in range(len(pieces))]
 
 
 def milliseconds(action: Callable[[Graph], Any], graphs: list[Graph], rounds: int) -> dict[str, float]:
@@ -138,32 +173,30 @@ def twin(graph: Graph) -> dict[str, float]:
 
 def main() -> None:
     args = parse()
-    lines = [line.split() for line in args.text.read_text(encoding="utf-8").splitlines()]
-    counts = Counter(word for line in lines for word in line).most_common(args.vocabulary)
-    shares = np.array([count for _, count in counts], float)
-    model = NgramModel.estimate(lines, args.order)
-    ngram = model.for_vocabulary([word for word, _ in counts])
-    work = {
-        f"{vertices} vertices": [drawn(seed, vertices, shares / shares.sum()) for seed in range(args.graphs)]
-        for vertices in args.vertices
-    }
-    if args.graphs_file:
-        work[args.graphs_file.name] = read(args.graphs_file)
-    before = resident()
-    figures = {name: measure(graphs, ngram, args.rounds) for name, graphs in work.items()}
-    kept = resident() - before
+    text = args.text.read_text(encoding="utf-8").splitlines()
+    torch.set_num_threads(1)
+    figures, sizes, twins, ngrams, kept = {}, {}, {}, {}, 0.0
+    for graphs, model, words in (of_words(args, text), *(of_pieces(args, text, path) for path in args.systems)):
+        ngram = model.for_vocabulary(words)
+        before = resident()
+        for name, some in graphs.items():
+            figures[name] = measure(some, ngram, args.rounds)
+            sizes[name] = {"graphs": len(some), "vertices": float(np.mean([lengths[0] for *_, lengths in some]))}
+        kept += resident() - before
+        first = next(iter(graphs))
+        twins[first], ngrams[first] = twin(graphs[first][0]), model.counts
     result = {
         "machine": platform.processor() or platform.machine(),
         "cpus": os.cpu_count(),
         "load": os.getloadavg()[0],
         "threads": 1,
-        "graphs": {name: len(graphs) for name, graphs in work.items()},
+        "graphs": sizes,
         "rounds": args.rounds,
-        "ngrams": model.counts,
+        "ngrams": ngrams,
         "kept_mib": kept,
         "published_ms": {f"{vertices} vertices": ms for vertices, ms in PUBLISHED.items()},
         "figures": figures,
-        "twin": {name: twin(graphs[0]) for name, graphs in list(work.items())[:1]},
+        "twin": twins,
     }
     report(result)
     if args.json:
@@ -184,7 +217,9 @@ def report(result: dict[str, Any]) -> None:
         print(f"{row:44}" + "".join(f"{one:>20}" for one in times))
     published = [result["published_ms"].get(name) for name in names]
     print(f"{'published search, no language model':44}" + "".join(f"{f'{ms:.1f}' if ms else '':>20}" for ms in published))
-    print(f"n-gram model: {sum(result['ngrams']):,} n-grams; the process grew by {result['kept_mib']:.0f} MiB in all searches")
+    print(f"{'vertices':44}" + "".join(f"{result['graphs'][name]['vertices']:>20.0f}" for name in names))
+    print("n-grams: " + ", ".join(f"{name} {sum(counts):,}" for name, counts in result["ngrams"].items()))
+    print(f"the process grew by {result['kept_mib']:.0f} MiB in all searches")
     for name, found in result["twin"].items():
         print(f"slow search in Python, {name}: {found['seconds']:.2f} s, scores differ by {found['score_difference']:.1e}")
 

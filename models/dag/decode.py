@@ -56,14 +56,19 @@ class DagDecoder:
         """See `models.family.Decoder.score`: summed over all paths of the graph that `decode` would search."""
         return score_pairs(self.model, log_probability, sources, targets, self._longest)
 
-    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+    def graph(self, prepared: Sources, search: DagSearch) -> Graph:
+        """The graphs of sources, with as many words of each vertex as the search needs. Raises ValueError for a precision that is
+        not to be had."""
         if search.precision != "fp32":
             raise ValueError(
                 "precision: expected fp32 for sampling, and for a network that is not decoded natively on a CPU, "
                 f"got {search.precision}"
             )
         with at_work(self.model) as device:
-            graph = self._graph(*prepared.tensors(device), search)
+            return self._graph(*prepared.tensors(device), search)
+
+    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        graph = self.graph(prepared, search)
         with torch.inference_mode():
             return search_graph(graph, search, prepared.rows, self.ngram)
 
@@ -93,13 +98,16 @@ class NativeDecoder(DagDecoder):
         pack(model)
         self._native = NativeGraphs(model)
 
-    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+    def graph(self, prepared: Sources, search: DagSearch) -> Graph:
+        """As `DagDecoder.graph`."""
         if search.strategy == "sample":
+            return super().graph(prepared, search)
+        return self._native.graph(prepared.ids, prepared.lengths, search)
+
+    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        if not follows(search):
             return super()._search(prepared, search)
-        if follows(search):
-            return [finished(ranked, search) for ranked in self._native.follow(prepared.ids, prepared.lengths, search)]
-        with torch.inference_mode():
-            return search_graph(self._native.graph(prepared.ids, prepared.lengths, search), search, prepared.rows, self.ngram)
+        return [finished(ranked, search) for ranked in self._native.follow(prepared.ids, prepared.lengths, search)]
 
 
 def load(directory: Path, device: str) -> DagDecoder:
