@@ -18,6 +18,7 @@ from stages.stage import MANIFEST
 
 ABSENT = object()
 """Stands for what a config does not have."""
+NOTHING = (ABSENT, None)
 
 
 @dataclass(frozen=True)
@@ -96,9 +97,9 @@ def _changes(before: Any, now: Any, stated: Any, name: str = "") -> Iterator[str
             said = stated.get(key, ABSENT) if isinstance(stated, dict) else ABSENT
             if key in before or said is not ABSENT:
                 yield from _changes(before.get(key, ABSENT), now.get(key, ABSENT), said, f"{name}.{key}".lstrip("."))
-    elif before is ABSENT and isinstance(now, dict):
+    elif before in NOTHING and isinstance(now, dict):
         yield f"{name} is new"
-    elif now is ABSENT and isinstance(before, dict):
+    elif now in NOTHING and isinstance(before, dict):
         yield f"{name} is gone"
     elif before != now:
         yield f"{name}: {_shown(before)} -> {_shown(now)}"

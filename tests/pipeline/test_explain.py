@@ -37,7 +37,7 @@ class Recipe:
 class Config:
     text: str
     recipe: Recipe = Recipe()
-    others: dict[str, Recipe] = field(default_factory=dict)
+    others: dict[str, Recipe | None] = field(default_factory=dict)
 
 
 def toy(inputs: Inputs, config: Config, work: Work) -> None:
@@ -98,9 +98,10 @@ def test_changed_parameters_are_told_by_their_dotted_names(store: Store) -> None
 
 
 def test_parts_that_come_and_go_are_named_without_their_keys(store: Store) -> None:
-    make(single(store, "a", Config("a", others={"kept": Recipe(), "left": Recipe()})), store)
-    now = single(store, "a", Config("a", others={"kept": Recipe(updates=2), "new": Recipe()}))
-    assert told(now, store) == [("toy:a", "MISS", "others.kept.updates: 1 -> 2; others.left is gone; others.new is new")]
+    make(single(store, "a", Config("a", others={"kept": Recipe(), "left": Recipe(), "set": None})), store)
+    now = single(store, "a", Config("a", others={"kept": Recipe(updates=2), "new": Recipe(), "set": Recipe()}))
+    what = "others.kept.updates: 1 -> 2; others.left is gone; others.new is new; others.set is new"
+    assert told(now, store) == [("toy:a", "MISS", what)]
 
 
 def test_an_option_of_later_that_is_not_used_explains_nothing(store: Store) -> None:
