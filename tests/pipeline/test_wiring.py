@@ -338,8 +338,9 @@ def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
         ),
         (
             "bench-multi30k",
-            ["multi30k-en-de", "multi30k-en-de-orders", "multi30k-en-de-lattice", "multi30k-en-de-aggressive"],
-            {"teacher", "teacher/2", "distilled", "interleaved", "interleaved-sa", "lattice", "aggressive"},
+            ["multi30k-en-de-captions", "multi30k-en-de-dag"],
+            {"teacher", "teacher/2", "distilled", "shallow", "interleaved", "interleaved-sa", "lattice", "aggressive"}
+            | {f"graph{kind}" for kind in ("", "-whole", "-distilled", "-distilled-longer", "-distilled-longest")},
         ),
     ],
 )
@@ -356,7 +357,9 @@ def test_what_is_timed_together_is_what_the_recipes_train(
 
     def trainings(name: str) -> dict[str, str]:
         path = Path(__file__).parents[2] / f"configs/{name}.yaml"
-        more = [f"systems.aggressive.monolingual={tmp_path / 'more'}"] if "monolingual:" in path.read_text() else []
+        more = [f"distillation.monolingual={tmp_path / 'more'}"] if "multi30k" in name else []
+        if "monolingual:" in path.read_text() and "  aggressive:" in path.read_text():
+            more.append(f"systems.aggressive.monolingual={tmp_path / 'more'}")
         config = load_config(path, [*sets, *more])
         steps = build_plan(config, Store(config.store.path)).steps
         return {step.name.removeprefix("train:"): step.fingerprint for step in steps if step.stage.name == "train"}
