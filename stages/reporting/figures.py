@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 INK, MUTED, RULE, CARD = "#1d2433", "#667085", "#d9dde5", "#ffffff"
 SERIES = ("#2f6fde", "#d9622b", "#16907a", "#8a55d7", "#b3831a", "#cf3f6f", "#3f8fb5", "#6d7a28")
 """Colours of systems, in order."""
-KEY_COLUMNS = 3
-"""Of the names below a figure whose points have numbers."""
-KEY_HEIGHT = 135.0
-"""Points that a panel of names has for its lines."""
+KEY_COLUMNS, KEY_LETTERS = 3, 115
+"""Of the names below a figure: columns at most, and letters that fit beside each other."""
+KEY_ROW = 0.21
+"""Inches of a row of these."""
 STROKES = ("solid", (0, (4, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Of the searches of a system, in order."""
 
@@ -86,14 +86,13 @@ def quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
 
 
 def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
-    rows = math.ceil(len(points) / KEY_COLUMNS)
-    figure, (left, right) = panels(height=3.6 + 0.21 * rows)
+    figure, (left, right) = panels()
     colours = colours_of(point.system for point in points)
     _scatter(left, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
     _scatter(right, points, [(point.sentences_per_second, point.quality) for point in points], colours, 1)
     dots = [left.scatter([], [], s=40, color=colours[point.system]) for point in points]
     names = [f"{number} {point.entry}" for number, point in enumerate(points, 1)]
-    figure.legend(dots, names, loc="outside lower left", ncols=KEY_COLUMNS, fontsize=9)
+    key(figure, dots, names)
     left.set(title=f"One {unit} at a time", xlabel=f"latency, ms a {unit} (median)", ylabel=metric)
     right.set(title="In batches", xlabel=f"throughput, {unit}s a second")
     return as_svg(figure)
@@ -132,9 +131,8 @@ def _training_curves(trainings: Mapping[str, Mapping[str, Series]], losses: tupl
     left.set(title="Loss (nats a token; faint: training)", xlabel="update")
     right.set(title=f"Validation {quality[1]}", xlabel="update")
     for axes in (left, right):
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(fontsize=9)
         axes.margins(x=0.02)
+    key(figure, *left.get_legend_handles_labels())
     return as_svg(figure)
 
 
@@ -150,11 +148,7 @@ def recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
 
 
 def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    figure = Figure(figsize=(9.6, 3.5), layout=ConstrainedLayoutEngine())
-    axes = figure.subplots()
+    figure, axes = panel()
     for (name, curve), colour in zip(curves.items(), cycle(len(curves)), strict=True):
         _line(
             axes,
@@ -174,11 +168,13 @@ def _recall_curves(curves: Mapping[str, Sequence[tuple[int, float]]]) -> str:
     return as_svg(figure)
 
 
-def key(beside: Axes, axes: Axes) -> None:
-    """The names of all lines in a panel that holds nothing else, in letters small enough for them."""
-    lines, names = axes.get_legend_handles_labels()
-    beside.axis("off")
-    beside.legend(lines, names, loc="upper left", fontsize=min(9.0, KEY_HEIGHT / max(1, len(names))))
+def key(figure: Figure, marks: Sequence[Any], names: Sequence[str]) -> None:
+    """What stands for what, below the figure, which grows by as much: beside or within it many names would cover it."""
+    if not names:
+        return
+    columns = max(1, min(KEY_COLUMNS, KEY_LETTERS // max(map(len, names))))
+    figure.set_figheight(figure.get_figheight() + KEY_ROW * math.ceil(len(names) / columns))
+    figure.legend(marks, names, loc="outside lower left", ncols=columns, fontsize=9)
 
 
 def agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
@@ -188,27 +184,27 @@ def agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
 
 
 def _agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
-    figure, (axes, beside) = panels(3, 1)
+    figure, axes = panel()
     for (system, points), colour in zip(curves.items(), cycle(len(curves)), strict=True):
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.8, marker="o", markersize=4, label=system)
     axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
     axes.set(title="Right verb preferred, %", xlabel="words from subject to verb")
     axes.margins(x=0.03)
-    key(beside, axes)
+    key(figure, *axes.get_legend_handles_labels())
     return as_svg(figure)
 
 
 def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]]) -> str:
     """BLEU by bin of reference lengths, a line for each entry `system/search`, all with the same bins, some without a value."""
     with style():
-        figure, (axes, beside) = panels(3, 1)
+        figure, axes = panel()
         heights = {entry: [math.nan if bleu is None else bleu for _, bleu in points] for entry, points in curves.items()}
         _entries(axes, heights, marker="o", markersize=3)
         names = [name for name, _ in next(iter(curves.values()))]
         axes.set_xticks(range(len(names)), labels=names)
         axes.set(title="BLEU", xlabel="words of the reference")
         axes.margins(x=0.03)
-        key(beside, axes)
+        key(figure, *axes.get_legend_handles_labels())
         return as_svg(figure)
 
 
@@ -216,14 +212,14 @@ def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str) -> str:
     """Speed-up over sentences, from the one that gains least to the one that gains most, a line for each entry `system/search`.
     `unit` is what is timed: a sentence, say."""
     with style():
-        figure, (axes, beside) = panels(3, 1)
+        figure, axes = panel()
         _entries(axes, quantiles)
         axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
         last = len(next(iter(quantiles.values()))) - 1
         axes.set_xticks([0, last / 4, last / 2, 3 * last / 4, last], labels=["0", "25", "50", "75", "100"])
         axes.set(title="Times as fast as the baseline", xlabel=f"{unit}s, %", ylim=(0, None))
         axes.margins(x=0.02)
-        key(beside, axes)
+        key(figure, *axes.get_legend_handles_labels())
         return as_svg(figure)
 
 
@@ -240,7 +236,7 @@ def _entries(axes: Axes, heights: Mapping[str, Sequence[float]], **style: Any) -
 def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:
     """(pairwise BLEU, BLEU) of entries `system/search`; those of one system are joined."""
     with style():
-        figure, (axes, beside) = panels(3, 1)
+        figure, axes = panel()
         colours = colours_of(entry.partition("/")[0] for entry in points)
         for system, colour in colours.items():
             own = sorted(place for entry, place in points.items() if entry.partition("/")[0] == system)
@@ -250,7 +246,7 @@ def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:
             axes.annotate(search, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
         axes.set(title="BLEU of samples", xlabel="pairwise BLEU among samples: to the left the more diverse")
         axes.margins(x=0.1, y=0.15)
-        key(beside, axes)
+        key(figure, *axes.get_legend_handles_labels())
         return as_svg(figure)
 
 
@@ -260,13 +256,23 @@ def style() -> AbstractContextManager[None]:
     return matplotlib.rc_context(STYLE)
 
 
-def panels(*widths: int, height: float = 3.5) -> tuple[Figure, Any]:
-    """Two panels side by side, equal or of these relative widths; `height` in inches."""
+def panel() -> tuple[Figure, Any]:
+    """A figure of one panel."""
+    figure = _figure()
+    return figure, figure.subplots()
+
+
+def panels() -> tuple[Figure, Any]:
+    """Two panels side by side."""
+    figure = _figure()
+    return figure, figure.subplots(1, 2)
+
+
+def _figure() -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(9.6, height), layout=ConstrainedLayoutEngine(wspace=0.06))
-    return figure, figure.subplots(1, 2, width_ratios=widths or None)
+    return Figure(figsize=(9.6, 3.5), layout=ConstrainedLayoutEngine(wspace=0.06))
 
 
 def cycle(count: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stages.reporting.figures import SERIES, as_svg, key, panels, style
+from stages.reporting.figures import SERIES, as_svg, key, panel, panels, style
 
 
 def ranks(words: Mapping[int, int], edges: Mapping[int, int]) -> str:
@@ -24,7 +24,7 @@ def ranks(words: Mapping[int, int], edges: Mapping[int, int]) -> str:
 def latencies(milliseconds: Mapping[str, Mapping[str, float]]) -> str:
     """Milliseconds by class of lengths and part, stacked."""
     with style():
-        figure, (axes, beside) = panels(3, 1)
+        figure, axes = panel()
         lengths = list(milliseconds)
         heights = [0.0] * len(lengths)
         for place, part in enumerate(next(iter(milliseconds.values()), {})):
@@ -34,5 +34,5 @@ def latencies(milliseconds: Mapping[str, Mapping[str, float]]) -> str:
         axes.set_xticks(range(len(lengths)), labels=lengths)
         axes.set(title="Milliseconds a sentence", xlabel="words of the output")
         axes.grid(visible=False, axis="x")
-        key(beside, axes)
+        key(figure, *axes.get_legend_handles_labels())
         return as_svg(figure)
