@@ -24,8 +24,8 @@ from pipeline.store import Manifest, Store
 
 pytestmark = [pytest.mark.slow]
 SECRET = "wJalrXUtnFEMI-not-to-be-found-anywhere"
-FAST = ("--in-process", "--set", "defaults.training.updates=150")
-"""As short as a run with checkpoints can be."""
+FAST = ("--in-process", "--set", "defaults.training.updates=600")
+"""As short as a run can be whose checkpoints are looked for every five seconds, on a machine that makes fifty updates in one."""
 
 
 class S3:
