@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
+    from kernels.lexicon import Lexicon
     from kernels.ngram import NgramModel
     from kernels.token_scores import token_gradients_, token_scores_
     from kernels.transformer import JointStep, Transformer, TransformerShape, WritingRules
@@ -68,6 +69,7 @@ __all__ = [
     "LatticeScores",
     "LatticeSeconds",
     "LatticeTransformer",
+    "Lexicon",
     "Neighbours",
     "NgramModel",
     "Transformer",
@@ -111,6 +113,7 @@ _HOMES = {
     "GraphRules": "kernels.graph_network",
     "GraphScores": "kernels.graph_network",
     "Neighbours": "kernels.beam",
+    "Lexicon": "kernels.lexicon",
     "NgramModel": "kernels.ngram",
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",

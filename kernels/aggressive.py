@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kernels.beam import BeamOptions
+from kernels.lexicon import Lexicon
+from kernels.lexicon import native_arguments as arguments_of
 from kernels.transformer import Precision, TransformerShape, WritingRules, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
@@ -27,12 +29,9 @@ class Drafter:
     """It reads what the verifier's encoder says, once encoded; its own encoder is not used."""
     shares_words: bool = False
     """Its target words are the verifier's, whose copy ranks what it writes."""
-    common_words: I64 | None = None
-    """Ids of words, EOS first and none that is banned, the first of which drafts are chosen among where `DraftOptions.words` says
-    how many. None: always among all."""
-    linked_words: I64 | None = None
-    """[U,L] by word of a source, L words that it is translated as, best first, none of them banned, then -1: drafts are chosen
-    among these too where `DraftOptions.links` says how many."""
+    lexicon: Lexicon | None = None
+    """Of words none of which is banned, the first being EOS: what drafts are chosen among where `DraftOptions.words` and `links`
+    say how many. None: always among all words."""
     sight: Literal["all", "prefix"] = "all"
     """Tokens of the prefix see the whole sequence, or what stands before them; empty slots see everything."""
     codes_in_layers: bool = False
@@ -154,8 +153,6 @@ class AggressiveTransformer:
         sizes: dict[str, int] = {}
         queries: F32 = np.zeros(0, dtype=np.float32)
         features: F32 = np.zeros(0, dtype=np.float32)
-        common: I64 = np.arange(0, dtype=np.int64)
-        linked: I64 = np.zeros((0, 0), dtype=np.int64)
         if drafter is not None:
             drafted, sizes = _checked("drafter", drafter.arrays, drafter.shape)
             if drafter.shares_encoder and drafter.shape.width != shape.width:
@@ -168,10 +165,6 @@ class AggressiveTransformer:
                 queries = np.ascontiguousarray(drafter.copy_queries, dtype=np.float32)
                 if queries.shape != (sizes["slots"], drafter.shape.width):
                     raise ValueError(f"copy_queries: expected [{sizes['slots']},{drafter.shape.width}], got {list(queries.shape)}")
-            if drafter.common_words is not None:
-                common = np.ascontiguousarray(drafter.common_words, dtype=np.int64)
-            if drafter.linked_words is not None:
-                linked = np.ascontiguousarray(drafter.linked_words, dtype=np.int64)
             if drafter.features is not None:
                 features = np.ascontiguousarray(drafter.features, dtype=np.float32)
                 if features.shape != 2 * (shape.width,) or drafter.shape.width != shape.width:
@@ -192,8 +185,7 @@ class AggressiveTransformer:
             mask=-1 if drafter is not None and drafter.copy_queries is not None else 4 if drafter is None else drafter.mask,
             copy_queries=queries.reshape(-1),
             features=features.reshape(-1),
-            common_words=common,
-            linked_words=linked,
+            **arguments_of(None if drafter is None else drafter.lexicon),
             precision=precision,
         )
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kernels.lexicon import Lexicon
+from kernels.lexicon import native_arguments as arguments_of
 from kernels.transformer import ANY, Precision, TransformerShape, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ class GraphRules:
     """and read by those between."""
     banned: tuple[int, ...] = (0, 1, 2, 4)
     """Ids that those between never write."""
+    list_words: int = 0
+    """Words are chosen, and normalised, among so many common words of the network's lexicon; 0: among all."""
+    list_links: int = 0
+    """And among so many that each word of the source is linked to."""
 
 
 class GraphPath(NamedTuple):
@@ -59,7 +65,9 @@ class GraphNetwork:
     `lengths`, one for each length of the target that it ranks. Raises ValueError for shapes, ids and lengths that do not fit.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "fp32") -> None:
+    def __init__(
+        self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "fp32", lexicon: Lexicon | None = None
+    ) -> None:
         """`arrays` as for `kernels.Transformer`, `slot_codes` being those of the vertices, and with H heads
 
             links [2D+H,D]          what the states of vertices give to the queries, keys and gates of transitions
@@ -68,7 +76,8 @@ class GraphNetwork:
 
         `precision` bf16 rounds what the layers multiply and sums in fp32; transitions and the ranking of words stay in fp32. int8
         multiplies all that weights are multiplied with in 8 bits, what ranks words too, and sums in integers; attention and what
-        transitions compare stay in fp32. Raises ValueError for another, and that names all arrays that are missing or misshapen.
+        transitions compare stay in fp32. `lexicon`: what lists of words are made of, over its words. Raises ValueError for another
+        precision or other words, and that names all arrays that are missing or misshapen.
         """
         from kernels.native import fewstep_native
 
@@ -81,7 +90,7 @@ class GraphNetwork:
         if len(arrays["link_codes"]) != arguments["slots"]:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_graph_network(**arguments, classes=classes, precision=precision)
+        self._native = fewstep_native.make_graph_network(**arguments, classes=classes, **arguments_of(lexicon), precision=precision)
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, word_weight: float, rules: GraphRules, threads: int = 1
@@ -104,4 +113,11 @@ class GraphNetwork:
 
 
 def _rules(rules: GraphRules) -> dict[str, Any]:
-    return {"banned": rules.banned, "bos": rules.bos, "eos": rules.eos, "mask": rules.mask}
+    return {
+        "banned": rules.banned,
+        "bos": rules.bos,
+        "eos": rules.eos,
+        "mask": rules.mask,
+        "list_words": rules.list_words,
+        "list_links": rules.list_links,
+    }

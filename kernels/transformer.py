@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernels.beam import STRANGERS, BeamOptions, Neighbours, Outcome
+from kernels.lexicon import Lexicon
+from kernels.lexicon import native_arguments as arguments_of
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -42,6 +44,10 @@ class WritingRules:
     """Ids that are never written; the one for padding is among them."""
     min_tokens: int = 1
     """EOS is banned in slots before this one."""
+    list_words: int = 0
+    """Words are chosen, and normalised, among so many common words of the network's lexicon; 0: among all."""
+    list_links: int = 0
+    """And among so many that each word of the source is linked to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +77,9 @@ class Transformer:
     A sentence's outcome is the same to the last bit alone, in any batch, and with any number of threads.
     """
 
-    def __init__(self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "fp32") -> None:
+    def __init__(
+        self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "fp32", lexicon: Lexicon | None = None
+    ) -> None:
         """`arrays`, float32, matrices [outputs,inputs]. With D, F and the numbers of layers of `shape`:
 
             target_embedding [V,D]      words of outputs, which they are also ranked by
@@ -93,13 +101,16 @@ class Transformer:
             {encoder,decoder}.norm                                          [D]     with norm "pre"
 
         Other arrays are not looked at. `precision` is that of products with weights, in layers and in int8 where words are ranked,
-        too; attention stays in fp32. Raises ValueError for another, and that names all arrays that are missing or misshapen.
+        too; attention stays in fp32. `lexicon`: what lists of words are made of, over its words. Raises ValueError for another
+        precision or other words, and that names all arrays that are missing or misshapen.
         """
         from kernels.native import fewstep_native
 
         self.shape = shape
         wanted = expected_arrays(shape, "source_embedding" in arrays)
-        self._native = fewstep_native.make_transformer(**native_arguments(arrays, wanted, shape), precision=precision)
+        self._native = fewstep_native.make_transformer(
+            **native_arguments(arrays, wanted, shape), **arguments_of(lexicon), precision=precision
+        )
 
     def greedy(
         self,
@@ -119,9 +130,9 @@ class Transformer:
         A hypothesis is charged for the slots within its limit, and with the first EOS as its end only for those up to it. Of
         `options`, what concerns a beam is not read. The margin is the smallest gap between the best and the second word of a
         charged slot; where `joint` says that steps are chosen otherwise, there is none (infinite). With `others`, networks over the
-        same words, the probability of a word is the mean of all networks'. Raises ValueError for shapes that do not fit, unknown
-        ids, a model over other words, and for lengths and limits that there are no codes for (a limit rounded up to whole steps
-        needs a code for each slot).
+        same words with the same lexicon, the probability of a word is the mean of all networks'. Raises ValueError for shapes that
+        do not fit, unknown ids, a model over other words, a list of words without a lexicon, and for lengths and limits that there
+        are no codes for (a limit rounded up to whole steps needs a code for each slot).
         """
         natives = [other._native for other in others]
         found = self._native.greedy(
@@ -179,6 +190,8 @@ def _common(options: BeamOptions, rules: WritingRules) -> dict[str, Any]:
         "directions": rules.directions,
         "banned": rules.banned,
         "min_tokens": rules.min_tokens,
+        "list_words": rules.list_words,
+        "list_links": rules.list_links,
     }
 
 

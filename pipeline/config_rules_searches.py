@@ -59,6 +59,8 @@ def _ctranslate2(path: Path, search: StepwiseSearch, network: StepwiseConfig | N
         yield broken((*path, "length_penalty_form"), "power with engine ctranslate2", repr("gnmt"), (*path, "engine"))
     if search.strategy == "beam" and search.prune is not None:
         yield broken((*path, "prune"), "empty with engine ctranslate2", search.prune, (*path, "engine"))
+    if search.shortlist_words is not None:
+        yield broken((*path, "shortlist_words"), "empty with engine ctranslate2", search.shortlist_words, (*path, "engine"))
     if network is not None and network.order != "autoregressive":
         yield broken((*path, "engine"), f"auto or torch for order {network.order}", repr(search.engine))
 

@@ -46,6 +46,7 @@ def teacher(config: RunConfig) -> Iterator[Rule]:
     if not isinstance(config.distillation, Pinned):
         yield from rules_of_search(("distillation",), config.distillation)
         yield from _distillation(config.distillation)
+        yield from _no_list(config.distillation)
         members = 1 if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.ensemble
         yield from engine(("distillation",), config.distillation, network_of(config.teacher), together=members > 1)
         yield from joint_step(("distillation",), config.distillation, network_of(config.teacher))
@@ -72,6 +73,12 @@ def _distillation(settings: Distillation) -> Iterator[Rule]:
     if settings.choose == "reference" and settings.n_best == 1:
         expected = "at least 2, to choose from, with choose: reference"
         yield broken(("distillation", "n_best"), expected, settings.n_best, ("distillation", "choose"))
+
+
+def _no_list(settings: Distillation) -> Iterator[Rule]:
+    if settings.shortlist_words is not None:
+        expected = "none: what links words is counted for systems, not for their teacher"
+        yield broken(("distillation", "shortlist_words"), expected, settings.shortlist_words)
 
 
 def systems(config: RunConfig) -> Iterator[Rule]:

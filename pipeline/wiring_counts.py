@@ -49,9 +49,9 @@ class Counts:
             self.tables[name] = self.builder.add(lattice.STAGE, name, inputs, counting)
             self.artifacts[f"lattice:{name}"] = self.tables[name]
 
-    def shortlist(self, drafter: str, tokens: Tokens) -> Tables:
-        """Tables that say what each word is linked to, whatever the places."""
-        name = f"{drafter}/shortlist"
+    def shortlist(self, system: str, tokens: Tokens) -> Tables:
+        """Tables that say what each word is linked to, whatever the places. Those of the same tokens are counted once."""
+        name = f"{system}/shortlist"
         alignment = replace(self.config.alignment or align.AlignConfig(), unit="pieces")
         links = self.builder.add(align.STAGE, name, align.AlignInputs(tokens), alignment)
         inputs = lattice.LatticeInputs(tokens, links, self.validation, self.vocabulary)

@@ -115,14 +115,14 @@ class Systems:
             initial, learnt = self._initial(settings, teachers, companions[0]), _mixed(settings, data)
             tables = counts.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
             networks = (self._train(name, settings, learnt, initial, tables),)
-            if isinstance(settings, AggressiveSystem) and any(search.draft_links for search in settings.search):
-                tables = counts.shortlist(name, learnt[-1])
         else:
-            networks, tables = teachers if settings.use == "ensemble" else teachers[:1], None
+            networks, learnt, tables = teachers if settings.use == "ensemble" else teachers[:1], data["raw"], None
         first = networks[0]
         if isinstance(first, System):
             self._tune(name, settings, first)
             return first
+        if any(_lists(search) for search in settings.search):
+            tables = counts.shortlist(name, learnt[-1])
         weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
         model = counts.language_model if weighed else None
         inputs = system.SystemInputs(first, self.vocabulary, model, tables, members=_others(networks))
@@ -229,6 +229,11 @@ class Systems:
 def _member_name(number: int) -> str:
     """What the n-th network of the teacher's ensemble is called; no system can be called so."""
     return "teacher" if number == 1 else f"teacher/{number}"
+
+
+def _lists(search: object) -> bool:
+    """Does a search choose among words that those of the source are linked to?"""
+    return bool(getattr(search, "shortlist_words", None) or getattr(search, "draft_links", 0))
 
 
 def _others(networks: Sequence[Trained | System]) -> tuple[Trained, ...]:

@@ -1,5 +1,5 @@
 #include "csrc/aggressive/decoding.h"
-#include "csrc/aggressive/shortlist.h"
+#include "csrc/network/shortlist.h"
 
 #include <nanobind/stl/map.h>
 
@@ -13,6 +13,7 @@
 #include "bindings/arrays.h"
 #include "bindings/beam_options.h"
 #include "bindings/bindings.h"
+#include "bindings/lexicon.h"
 #include "bindings/precision.h"
 
 namespace nb = nanobind;
@@ -99,12 +100,12 @@ struct BoundAggressive {
                   bool bytes, std::int64_t ngram, std::size_t ranks, float gap, bool strict_end, double worthwhile, double alpha, bool gnmt, std::vector<std::int64_t> banned,
                   std::int64_t bos, std::int64_t eos, std::int64_t min_tokens, int threads) const {
         const Proposals who = proposals_of(proposals);
-        const DraftRules rules{who, width, adaptive, words, links, confidence, bytes, ngram, ranks, gap, strict_end, worthwhile, bos};
+        const DraftRules rules{who, width, adaptive, {words, links}, confidence, bytes, ngram, ranks, gap, strict_end, worthwhile, bos};
         const WordRules allowed{std::move(banned), eos, min_tokens};
         const BeamOptions options = beam_options(1, 1, false, "exact", eos, 0, 1, alpha, gnmt);
         const std::vector<std::int64_t> longest(view(limits).begin(), view(limits).end());
         const Sources sources = sources_of(ids, lengths, longest, allowed, rules, threads);
-        require(links == 0 || (drafter.has_value() && links <= drafter->links && words > 0),
+        require(links == 0 || (drafter.has_value() && links <= drafter->network.lexicon.links && words > 0),
                 "links: expected at most as many as the drafter knows of each word, beside common words, got " + std::to_string(links));
         require(who != Proposals::LOOKUP || hints.size() == longest.size(), "hints: expected one for each row of sources");
         for (const auto& hint : hints)
@@ -129,33 +130,28 @@ struct BoundAggressive {
 BoundAggressive* make(const std::map<std::string, Array>& verifier, const Numbers& verifier_shape,
                       const std::map<std::string, Array>& drafter, const Numbers& drafter_shape, bool shares_encoder,
                       bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
-                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_words, const Table& linked_words,
+                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_words, const LinkedWords& linked_words,
                       const std::string& precision) {
     const Precision verifies = precision_of(precision);
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_words")), "mask: expected a word of the drafter" + got(mask));
-    for (const std::int64_t word : view(common_words))
-        require(word >= 0 && word < static_cast<std::int64_t>(drafter_shape.at("target_words")), "common_words: expected words of the drafter" + got(word));
-    require(linked_words.size() == 0 || linked_words.shape(0) == drafter_shape.at("source_words"), "linked_words: expected a row for each word of sources");
-    for (std::size_t place = 0; place < linked_words.size(); ++place)
-        require(linked_words.data()[place] < static_cast<std::int64_t>(drafter_shape.at("target_words")), "linked_words: expected words of the drafter" + got(linked_words.data()[place]));
+    Lexicon lexicon = drafts ? lexicon_of(common_words, linked_words, shape_of(drafter_shape)) : Lexicon();
     const nb::gil_scoped_release release;
     auto made = std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
     made->verifier.narrow(verifies);
     if (!drafts) return made.release();
     made->network.emplace(transformer_of(drafter, drafter_shape));
     const std::size_t width = made->network->shape.width;
+    made->network->lexicon = std::move(lexicon);
     if (shares_words) made->network->vocabulary = PackedMatrix();
     Drafter& drafting = made->drafter.emplace(
         Drafter{*made->network, shares_words ? made->verifier.vocabulary : made->network->vocabulary, shares_encoder,
                 sight_of(sight), codes_in_layers, last_token, mask, {copy_queries.data(), copy_queries.data() + copy_queries.size()},
                 features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
-                {view(common_words).begin(), view(common_words).end()}, rows_of(*made->network, view(common_words)),
-                {linked_words.data(), linked_words.data() + linked_words.size()}, linked_words.shape(1), {}, {}, {}, {}});
+                rows_of(*made->network, made->network->lexicon.common_words), {}, {}});
     for (const DecoderLayer& layer : made->network->decoder) drafting.layer_bytes.emplace_back(layer, Precision::BYTES);
     if (drafting.autoregressive()) drafting.feature_bytes = ByteMatrix(drafting.features);
-    drafting.common_bytes = ByteMatrix(drafting.common);
-    if (drafting.links > 0) drafting.vocabulary_bytes = ByteRows(drafting.vocabulary);
+    made->network->lexicon.narrow(drafting.vocabulary);
     return made.release();
 }
 

@@ -116,6 +116,8 @@ class Transformer:
         directions: int,
         banned: Sequence[int],
         min_tokens: int,
+        list_words: int,
+        list_links: int,
         threads: int,
         others: Sequence[Transformer],
         ngram: NgramScorer | None,
@@ -144,6 +146,8 @@ class Transformer:
         directions: int,
         banned: Sequence[int],
         min_tokens: int,
+        list_words: int,
+        list_links: int,
         words: int,
         eos_apart: bool,
         threads: int,
@@ -167,6 +171,8 @@ def make_transformer(
     source_positions: int,
     slots: int,
     gelu: bool,
+    common_words: I64,
+    linked_words: I64,
     precision: str,
 ) -> Transformer: ...
 
@@ -182,6 +188,8 @@ class GraphNetwork:
         bos: int,
         eos: int,
         mask: int,
+        list_words: int,
+        list_links: int,
         threads: int,
     ) -> list[tuple[list[int], float]]: ...
     def scores(
@@ -195,6 +203,8 @@ class GraphNetwork:
         bos: int,
         eos: int,
         mask: int,
+        list_words: int,
+        list_links: int,
         threads: int,
     ) -> tuple[I64, F32, F32, I64]: ...
 
@@ -213,6 +223,8 @@ def make_graph_network(
     slots: int,
     gelu: bool,
     classes: int,
+    common_words: I64,
+    linked_words: I64,
     precision: str,
 ) -> GraphNetwork: ...
 

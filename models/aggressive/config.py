@@ -7,12 +7,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from models.common.lists import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
-
-MOST = 4096
-"""Words that a drafter keeps in the order of their frequency."""
-MOST_LINKS = 32
-"""Words that a drafter keeps of those that a word of the source is linked to."""
 
 
 @dataclass(frozen=True, kw_only=True)

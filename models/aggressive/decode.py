@@ -19,16 +19,15 @@ from models.aggressive.model import AggressiveModel
 from models.aggressive.native import NativeLoop
 from models.aggressive.rules import block_width
 from models.aggressive.verifier import Autoregressive, Verifying, as_verifier, codes_of
-from models.aggressive.words import linked_words
 from models.batch import Ints
 from models.common.at_work import at_work
 from models.common.backbone import Backbone
 from models.common.linear import pack
+from models.common.shortlist import linked_words, load_lexicon
 from models.common.sources import Sources, gather, output_limits
-from models.common.tables import load_tables
 from models.family import EOS, Decoder, Hypothesis
 from models.vocabulary import vocabulary_digest
-from models.weights import MEMBERS, TABLES, BundleError, make_model, read_json
+from models.weights import MEMBERS, BundleError, make_model, read_json
 
 log = logging.getLogger("fewstep")
 
@@ -151,7 +150,7 @@ class AggressiveDecoder(DraftDecoder):
         linked: Tensor | None = None,
     ) -> None:
         """`hinter`: the decoder and the search of another system that drafts; `linked`: words by word of a source
-        (`models.aggressive.words.linked_words`), for searches with `draft_links`. Raises ValueError for networks that do not go
+        (`models.common.shortlist.linked_words`), for searches with `draft_links`. Raises ValueError for networks that do not go
         together."""
         super().__init__(model)
         self.verifier, self.hinter = as_verifier(verifier), hinter
@@ -293,9 +292,7 @@ def load(directory: Path, device: str) -> AggressiveDecoder:
         other = load_system(directory / DRAFTER, device)
         hinter = (other.decoder, other.search)
     try:
-        linked = None
-        if TABLES in description["parts"]:
-            linked = linked_words(load_tables(directory, model.sizes.source, model.sizes.target, str(description.get("links", ""))))
+        linked = linked_words(load_lexicon(directory, description, model.sizes))
         decoder = NativeDecoder if device == "cpu" else AggressiveDecoder
         return decoder(model, network, hinter, linked)
     except ValueError as error:

@@ -10,16 +10,17 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, WritingRules
+from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, WritingRules
 from kernels.aggressive import Drafts
 from kernels.transformer import Precision
-from models.aggressive.config import MOST, AggressiveSearch
+from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
 from models.batch import Ints
 from models.common.backbone import Backbone
+from models.common.lists import MOST
 from models.common.native import arrays_of, shape_of
 from models.family import EOS, MASK, PAD
 
@@ -31,7 +32,7 @@ class NativeLoop:
     It counts torch's threads as its own."""
 
     def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, linked: Tensor | None = None) -> None:
-        """Networks on the CPU in float32, and what words of a source are linked to (`models.aggressive.words.linked_words`)."""
+        """Networks on the CPU in float32, and what words of a source are linked to (`models.common.shortlist.linked_words`)."""
         self._model, self._verifier, self._linked = model, verifier, linked
         self._transformers = {"fp32": self._transformer("fp32")}
 
@@ -92,7 +93,7 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
 def copied(model: AggressiveModel | DraftHead, linked: Tensor | None = None) -> Drafter:
     """The kernel's copy of a drafter."""
     drafter = _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
-    return drafter if linked is None else replace(drafter, linked_words=linked.numpy())
+    return replace(drafter, lexicon=Lexicon(model.words.most(MOST).numpy(), None if linked is None else linked.numpy()))
 
 
 def _head(model: DraftHead) -> Drafter:
@@ -104,7 +105,6 @@ def _head(model: DraftHead) -> Drafter:
         shape=shape_of(config, "relu"),
         shares_encoder=True,
         shares_words=True,
-        common_words=model.words.most(MOST).numpy(),
         features=model.features.weight.numpy(),
     )
 
@@ -117,7 +117,6 @@ def _block_decoder(model: AggressiveModel) -> Drafter:
         shape=shape_of(config, "relu"),
         shares_encoder=config.encoder == "shared",
         shares_words=config.encoder == "shared" and model.sizes.joint,
-        common_words=model.words.most(MOST).numpy(),
         sight="all" if config.prefix == "all" else "prefix",
         codes_in_layers=config.layer_positions,
         last_token=config.last_token,

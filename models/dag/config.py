@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
+from models.common.lists import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
 
 Pin = Literal["none", "row", "column"]
@@ -86,6 +87,12 @@ class DagSearch:
     """Seed of sampling; a sentence's samples depend on it and on the sentence alone."""
     allow_unknown: bool = False
     """May the output hold the unknown token?"""
+    shortlist_words: Annotated[int, Ge(8), Le(MOST)] | None = None
+    """Words are chosen, and their probabilities normalised, among so many common ones and those that words of the source are
+    linked to (a lexical shortlist; Jean et al. 2015, section 3.3): a fraction of the vocabulary, which is quicker to rank. Both
+    are counted, by word alignment, in what the system learns from. Empty: among all words."""
+    shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
+    """Words that each word of the source brings to the list."""
     deduplicate: bool = True
     """Write a token that comes twice in a row once (the authors' code always does, with all searches but beam)."""
     no_repeat_ngram: Annotated[int, Ge(0)] = 0
@@ -110,4 +117,6 @@ class DagSearch:
             name = f"sample-t{self.temperature:g}"
         elif self.strategy == "beam":
             name = f"beam{self.beam_size}-lm" if self.ngram_weight else f"beam{self.beam_size}"
-        return name if self.precision == "fp32" else f"{name}-{self.precision}"
+        if self.precision != "fp32":
+            name = f"{name}-{self.precision}"
+        return name if self.shortlist_words is None else f"{name}-list{self.shortlist_words}x{self.shortlist_links}"

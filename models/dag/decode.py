@@ -12,6 +12,7 @@ from torch import Tensor
 from models.common.at_work import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
+from models.common.shortlist import check_listing, listed_for, load_lexicon
 from models.common.sources import Sources, gather
 from models.dag.config import DagSearch
 from models.dag.graph import decoding_factor, graph_lengths
@@ -20,19 +21,21 @@ from models.dag.model import DagModel, empty_vertices
 from models.dag.native import NativeGraphs
 from models.dag.search import Graph, finished, follows, search_graph, words_needed
 from models.dag.vertices import Words, best_words
-from models.family import Hypothesis
+from models.family import Hypothesis, Sizes
 from models.weights import make_model, read_json
 
 if TYPE_CHECKING:
+    from kernels import Lexicon
     from kernels.ngram import NgramScorer
 
 
 class DagDecoder:
     """A network at work, in evaluation mode and float32."""
 
-    def __init__(self, model: DagModel, ngram: NgramScorer | None = None) -> None:
-        """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight."""
-        self.model, self.ngram = model, ngram
+    def __init__(self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None) -> None:
+        """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight; `lexicon`: what lists of words are made
+        of, for searches that have one."""
+        self.model, self.ngram, self.lexicon = model, ngram, lexicon
 
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
@@ -48,6 +51,7 @@ class DagDecoder:
             raise ValueError(f"n_best: expected 1 with {search.strategy}, got {search.n_best}")
         if search.strategy == "beam" and search.ngram_weight and self.ngram is None:
             raise ValueError(f"ngram_weight: expected 0 for a system without an n-gram model, got {search.ngram_weight}")
+        check_listing(search, self.lexicon)
         if not prepared.rows:
             return []
         return self._search(prepared, search)
@@ -78,7 +82,9 @@ class DagDecoder:
         target = torch.zeros_like(source_lengths) if read.lengths is None else read.lengths.argmax(1).clamp(min=2)
         lengths = graph_lengths(config, source_lengths, target, decoding_factor(config)).clamp(max=config.max_vertices)
         states = self.model.states(empty_vertices(lengths, int(lengths.max())), lengths, read)
-        words = best_words(states, lengths, self.model.target_embedding, words_needed(search), allow_unknown=search.allow_unknown)
+        table = self.model.target_embedding
+        listed = listed_for(search, self.lexicon, source, source_lengths, table.num_embeddings)
+        words = best_words(states, lengths, table, words_needed(search), allow_unknown=search.allow_unknown, listed=listed)
         transitions = self.model.transitions(states, lengths)
         return Graph(transitions.cpu(), Words(words.scores.cpu(), words.ids.cpu()), lengths.cpu())
 
@@ -92,11 +98,11 @@ class NativeDecoder(DagDecoder):
     """A finished network on the CPU: its graphs are made in `kernels.GraphNetwork`, where greedy search and lookahead run, too.
     What samples and scores goes through torch."""
 
-    def __init__(self, model: DagModel, ngram: NgramScorer | None = None) -> None:
+    def __init__(self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None) -> None:
         """A network whose weights do not change any more."""
-        super().__init__(model, ngram)
+        super().__init__(model, ngram, lexicon)
         pack(model)
-        self._native = NativeGraphs(model)
+        self._native = NativeGraphs(model, lexicon)
 
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
         """As `DagDecoder.graph`."""
@@ -112,6 +118,8 @@ class NativeDecoder(DagDecoder):
 
 def load(directory: Path, device: str) -> DagDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
-    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
+    description = read_json(directory / "system.json", "a system")
+    model = make_model(directory, description, device)
     assert isinstance(model, DagModel)
-    return (NativeDecoder if device == "cpu" else DagDecoder)(model, language_model(directory))
+    lexicon = load_lexicon(directory, description, Sizes(**description["sizes"]))
+    return (NativeDecoder if device == "cpu" else DagDecoder)(model, language_model(directory), lexicon)

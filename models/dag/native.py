@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from kernels import GraphNetwork, GraphRules
+from kernels import GraphNetwork, GraphRules, Lexicon
 from kernels.transformer import Precision
 from models.batch import Ints
 from models.common.native import arrays_of, shape_of
@@ -22,9 +22,9 @@ class NativeGraphs:
     """Graphs of copies of a network that does not change any more, one for each precision that is asked for. It counts torch's
     threads as its own."""
 
-    def __init__(self, model: DagModel) -> None:
-        """A network on the CPU in float32."""
-        self._model, self._networks = model, {"fp32": graph_network(model)}
+    def __init__(self, model: DagModel, lexicon: Lexicon | None = None) -> None:
+        """A network on the CPU in float32, and what lists of words are made of."""
+        self._model, self._lexicon, self._networks = model, lexicon, {"fp32": graph_network(model, lexicon=lexicon)}
         self._predicted, self._sizes = model.config.graph_size == "predicted", sizes(model.config)
 
     def follow(self, source: Ints, lengths: Ints, search: DagSearch) -> list[list[Hypothesis]]:
@@ -59,7 +59,7 @@ class NativeGraphs:
     def _network(self, search: DagSearch) -> GraphNetwork:
         """That of the search's precision; raises ValueError where there can be none."""
         if search.precision not in self._networks:
-            self._networks[search.precision] = graph_network(self._model, search.precision)
+            self._networks[search.precision] = graph_network(self._model, search.precision, self._lexicon)
         return self._networks[search.precision]
 
 
@@ -73,11 +73,18 @@ def sizes(config: DagConfig) -> Ints:
 
 @lru_cache
 def _rules(search: DagSearch) -> GraphRules:
-    return GraphRules(bos=BOS, eos=EOS, mask=MASK, banned=tuple(banned(allow_unknown=search.allow_unknown)))
+    return GraphRules(
+        bos=BOS,
+        eos=EOS,
+        mask=MASK,
+        banned=tuple(banned(allow_unknown=search.allow_unknown)),
+        list_words=search.shortlist_words or 0,
+        list_links=search.shortlist_links if search.shortlist_words else 0,
+    )
 
 
 @torch.no_grad()
-def graph_network(model: DagModel, precision: Precision = "fp32") -> GraphNetwork:
+def graph_network(model: DagModel, precision: Precision = "fp32", lexicon: Lexicon | None = None) -> GraphNetwork:
     """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand.
     Raises ValueError for a precision that this build lacks."""
     config, width = model.config, model.config.width
@@ -91,4 +98,4 @@ def graph_network(model: DagModel, precision: Precision = "fp32") -> GraphNetwor
     }
     if model.length is not None:
         arrays["lengths"] = model.length.weight.numpy()
-    return GraphNetwork(arrays, shape=shape_of(config, "gelu"), precision=precision)
+    return GraphNetwork(arrays, shape=shape_of(config, "gelu"), precision=precision, lexicon=lexicon)

@@ -34,17 +34,23 @@ class Candidates(NamedTuple):
     """[B,L,C]"""
 
 
-def best_words(states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool) -> Words:
+def best_words(
+    states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool, listed: Tensor | None = None
+) -> Words:
     """From states [B,L,D] of graphs of `lengths` [B] vertices: the first vertex can write BOS alone, the last one EOS, the others
-    anything but reserved tokens."""
+    anything but reserved tokens, or what is `listed` [B,V] of these."""
     flat = states.flatten(0, 1)
     count = min(count, table.num_embeddings)
     never = banned(allow_unknown=allow_unknown)
     scores, ends = flat.new_empty(len(flat), count), flat.new_empty(len(flat), 2)
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
     rows = max(1, LOGITS // table.num_embeddings)
+    sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
-        log_probs = table.logits(flat[part]).log_softmax(1)
+        logits = table.logits(flat[part])
+        if listed is not None:
+            logits = logits.masked_fill(~listed[sentence_of[part]], -torch.inf)
+        log_probs = logits.log_softmax(1)
         ends[part] = log_probs[:, [BOS, EOS]]
         log_probs[:, never] = -torch.inf
         scores[part], ids[part] = log_probs.topk(count)

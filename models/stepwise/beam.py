@@ -30,11 +30,12 @@ def beam_search(
     search: StepwiseSearch,
     limits: Tensor,
     linked: Neighbours = STRANGERS,
+    listed: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
-    """At most `n_best` hypotheses for each source [B,S], best first; `limits` [B] are the longest outputs in tokens with EOS, and
-    `linked` what links the words of a step."""
+    """At most `n_best` hypotheses for each source [B,S], best first; `limits` [B] are the longest outputs in tokens with EOS,
+    `linked` is what links the words of a step, and `listed` [B,V] says what may be written."""
     order, options = model.order, beam_options(search, model.order, linked)
-    state = begin(model, source, source_lengths)
+    state = begin(model, source, source_lengths, listed)
     beam = Beam(limits.tolist(), options)
     sentences, previous, slot = len(source), None, 0
     living = np.arange(sentences)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
+from models.common.lists import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
 from models.stepwise.orders import ORDERS, Mask, Order, OrderName, SlotPositions, Start, Stop, Tail
 
@@ -79,6 +80,12 @@ class StepwiseSearch:
     """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
     allow_unknown: bool = False
     """May the output hold the unknown token?"""
+    shortlist_words: Annotated[int, Ge(8), Le(MOST)] | None = None
+    """Words are chosen, and their probabilities normalised, among so many common ones and those that words of the source are
+    linked to (a lexical shortlist; Jean et al. 2015, section 3.3): a fraction of the vocabulary, which is quicker to rank. Both
+    are counted, by word alignment, in what the system learns from. Empty: among all words."""
+    shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
+    """Words that each word of the source brings to the list."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
     """What decodes: native code where the system is on a CPU, else torch; torch anywhere; or CTranslate2 (the extra `ctranslate2`),
     which knows autoregressive networks, greedy and beam search, and the power form of the length penalty."""
@@ -121,6 +128,8 @@ class StepwiseSearch:
             name = f"{name}-{self.precision}"
         if self.strategy == "beam" and self.prune is not None:
             name += f"-prune{self.prune:g}"
+        if self.shortlist_words is not None:
+            name += f"-list{self.shortlist_words}x{self.shortlist_links}"
         if self.ngram_weight:
             name += "-lm"
         if self.end_threshold:

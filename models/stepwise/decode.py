@@ -14,12 +14,13 @@ from models.common.at_work import at_work, score_pairs
 from models.common.deduplicate import deduplicate
 from models.common.linear import pack
 from models.common.ngram import language_model
+from models.common.shortlist import check_listing, listed_for, load_lexicon
 from models.common.sources import Sources, gather, output_limits
-from models.family import Hypothesis
+from models.family import Hypothesis, Sizes
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch, misfit
 from models.stepwise.ctranslate2_search import CTranslate2Search
-from models.stepwise.ensemble import Ensemble
+from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.greedy import greedy
 from models.stepwise.joint_step import joint_step, neighbours
 from models.stepwise.loss import log_probability
@@ -29,15 +30,17 @@ from models.stepwise.sampling import sample
 from models.weights import make_model, read_json, weights_of
 
 if TYPE_CHECKING:
+    from kernels import Lexicon
     from kernels.ngram import NgramScorer
 
 
 class StepwiseDecoder:
     """A network at work, in evaluation mode and float32, or several that write together."""
 
-    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None) -> None:
-        """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight."""
-        self.model, self.ngram = model, ngram
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None) -> None:
+        """`ngram`: a `kernels` scorer over target ids, for searches that give it a weight; `lexicon`: what lists of words are made
+        of, for searches that have one."""
+        self.model, self.ngram, self.lexicon = model, ngram, lexicon
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
@@ -54,6 +57,7 @@ class StepwiseDecoder:
             )
         if search.chooses_jointly:
             self._check_joint(search)
+        check_listing(search, self.lexicon)
         if not prepared.rows:
             return []
         found = self._search(prepared, search, output_limits(search, prepared.lengths, self.model.config.max_positions))
@@ -88,19 +92,21 @@ class StepwiseDecoder:
                 f"CPU, got {search.precision}"
             )
         with at_work(self.model) as device:
-            given = (self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device))
+            source, lengths = prepared.tensors(device)
+            listed = listed_for(search, self.lexicon, source, lengths, networks(self.model)[0].target_embedding.num_embeddings)
+            given = (self.model, source, lengths, search, torch.from_numpy(limits).to(device))
             if search.strategy == "greedy":
-                return greedy(*given, joint_step(self.model.order, search, self.ngram))
+                return greedy(*given, joint_step(self.model.order, search, self.ngram), listed)
             if search.strategy == "beam":
-                return beam_search(*given, neighbours(self.model.order, search, self.ngram))
-            return sample(*given)
+                return beam_search(*given, neighbours(self.model.order, search, self.ngram), listed)
+            return sample(*given, listed)
 
 
 class FinishedDecoder(StepwiseDecoder):
     """Networks whose weights do not change any more, so that other engines may work with copies of them."""
 
-    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None) -> None:
-        super().__init__(model, ngram)
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None) -> None:
+        super().__init__(model, ngram, lexicon)
         self._converted: dict[str, CTranslate2Search] = {}
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
@@ -115,10 +121,10 @@ class FinishedDecoder(StepwiseDecoder):
 class NativeDecoder(FinishedDecoder):
     """On the CPU: greedy and beam search run in `kernels.Transformer`, all else in torch, or where the search says."""
 
-    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None) -> None:
-        super().__init__(model, ngram)
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None) -> None:
+        super().__init__(model, ngram, lexicon)
         pack(model)
-        self._native = NativeSearch(model)
+        self._native = NativeSearch(model, lexicon)
 
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "sample" or search.engine != "auto":
@@ -147,6 +153,7 @@ def load(directory: Path, device: str) -> StepwiseDecoder:
     """The decoder of a system directory. Raises `models.weights.BundleError`."""
     description = read_json(directory / "system.json", "a system")
     members = [make_model(directory, description, device, weights) for weights in weights_of(description)]
-    networks = [member for member in members if isinstance(member, StepwiseModel)]
-    model = networks[0] if len(networks) == 1 else Ensemble(networks)
-    return (NativeDecoder if device == "cpu" else FinishedDecoder)(model, language_model(directory))
+    found = [member for member in members if isinstance(member, StepwiseModel)]
+    model = found[0] if len(found) == 1 else Ensemble(found)
+    decoder = NativeDecoder if device == "cpu" else FinishedDecoder
+    return decoder(model, language_model(directory), load_lexicon(directory, description, Sizes(**description["sizes"])))

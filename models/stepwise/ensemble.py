@@ -34,8 +34,8 @@ class Ensemble(nn.Module):
 class Together:
     """`Incremental` for all members at once."""
 
-    def __init__(self, ensemble: Ensemble, source: Tensor, source_lengths: Tensor) -> None:
-        self._states = [Incremental(member, source, source_lengths) for member in networks(ensemble)]
+    def __init__(self, ensemble: Ensemble, source: Tensor, source_lengths: Tensor, listed: Tensor | None = None) -> None:
+        self._states = [Incremental(member, source, source_lengths, listed) for member in networks(ensemble)]
 
     def step(self, tokens: Tensor | None) -> Tensor:
         """Log-probabilities [R,z,V], whose softmax they are themselves."""
@@ -56,8 +56,10 @@ def networks(model: StepwiseModel | Ensemble) -> list[StepwiseModel]:
     return [member for member in model.members if isinstance(member, StepwiseModel)] if isinstance(model, Ensemble) else [model]
 
 
-def begin(model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor) -> Incremental | Together:
-    """Decoding of sources [B,S] with EOS, before its first step."""
+def begin(
+    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, listed: Tensor | None = None
+) -> Incremental | Together:
+    """Decoding of sources [B,S] with EOS, before its first step. `listed` [B,V]: may a word be written? None: all may."""
     if isinstance(model, Ensemble):
-        return Together(model, source, source_lengths)
-    return Incremental(model, source, source_lengths)
+        return Together(model, source, source_lengths, listed)
+    return Incremental(model, source, source_lengths, listed)

@@ -30,11 +30,12 @@ def greedy(
     search: StepwiseSearch,
     limits: Tensor,
     joint: JointStep | None = None,
+    listed: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
     """The likeliest token in each slot, or what `joint` chooses: one hypothesis for each source [B,S]; `limits` [B] are in tokens
-    with EOS."""
+    with EOS, `listed` [B,V] says what may be written."""
     choose = _likeliest if joint is None else jointly(joint)
-    return write(begin(model, source, source_lengths), model.order, limits, search, choose)
+    return write(begin(model, source, source_lengths, listed), model.order, limits, search, choose)
 
 
 def _likeliest(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:

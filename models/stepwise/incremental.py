@@ -32,9 +32,9 @@ class Incremental:
     """Decoding of a batch: at first one row for each sentence, then as many as `select` takes, side by side; rows of a sentence
     share what is read of its source."""
 
-    def __init__(self, model: StepwiseModel, source: Tensor, source_lengths: Tensor) -> None:
-        """Sources [B,S] with EOS."""
-        self.model = model
+    def __init__(self, model: StepwiseModel, source: Tensor, source_lengths: Tensor, listed: Tensor | None = None) -> None:
+        """Sources [B,S] with EOS. `listed` [B,V]: may a word be written? None: all may."""
+        self.model, self.listed = model, listed
         self.memories = model.encode(source, source_lengths)
         self.slots = 0
         config = model.config
@@ -47,7 +47,8 @@ class Incremental:
         self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
 
     def step(self, tokens: Tensor | None) -> Tensor:
-        """The z tokens [R,z] written in the step before (None at first) to logits [R,z,V] of the next z slots.
+        """The z tokens [R,z] written in the step before (None at first) to logits [R,z,V] of the next z slots, minus infinity for
+        words that are not listed.
 
         With the mask `block` none is needed: all slots so far are visible to every slot of a new step.
         """
@@ -60,7 +61,11 @@ class Incremental:
         mask = None if order.mask == "block" else step_mask(order, end, x.device)[self.slots :]
         states = self.model.decoder(x, self.memories, mask, caches=self.layers)
         self.slots = end
-        return self.model.logits(states)
+        logits = self.model.logits(states)
+        if self.listed is None:
+            return logits
+        mine = self.listed.repeat_interleave(len(logits) // len(self.listed), 0)
+        return logits.masked_fill(~mine[:, None], -torch.inf)
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
         """Go on with these rows, in this order, equally many for each sentence; `sentences`, where given, are those that remain."""
@@ -70,6 +75,7 @@ class Incremental:
         self.cache, self._spare = self._spare[: len(rows)], self.cache
         if sentences is not None:
             self.memories = [memory.select(sentences) for memory in self.memories]
+            self.listed = None if self.listed is None else self.listed[sentences]
 
     def _reserve(self, slots: int) -> None:
         old = self.cache

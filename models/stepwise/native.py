@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels import Transformer, WritingRules
+from kernels import Lexicon, Transformer, WritingRules
 from kernels.beam import Outcome
 from kernels.transformer import Precision
 from models.batch import Ints
@@ -33,10 +33,10 @@ class NativeSearch:
     """Greedy and beam search with copies of networks that do not change any more, one for each precision that is asked for. It
     counts torch's threads as its own."""
 
-    def __init__(self, model: StepwiseModel | Ensemble) -> None:
-        """Networks on the CPU in float32."""
-        self._model, self._order = model, model.order
-        self._transformers = {"float32": [transformer(member) for member in networks(model)]}
+    def __init__(self, model: StepwiseModel | Ensemble, lexicon: Lexicon | None = None) -> None:
+        """Networks on the CPU in float32, and what lists of words are made of."""
+        self._model, self._order, self._lexicon = model, model.order, lexicon
+        self._transformers = {"float32": self._copies("fp32")}
 
     def __call__(
         self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, ngram: NgramScorer | None = None
@@ -66,19 +66,29 @@ class NativeSearch:
         if precision not in PRECISIONS:
             raise ValueError(f"precision: expected {', '.join(PRECISIONS)} with engine auto on a CPU, got {precision}")
         if precision not in self._transformers:
-            self._transformers[precision] = [transformer(member, PRECISIONS[precision]) for member in networks(self._model)]
+            self._transformers[precision] = self._copies(PRECISIONS[precision])
         return self._transformers[precision]
+
+    def _copies(self, precision: Precision) -> list[Transformer]:
+        return [transformer(member, precision, self._lexicon) for member in networks(self._model)]
 
 
 @lru_cache
 def writing_rules(search: StepwiseSearch, order: Order) -> WritingRules:
     """The kernel's rules."""
-    return WritingRules(mask=order.mask, directions=order.directions, banned=tuple(banned(search)), min_tokens=search.min_tokens)
+    return WritingRules(
+        mask=order.mask,
+        directions=order.directions,
+        banned=tuple(banned(search)),
+        min_tokens=search.min_tokens,
+        list_words=search.shortlist_words or 0,
+        list_links=search.shortlist_links if search.shortlist_words else 0,
+    )
 
 
 @torch.no_grad()
-def transformer(model: StepwiseModel, precision: Precision = "fp32") -> Transformer:
+def transformer(model: StepwiseModel, precision: Precision = "fp32", lexicon: Lexicon | None = None) -> Transformer:
     """The kernel's copy of a network. Position codes, whatever they are made of, and start vectors become tables."""
     arrays = arrays_of(model, model.config)
     arrays["slot_codes"] = model.slot_codes(model.max_slots).numpy()
-    return Transformer(arrays, shape=shape_of(model.config, "relu"), precision=precision)
+    return Transformer(arrays, shape=shape_of(model.config, "relu"), precision=precision, lexicon=lexicon)

@@ -15,9 +15,15 @@ from models.training.seeds import seed_of
 
 
 def sample(
-    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, search: StepwiseSearch, limits: Tensor
+    model: StepwiseModel | Ensemble,
+    source: Tensor,
+    source_lengths: Tensor,
+    search: StepwiseSearch,
+    limits: Tensor,
+    listed: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
-    """`n_best` independent outputs for each source [B,S], likeliest first; `limits` [B] are in tokens with EOS.
+    """`n_best` independent outputs for each source [B,S], likeliest first; `limits` [B] are in tokens with EOS, `listed` [B,V] says
+    what may be written.
 
     A sentence's random numbers depend on the seed and on the sentence alone, so that its outputs do not depend on company.
     """
@@ -28,7 +34,8 @@ def sample(
     def choose(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return draw(log_probs, numbers[rows, slot : slot + log_probs.size(1)], search)
 
-    found = write(begin(model, ids, lengths), model.order, longest, search, choose)
+    listed = None if listed is None else listed.repeat_interleave(count, 0)
+    found = write(begin(model, ids, lengths, listed), model.order, longest, search, choose)
     groups = [[one for (one,) in found[start : start + count]] for start in range(0, len(found), count)]
     return [sorted(group, key=lambda one: -one.score) for group in groups]
 

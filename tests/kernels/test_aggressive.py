@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Transformer, TransformerShape, WritingRules
+from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, Transformer, TransformerShape, WritingRules
 from kernels.transformer import expected_arrays
 
 EOS = 2
@@ -54,7 +54,7 @@ def problems(draw):
         shape=drafter_shape,
         shares_encoder=shares,
         shares_words=same_words,
-        common_words=np.array([EOS, *np.random.default_rng(seed).permutation(np.arange(7, VOCABULARY))[:9]])
+        lexicon=Lexicon(np.array([EOS, *np.random.default_rng(seed).permutation(np.arange(7, VOCABULARY))[:9]]))
         if draw(st.booleans())
         else None,
         features=np.random.default_rng(seed).standard_normal((shape.width, shape.width)).astype(np.float32)
@@ -255,8 +255,8 @@ def test_what_does_not_fit_is_refused():
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
     with pytest.raises(ValueError, match=r"features: expected \[6,6\].*got \[3, 6\] and 6"):
         small(features=np.zeros((3, 6), dtype=np.float32))
-    with pytest.raises(ValueError, match="common_words: expected words of the drafter, got 23"):
-        small(common_words=np.array([EOS, 23]))
+    with pytest.raises(ValueError, match="common_words: expected words below 23, got 23"):
+        small(lexicon=Lexicon(np.array([EOS, 23])))
     with pytest.raises(ValueError, match="copy_queries: expected"):
         small(copy_queries=np.zeros((3, 6), dtype=np.float32))
     shape = dataclasses.replace(SHAPE, width=12)

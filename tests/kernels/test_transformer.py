@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import BeamOptions, Transformer, TransformerShape, WritingRules
+from kernels import BeamOptions, Lexicon, Transformer, TransformerShape, WritingRules
 from kernels.reference.transformer import Reference, ReferenceEnsemble
 from kernels.transformer import expected_arrays
 
@@ -234,6 +234,10 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
         ({"options": BeamOptions(beam_size=1, eos=12)}, "eos, pad: expected ids below 11, got 12"),
         ({"options": BeamOptions(beam_size=1, step_size=5), "limits": [16]}, "at most 15 slots"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
+        (
+            {"rules": WritingRules(list_words=3, list_links=2)},
+            "list: expected a network with a lexicon.*, got none",
+        ),
     ],
 )
 def test_what_does_not_fit_the_network_is_refused(change, message):
@@ -242,6 +246,26 @@ def test_what_does_not_fit_the_network_is_refused(change, message):
     for name in ("greedy", "beam_search"):
         with pytest.raises(ValueError, match=message):
             run(transformer, name, **given)
+
+
+def test_what_does_not_fit_the_lexicon_is_refused():
+    arrays, one = arrays_for(SHAPE, 0), {"sources": [[3]], "limits": [4], "options": BeamOptions(beam_size=1)}
+    for lexicon, message in (
+        (Lexicon(np.array([EOS, 11])), "common_words: expected words below 11, got 11"),
+        (Lexicon(np.array([EOS]), np.array([[3], [11]])), "linked_words: expected a row for each word of sources"),
+        (Lexicon(np.array([EOS]), np.full((11, 1), 11)), "linked_words: expected words below 11, got 11"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Transformer(arrays, shape=SHAPE, lexicon=lexicon)
+    transformer = Transformer(arrays, shape=SHAPE, lexicon=Lexicon(np.array([3, 4, EOS]), np.full((11, 1), 5)))
+    for rules, message in (
+        (WritingRules(list_words=3, list_links=2), "a lexicon of at least 2 links a word, got 1 links"),
+        (WritingRules(list_words=2, list_links=1), "list: expected eos among the first 2 common words"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run(transformer, "greedy", **one, rules=rules)
+    with pytest.raises(ValueError, match="others: expected networks with one lexicon"):
+        run(transformer, "greedy", **one, rules=WritingRules(), others=[Transformer(arrays, shape=SHAPE)])
 
 
 def test_importing_it_loads_neither_torch_nor_numpy():

@@ -228,6 +228,15 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
             "evaluation: {likelihood: true, mutual_information: {x: {parallel: a}}}",
             "c.yaml:1: evaluation.mutual_information.x.sequential: expected a value, got nothing",
         ),
+        (
+            "teacher: {}\ndistillation: {shortlist_words: 100}",
+            "c.yaml:2: distillation.shortlist_words: expected none: what links words is counted for systems, not for their "
+            "teacher, got 100",
+        ),
+        (
+            "systems: {one: {search: {greedy: {shortlist_words: 4}}}}",
+            "systems.one.search.greedy.shortlist_words: expected at least 8, got 4",
+        ),
         ("base: [a]", "c.yaml:1: base: expected the path of one file, got a list"),
         ("name: a\nbase: none.yaml", "c.yaml:2: base: expected a file, got"),
         ("name: a\nname: b", "c.yaml:2: name: expected each key once, got it again (first on line 1)"),

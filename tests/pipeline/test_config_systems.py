@@ -103,6 +103,10 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.a.search.beam.prune: expected empty with engine ctranslate2, got 3",
         ),
         (
+            "systems: {a: {search: {beam: {shortlist_words: 50, engine: ctranslate2}}}}",
+            "systems.a.search.beam.shortlist_words: expected empty with engine ctranslate2, got 50",
+        ),
+        (
             "ngram: {}\nsystems: {two: {order: interleaved, search: {greedy: {ngram_weight: 0.5}}}}",
             "systems.two.search.greedy.ngram_weight: expected 0 for an order that writes no two neighbours in a step, got 0.5",
         ),

@@ -88,6 +88,24 @@ def test_counts_rest_on_the_data_that_the_config_names(tmp_path: Path) -> None:
     assert needs(plan, "ngram:source") == {"corpus:train", "corpus:validation"}
 
 
+def test_systems_whose_searches_list_words_have_tables_of_what_they_learn_from(tmp_path: Path) -> None:
+    listing = [{"greedy": {"shortlist_words": 50}}]
+    systems = {
+        "autoregressive": {"use": "teacher", "search": listing},
+        "student": {"data": "distilled", "search": ["greedy", *listing]},
+        "graph": {"family": "dag", "data": "distilled", "search": {"lookahead": {"shortlist_words": 50}}},
+        "plain": {"data": "distilled"},
+    }
+    plan = planned(tmp_path, systems=systems, lattice=None)
+    for name, learnt, trained in (("autoregressive", "raw", "teacher"), ("graph", "distilled", "graph")):
+        assert needs(plan, f"align:{name}/shortlist") == {f"encode:{learnt}"}
+        assert {f"encode:{learnt}", f"align:{name}/shortlist"} <= needs(plan, f"lattice:{name}/shortlist")
+        assert f"lattice:{name}/shortlist" in needs(plan, f"system:{name}")
+        assert f"lattice:{name}/shortlist" not in needs(plan, f"train:{trained}")
+    assert "lattice:graph/shortlist" in needs(plan, "system:student")  # the same tokens are counted once
+    assert "lattice:graph/shortlist" not in needs(plan, "system:plain")
+
+
 def test_a_pinned_language_model_is_not_estimated(tmp_path: Path) -> None:
     plan = planned(tmp_path, ngram={"from": str(made(tmp_path, "ngram"))})
     assert not [step for step in plan.steps if step.stage.name == "ngram"]

@@ -50,12 +50,12 @@ class Loop {
     void read(const Share& share, const float* states, const Drafter* drafter, const float* drafter_states,
               const std::vector<std::vector<std::int64_t>>& hints) {
         Memory memory = verifier_.room(share.sources), drafters = drafter != nullptr ? drafter->network.room(share.sources) : Memory();
-        std::vector<Shortlist> shortlists(drafter != nullptr && rules_.links > 0 ? lines_.size() : 0);
+        std::vector<Shortlist> shortlists(drafter != nullptr && rules_.list.links > 0 ? lines_.size() : 0);
         const std::size_t layers = memory.layers.size(), all = layers + drafters.layers.size();
         team_.run(all + shortlists.size(), [&](std::size_t item, int) {
             if (item < layers) verifier_.remember(share.sources, states, item, memory);
             else if (item < all) drafter->network.remember(share.sources, drafter_states, item - layers, drafters);
-            else shortlists[item - all] = Shortlist(*drafter, share.sources.sentence(item - all), rules_);
+            else shortlists[item - all] = shortlist(drafter->network, share.sources.sentence(item - all), rules_.list, rules_.bytes);
         });
         verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, verifier_.narrow_decoder, team_);
         proposer_.emplace(lines_, share, drafter, std::move(drafters), std::move(shortlists), hints, words_, rules_);

@@ -22,14 +22,10 @@ struct Drafter {
     std::int64_t mask;       // the word that empty slots carry; -1: a soft copy of the source
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
     PackedMatrix features;   // [D,D] slot t carries the token of slot t - 1 and this of the state that wrote it; empty: a block decoder
-    std::vector<std::int64_t> common_words;  // eos, and others in the order in which drafts may be restricted to them
-    PackedMatrix common;                     // their rows of the vocabulary
-    std::vector<std::int64_t> linked_words;  // [source words,links] by word of a source, what it is translated as, best first; -1: no more
-    std::size_t links;                       // of a word at most; 0: none are known
+    PackedMatrix common;     // rows of the vocabulary: of the words that are common by the network's lexicon, eos being the first
     // The same in 8 bits: a draft need only be likely.
     std::vector<NarrowLayer> layer_bytes;
-    ByteMatrix feature_bytes, common_bytes;
-    ByteRows vocabulary_bytes;  // where there are links
+    ByteMatrix feature_bytes;
 
     bool autoregressive() const { return features.outputs() > 0; }
 };
@@ -40,8 +36,7 @@ struct DraftRules {
     Proposals proposals = Proposals::NETWORK;
     std::int64_t width = 5;           // tokens of a block at most (k)
     bool adaptive = false;            // the next block is two wider after one kept whole, one narrower otherwise; 1 to k
-    std::size_t words = 0;            // the drafter chooses among so many of its common words; 0: among all
-    std::size_t links = 0;            // and among so many that each word of the source is linked to
+    ListRules list;                   // what the drafter chooses among
     float confidence = 0.0F;          // an autoregressive drafter ends a block whose probability has fallen below this
     bool bytes = false;               // the drafter multiplies in 8 bits
     std::int64_t ngram = 3;           // longest n-gram that is looked up

@@ -42,13 +42,14 @@ void Proposer::draft(const std::vector<Line*>& alive) {
 void Proposer::choose(const float* states, std::span<const std::int64_t> slots, std::size_t rows) {
     found_.resize(slots.size());
     if (!shortlists_.empty()) return choose_among_shortlists(states, slots, rows);
-    const std::vector<std::int64_t>& common = drafter_->common_words;
-    if (rules_.words == 0 || common.empty()) {
+    const Lexicon& lexicon = drafter_->network.lexicon;
+    const std::vector<std::int64_t>& common = lexicon.common_words;
+    if (rules_.list.words == 0 || common.empty()) {
         const std::size_t all = drafter_->vocabulary.outputs();
         return likeliest_words(drafter_->vocabulary, nullptr, states, slots, all, words_, found_, probabilities_, logits_, team_);
     }
-    const ByteMatrix* bytes = rules_.bytes ? &drafter_->common_bytes : nullptr;
-    const std::size_t some = std::min(rules_.words, common.size());
+    const ByteMatrix* bytes = rules_.bytes ? &lexicon.common_bytes : nullptr;
+    const std::size_t some = std::min(rules_.list.words, common.size());
     choose_among(drafter_->common, bytes, std::span(common).first(some), states, slots, found_, probabilities_);
 }
 

@@ -8,7 +8,7 @@
 
 #include "csrc/aggressive/drafting.h"
 #include "csrc/aggressive/lines.h"
-#include "csrc/aggressive/shortlist.h"
+#include "csrc/network/shortlist.h"
 
 namespace fewstep {
 

@@ -70,9 +70,11 @@ void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::
     for (std::size_t layer = 0; layer < model.decoder.size(); ++layer)
         pass.decode(model.decoder[layer], model.narrow_decoder[layer], memory.layers[layer]);
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
+    const bool in_bytes = model.lexicon.common_bytes.outputs() > 0;
     std::size_t row = 0;
     for (std::size_t sentence = 0; sentence < vertices.size(); row += vertices[sentence++]) {
-        Graph graph(all, rules, pass.x() + row * model.shape.width, vertices[sentence], team);
+        const Shortlist list = rules.list.words > 0 ? shortlist(model, sources.sentence(sentence), rules.list, in_bytes) : Shortlist();
+        Graph graph(all, rules, rules.list.words > 0 ? &list : nullptr, pass.x() + row * model.shape.width, vertices[sentence], team);
         if (ranked) {
             std::vector<std::size_t> every(vertices[sentence]);
             std::iota(every.begin(), every.end(), std::size_t{0});
@@ -91,8 +93,10 @@ GraphNetwork::GraphNetwork(Transformer transformer, Precision precision, PackedM
     network.narrow(precision);
 }
 
-Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team)
-    : network_(network), rules_(rules), states_(states), team_(team), vertices_(vertices), wanted_(rules.wanted), room_(room_for(vertices)),
+Graph::Graph(const GraphNetwork& network, const GraphRules& rules, const Shortlist* list, const float* states, std::size_t vertices, Team& team)
+    : network_(network), rules_(rules),
+      vocabulary_(list != nullptr ? list->vocabulary(network.network) : Vocabulary{network.network.vocabulary, network.network.narrow_vocabulary}),
+      words_(list != nullptr ? list->places(rules.words) : rules.words), states_(states), team_(team), vertices_(vertices), wanted_(rules.wanted), room_(room_for(vertices)),
       ranked_(vertices), followed_(vertices), scores_(vertices * wanted_, NONE), ids_(vertices * wanted_, rules.words.eos), links_(vertices * network.link_width()),
       keys_(network.network.shape.width * room_), joint_(network.network.shape.heads * room_), transitions_(vertices * room_) {
     const std::size_t width = network.network.shape.width, stride = network.link_width();
@@ -127,7 +131,7 @@ void Graph::rank(std::vector<std::size_t> some) {
     Buffer states(std::max<std::size_t>(1, rows * width));
     for (std::size_t row = 0; row < rows; ++row) std::copy_n(states_ + some[row] * width, width, states.data() + row * width);
     BestWords words;
-    best_words({network_.network.vocabulary, network_.network.narrow_vocabulary}, states.data(), rows, 1, 0, wanted_, true, rules_.words, words, team_);
+    best_words(vocabulary_, states.data(), rows, 1, 0, wanted_, true, words_, words, team_);
     for (std::size_t row = 0; row < rows; ++row) take(some[row], words, row);
 }
 

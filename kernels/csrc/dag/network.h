@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "csrc/base/team.h"
-#include "csrc/network/best_words.h"
+#include "csrc/network/shortlist.h"
 #include "csrc/network/transformer.h"
 
 namespace fewstep {
@@ -34,12 +34,13 @@ struct GraphRules {
     WordRules words;      // what no vertex between the ends writes; `eos` is what the last one writes
     std::int64_t bos, mask;
     std::size_t wanted;   // words of each vertex
+    ListRules list = {};  // of what they are chosen among
 };
 
-// The graph of one sentence. Its states [vertices,D] are read as long as it lives.
+// The graph of one sentence. Its states [vertices,D] are read as long as it lives. `list`: what its words are chosen among, if not all.
 class Graph {
  public:
-    Graph(const GraphNetwork& network, const GraphRules& rules, const float* states, std::size_t vertices, Team& team);
+    Graph(const GraphNetwork& network, const GraphRules& rules, const Shortlist* list, const float* states, std::size_t vertices, Team& team);
 
     std::size_t vertices() const { return vertices_; }
     // Finds the words of some vertices, those of them that are not known yet.
@@ -57,6 +58,8 @@ class Graph {
 
     const GraphNetwork& network_;
     const GraphRules& rules_;
+    Vocabulary vocabulary_;
+    WordRules words_;  // by place in the list, if there is one
     const float* states_;
     Team& team_;
     std::size_t vertices_, wanted_, room_;

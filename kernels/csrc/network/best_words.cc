@@ -101,12 +101,18 @@ void sort_words(std::size_t wanted, float* scores, std::int64_t* ids) {
         }
 }
 
+// From places among some words to the words.
+void name_words(const Vocabulary& vocabulary, BestWords& found) {
+    if (vocabulary.some.empty()) return;
+    for (std::int64_t& id : found.ids) id = vocabulary.some[static_cast<std::size_t>(id)];
+}
+
 }  // namespace
 
 void best_words_of_mean(std::span<const Vocabulary> vocabularies, std::span<const float* const> states, std::size_t rows,
                         std::size_t step_size, std::size_t first, std::size_t wanted, bool eos_apart, const WordRules& rules,
                         BestWords& found, Team& team) {
-    const std::size_t networks = vocabularies.size(), words = vocabularies[0].whole.outputs(), together = std::min(rows, TOGETHER);
+    const std::size_t networks = vocabularies.size(), words = vocabularies[0].words(), together = std::min(rows, TOGETHER);
     found.logits.reserve(networks * together * words);
     found.shares.reserve(words);
     found.scores.assign(rows * wanted, NONE);
@@ -117,9 +123,8 @@ void best_words_of_mean(std::span<const Vocabulary> vocabularies, std::span<cons
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t end = std::min(rows, start + TOGETHER);
         for (std::size_t network = 0; network < networks; ++network) {
-            const auto& [whole, narrow] = vocabularies[network];
-            float* logits = found.logits.data() + network * together * words;
-            product(whole, narrow, states[network] + start * whole.inputs(), end - start, logits, Then::STORE, found.narrowed, team);
+            const float* some = states[network] + start * vocabularies[network].whole.inputs();
+            vocabularies[network].logits(some, end - start, found.logits.data() + network * together * words, found.narrowed, team);
         }
         for (std::size_t row = start; row < end; ++row) {
             for (std::size_t network = 0; network < networks; ++network) {
@@ -141,6 +146,7 @@ void best_words_of_mean(std::span<const Vocabulary> vocabularies, std::span<cons
             found.eos[row] = may_end ? log_mean(votes, rules.eos) : NONE;
         }
     }
+    name_words(vocabularies[0], found);
 }
 
 namespace {
@@ -192,35 +198,35 @@ void rank_row(float* x, std::size_t words, std::int64_t slot, std::int64_t asked
 
 void best_words(const Vocabulary& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
                 std::size_t wanted, bool eos_apart, const WordRules& rules, BestWords& found, Team& team) {
-    const auto& [whole, narrow] = vocabulary;
-    const std::size_t words = whole.outputs();
+    const std::size_t words = vocabulary.words();
     const Question question{wanted, eos_apart, rules};
     make_room(found, rows, question, words);
     for (std::size_t start = 0; start < rows; start += TOGETHER) {
         const std::size_t count = std::min(rows - start, TOGETHER);
-        product(whole, narrow, states + start * whole.inputs(), count, found.logits.data(), Then::STORE, found.narrowed, team);
+        vocabulary.logits(states + start * vocabulary.whole.inputs(), count, found.logits.data(), found.narrowed, team);
         team.run(count, [&](std::size_t place, int) {
             const std::size_t row = start + place;
             rank_row(found.logits.data() + place * words, words, static_cast<std::int64_t>(first + row % step_size), -1, question, row, found);
         });
     }
+    name_words(vocabulary, found);
 }
 
 void best_words(const Vocabulary& vocabulary, const float* states, std::span<const std::int64_t> slots,
                 std::span<const std::int64_t> asked, std::size_t wanted, const WordRules& rules,
                 const std::function<std::size_t(std::size_t)>& next, BestWords& found, Team& team) {
-    const auto& [whole, narrow] = vocabulary;
-    const std::size_t words = whole.outputs(), rows = slots.size();
+    const std::size_t words = vocabulary.words(), rows = slots.size();
     const Question question{wanted, false, rules};
     make_room(found, rows, question, words);
     for (std::size_t start = 0; start < rows;) {
         const std::size_t end = std::min(rows, start + TOGETHER);
-        product(whole, narrow, states + start * whole.inputs(), end - start, found.logits.data(), Then::STORE, found.narrowed, team);
+        vocabulary.logits(states + start * vocabulary.whole.inputs(), end - start, found.logits.data(), found.narrowed, team);
         std::size_t row = start;
         for (; row < end; row = next(row))
             rank_row(found.logits.data() + (row - start) * words, words, slots[row], asked[row], question, row, found);
         start = row;
     }
+    name_words(vocabulary, found);
 }
 
 void likeliest_words(const PackedMatrix& vocabulary, const ByteMatrix* bytes, const float* states, std::span<const std::int64_t> slots, std::size_t words,

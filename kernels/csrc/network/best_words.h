@@ -30,10 +30,17 @@ struct BestWords {
     NarrowRows narrowed;
 };
 
-// What ranks words: a matrix, and perhaps the same in 8 bits, which then does.
+// What ranks words: a matrix, or the same in 8 bits where there is some. Some of the words only, where they are named: then rules, and
+// words that are asked for, are by place among these.
 struct Vocabulary {
     const PackedMatrix& whole;
     const NarrowMatrix& narrow;
+    std::span<const std::int64_t> some = {};
+
+    std::size_t words() const { return some.empty() ? whole.outputs() : some.size(); }
+    void logits(const float* states, std::size_t rows, float* logits, NarrowRows& scratch, Team& team) const {
+        narrow.multiply(whole, states, rows, logits, words(), Then::STORE, scratch, team);
+    }
 };
 
 // From states [rows,D], of which row r predicts slot `first + r mod z`: log p(v) = logit(v) - log sum_u e^logit(u), over all words,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "csrc/network/byte_matrix.h"
@@ -25,6 +26,7 @@ class NarrowMatrix {
     NarrowMatrix(const PackedMatrix& matrix, Precision precision)
         : halves_(precision == Precision::HALVES ? HalfMatrix(matrix) : HalfMatrix()),
           bytes_(precision == Precision::BYTES ? ByteMatrix(matrix) : ByteMatrix()) {}
+    explicit NarrowMatrix(ByteMatrix bytes) : bytes_(std::move(bytes)) {}
 
     // x [rows,inputs] to y [rows,outputs], whose rows lie so many floats apart, with what there is, else with `whole`.
     void multiply(const PackedMatrix& whole, const float* x, std::size_t rows, float* y, std::size_t y_stride, Then then, NarrowRows& scratch,
@@ -33,6 +35,8 @@ class NarrowMatrix {
         else if (bytes_.outputs() > 0) bytes_.multiply(x, whole.inputs(), rows, y, y_stride, then, scratch.bytes, team);
         else whole.multiply(x, whole.inputs(), rows, y, y_stride, then, team);
     }
+
+    const ByteMatrix& bytes() const { return bytes_; }
 
  private:
     HalfMatrix halves_;

@@ -83,6 +83,7 @@ void Transformer::narrow(Precision precision) {
     for (std::size_t layer = 0; layer < encoder.size(); ++layer) narrow_encoder[layer] = NarrowLayer(encoder[layer], precision);
     for (std::size_t layer = 0; layer < decoder.size(); ++layer) narrow_decoder[layer] = NarrowLayer(decoder[layer], precision);
     narrow_vocabulary = NarrowMatrix(vocabulary, precision == Precision::BYTES ? precision : Precision::FLOATS);
+    if (precision == Precision::BYTES && !lexicon.common_words.empty()) lexicon.narrow(vocabulary);
 }
 
 Buffer Transformer::encoded(const Sources& sources, Team& team) const {

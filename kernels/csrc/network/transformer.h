@@ -11,6 +11,7 @@
 #include "csrc/base/team.h"
 #include "csrc/network/attention.h"
 #include "csrc/network/byte_matrix.h"
+#include "csrc/network/lexicon.h"
 #include "csrc/network/narrow_matrix.h"
 #include "csrc/network/norm.h"
 #include "csrc/network/packed_matrix.h"
@@ -103,6 +104,7 @@ struct Transformer {
     std::vector<float> source_words, target_words, source_positions, slot_codes;  // [rows,D]; source_words may be empty: as target's
     PackedMatrix vocabulary;                    // the target's words rank the outputs
     NarrowMatrix narrow_vocabulary;
+    Lexicon lexicon;                            // empty: no words are listed
 };
 
 // A block with its residual branch: x [rows,D] becomes x + block(norm(x)) or norm(x + block(x)). `block(input)` adds to x.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <limits>
 
 #include "csrc/network/shares.h"
@@ -61,38 +60,6 @@ Outcome outcome_of(Line&& line, const BeamOptions& options) {
     return {{{line.score / penalty(options, tokens), std::move(line.tokens)}}, line.steps, line.margin};
 }
 
-// The decoders of all networks, in step.
-class Writing {
- public:
-    Writing(Networks networks, const SearchRules& rules, const Share& share) : rules_(rules), team_(share.team) {
-        for (const Transformer* network : networks) {
-            vocabularies_.push_back({network->vocabulary, network->narrow_vocabulary});
-            decodings_.emplace_back(*network, rules.slots, share.sources, share.team);
-        }
-    }
-
-    // The tokens of the step before (nothing at first) to the best words of the z slots from `slot` on.
-    const BestWords& step(std::span<const std::int64_t> previous, std::size_t slot, std::size_t wanted, bool eos_apart) {
-        const std::size_t size = rules_.slots.step_size, rows = decodings_[0].rows() * size;
-        std::vector<const float*> states;
-        for (Decoding& decoding : decodings_) states.push_back(decoding.step(previous));
-        if (states.size() == 1) best_words(vocabularies_[0], states[0], rows, size, slot, wanted, eos_apart, rules_.words, words_, team_);
-        else best_words_of_mean(vocabularies_, states, rows, size, slot, wanted, eos_apart, rules_.words, words_, team_);
-        return words_;
-    }
-
-    void select(std::span<const std::int64_t> rows, std::span<const std::int64_t> going, std::span<const std::int64_t> counts) {
-        for (Decoding& decoding : decodings_) decoding.select(rows, going, counts);
-    }
-
- private:
-    const SearchRules& rules_;
-    Team& team_;
-    std::vector<Vocabulary> vocabularies_;
-    std::deque<Decoding> decodings_;
-    BestWords words_;
-};
-
 std::vector<Outcome> greedy_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules,
                                   const JointStep* joint) {
     const std::size_t size = rules.slots.step_size;
@@ -103,7 +70,7 @@ std::vector<Outcome> greedy_share(Networks networks, const Share& share, const B
     for (std::size_t line = 0; line < alive.size(); ++line) alive[line] = line;
     std::vector<std::int64_t> previous;
     for (std::size_t slot = 0; !alive.empty(); slot += size) {
-        const BestWords& words = writing.step(previous, slot, joint != nullptr ? joint->words : 2, joint != nullptr);
+        const BestWords& words = writing.step(previous, {slot, joint != nullptr ? joint->words : 2, joint != nullptr});
         std::vector<std::int64_t> going;
         std::vector<std::size_t> remaining;
         previous.clear();
@@ -128,7 +95,7 @@ std::vector<Outcome> beam_share(Networks networks, const Share& share, const Bea
     Beam beam(options, share.limits);
     std::vector<std::int64_t> previous;
     for (std::size_t slot = 0; beam.searched() > 0; slot += rules.slots.step_size) {
-        const BestWords& words = writing.step(previous, slot, wanted, eos_apart);
+        const BestWords& words = writing.step(previous, {slot, wanted, eos_apart});
         Advance next = beam.advance({words.scores.data(), words.ids.data(), words.eos.data(), static_cast<int>(wanted)});
         writing.select(next.rows, next.going, next.counts);
         previous = std::move(next.tokens);

@@ -5,20 +5,12 @@
 #include <span>
 #include <vector>
 
-#include "csrc/network/best_words.h"
-#include "csrc/network/decoding.h"
+#include "csrc/network/lexicon.h"
 #include "csrc/stepwise/beam.h"
 #include "csrc/stepwise/joint_step.h"
+#include "csrc/stepwise/writing.h"
 
 namespace fewstep {
-
-struct SearchRules {
-    SlotRules slots;
-    WordRules words;
-};
-
-// Networks over one vocabulary that write together: p(v) = 1/N sum_n p_n(v). One alone is itself.
-using Networks = std::span<const Transformer* const>;
 
 // Both searches return, for each sentence, what was found in writing order without EOS. `limits`: longest outputs in tokens with EOS.
 // Each of `threads` takes its share of the sentences from start to end; the outcome of a sentence does not depend on the others.

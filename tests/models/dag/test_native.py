@@ -4,15 +4,17 @@ import dataclasses
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 
+from kernels import Lexicon
 from models.common.sources import gather
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, NativeDecoder, load
 from models.dag.model import DagModel
 from models.dag.native import NativeGraphs
-from models.family import Sizes
+from models.family import EOS, UNK, Sizes
 from models.weights import WEIGHTS, describe, save_weights, write_json
 
 SMALL = DagConfig(
@@ -127,6 +129,62 @@ def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(changes, searc
     assert outputs(decoder, rows, search) == together
     for source, ranked in zip(rows, together, strict=True):
         assert outputs(decoder, [source], search) == [ranked]
+
+
+LEXICON = Lexicon(
+    np.array([0, 1, 2, 3, 4, 5, 6, 12, 9, 17]),
+    np.where(np.arange(32) < 3, np.random.default_rng(3).integers(-1, 13, (23, 32)), -1),
+)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("changes", NETWORKS)
+def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(changes, search):
+    model, rows, near, others = network(**changes), sources(12), 0, 0
+    search = dataclasses.replace(search, shortlist_words=9, shortlist_links=2)
+    expected, found, free = (
+        outputs(decoder, rows, how)
+        for decoder, how in (
+            (DagDecoder(model, lexicon=LEXICON), search),
+            (NativeDecoder(model, lexicon=LEXICON), search),
+            (NativeDecoder(model, lexicon=LEXICON), dataclasses.replace(search, shortlist_words=None)),
+        )
+    )
+    for source, wanted, got, every in zip(rows, expected, found, free, strict=True):
+        linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_words[[*source, EOS], :2].tolist()]
+        assert {word for one in got for word in one.ids} <= {12, 9, UNK} | {word for row in linked for word in row}
+        others += [one.ids for one in got] != [one.ids for one in every]
+        assert [one.score for one in got] == pytest.approx([one.score for one in wanted], abs=1e-3)
+        if wanted[0].statistics.get("margin", math.inf) < NEAR:
+            near += 1
+            continue
+        assert [one.ids for one in got] == [one.ids for one in wanted]
+    assert near <= 1
+    assert others >= 4
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
+    model, rows = network(), sources(12)
+    order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 23))])
+    decoder = NativeDecoder(model, lexicon=LEXICON._replace(common_words=order))
+    for strategy in ("greedy", "lookahead", "beam"):
+        search = DagSearch(strategy=strategy, precision=precision, shortlist_words=23)
+        with_list, without = (outputs(decoder, rows, dataclasses.replace(search, shortlist_words=words)) for words in (23, None))
+        assert [one[0].ids for one in with_list] == [one[0].ids for one in without]
+        assert [one[0].score for one in with_list] == pytest.approx([one[0].score for one in without], abs=1e-3)
+        search = dataclasses.replace(search, shortlist_words=9, shortlist_links=2)
+        together = outputs(decoder, rows, search)
+        torch.set_num_threads(2)
+        assert [outputs(decoder, [source], search)[0] for source in rows] == together
+        torch.set_num_threads(1)
+
+
+def test_a_list_needs_something_to_be_made_of():
+    search = DagSearch(shortlist_words=9)
+    for decoder in (DagDecoder(network()), NativeDecoder(network())):
+        with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
+            outputs(decoder, [[7]], search)
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "lookahead", "beam"])

@@ -327,7 +327,7 @@ class Table:
 
 def rigged(monkeypatch, table, search, vocabulary=12):
     for module in (beam, greedy):
-        monkeypatch.setattr(module, "begin", lambda model, source, lengths: Table(table, vocabulary, source))
+        monkeypatch.setattr(module, "begin", lambda model, source, lengths, listed: Table(table, vocabulary, source))
     return decode_batch(network(vocabulary=vocabulary), [[7, 7, 7]], search)[0]
 
 

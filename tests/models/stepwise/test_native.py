@@ -1,13 +1,16 @@
 import dataclasses
 import random
 
+import numpy as np
 import pytest
 import torch
 
-from models.family import Sizes
+from kernels import Lexicon
+from models.family import EOS, UNK, Sizes
 from models.stepwise.arrangement import in_natural_order, restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder, load
+from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS
 from models.weights import WEIGHTS, describe, save_weights, write_json
@@ -155,6 +158,83 @@ def test_a_precision_that_an_engine_lacks_is_refused():
         (native, dataclasses.replace(narrow, strategy="sample")),
     ):
         with pytest.raises(ValueError, match="precision: expected float32 for sampling, for engine torch"):
+            decoder.decode(decoder.prepare([[7]]), search)
+
+
+LEXICON = Lexicon(
+    np.array([0, 1, 2, 3, 4, 5, 6, 12, 9, 17]),
+    np.where(np.arange(32) < 3, np.random.default_rng(3).integers(-1, 19, (23, 32)), -1),
+)
+LISTED = {"shortlist_words": 9, "shortlist_links": 2}
+
+
+def listed_words(source):
+    """What `LISTED` lets a source write, EOS and what is reserved aside. A word's links end at the first -1."""
+    linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_words[[*source, EOS], :2].tolist()]
+    return {12, 9} | {word for row in linked for word in row if word > 6}
+
+
+def ensemble(order):
+    first, second = network(order), network(order)
+    with torch.no_grad():
+        second.target_embedding.weight.copy_(first.target_embedding.weight.roll(3, 0))
+    return Ensemble([first, second])
+
+
+@pytest.mark.parametrize("build", [network, ensemble])
+@pytest.mark.parametrize("search", SEARCHES[:-1], ids=str)
+@pytest.mark.parametrize("name", ["autoregressive", "interleaved-sa"])
+def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(name, search, build):
+    model, inputs, near, others = build(name), sources(12, seed=4), 0, 0
+    search = dataclasses.replace(search, **LISTED)
+    plain, native = StepwiseDecoder(model, lexicon=LEXICON), NativeDecoder(model, lexicon=LEXICON)
+    expected, found, all_words = (
+        decoder.decode(decoder.prepare(inputs), how)
+        for decoder, how in ((plain, search), (native, search), (native, dataclasses.replace(search, shortlist_words=None)))
+    )
+    for source, wanted, got, free in zip(inputs, expected, found, all_words, strict=True):
+        assert {word for one in got for word in one.ids} - {UNK} <= listed_words(source)
+        others += [one.ids for one in got] != [one.ids for one in free]
+        if min(one[0].statistics["margin"] for one in (wanted, got)) < NEAR:
+            near += 1
+            continue
+        assert [one.ids for one in got] == [one.ids for one in wanted]
+        assert [one.score for one in got] == pytest.approx([one.score for one in wanted], abs=1e-4)
+    assert near <= 2
+    assert others >= 4
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+@pytest.mark.parametrize("search", [GREEDY, beams(3, n_best=3)], ids=str)
+def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, precision):
+    model, inputs = network("interleaved", joint=False), sources(12, seed=5)
+    search = dataclasses.replace(search, precision=precision)
+    order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 19))])
+    whole = NativeDecoder(model, lexicon=LEXICON._replace(common_words=order))
+    with_list, without = (
+        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist_words=words)) for words in (19, None)
+    )
+    for one, other in zip(with_list, without, strict=True):
+        assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
+        assert [hypothesis.score for hypothesis in one] == pytest.approx([hypothesis.score for hypothesis in other], abs=1e-4)
+    decoder, search = NativeDecoder(model, lexicon=LEXICON), dataclasses.replace(search, **LISTED)
+    together = decoder.decode(decoder.prepare(inputs), search)
+    torch.set_num_threads(2)
+    for source, ranked in zip(inputs, together, strict=True):
+        assert decoder.decode(decoder.prepare([source]), search) == [ranked]
+
+
+def test_samples_are_drawn_from_the_list():
+    decoder, inputs = NativeDecoder(network("interleaved"), lexicon=LEXICON), sources(8, seed=6)
+    search = StepwiseSearch(strategy="sample", n_best=3, top_p=1.0, max_extra_tokens=6, **LISTED)
+    for source, ranked in zip(inputs, decoder.decode(decoder.prepare(inputs), search), strict=True):
+        assert {word for one in ranked for word in one.ids} <= listed_words(source)
+
+
+def test_a_list_needs_something_to_be_made_of():
+    model, search = network("interleaved"), dataclasses.replace(GREEDY, **LISTED)
+    for decoder in (StepwiseDecoder(model), NativeDecoder(model)):
+        with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
             decoder.decode(decoder.prepare([[7]]), search)
 
 

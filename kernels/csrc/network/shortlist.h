@@ -1,0 +1,41 @@
+// The words that one sentence is written in, of a vocabulary that holds more: those that its source makes likely.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "csrc/network/best_words.h"
+#include "csrc/network/transformer.h"
+
+namespace fewstep {
+
+class Shortlist {
+ public:
+    Shortlist() = default;
+    // `words` as the lexicon of a network lists them, of which so many at most are its `common` ones; in 8 bits, or in floats.
+    Shortlist(const Transformer& network, std::vector<std::int64_t> words, std::size_t common, bool bytes);
+
+    const std::vector<std::int64_t>& words() const { return words_; }
+    // Their rows of the vocabulary, in floats, or in 8 bits.
+    const PackedMatrix& floats() const { return floats_; }
+    const ByteMatrix& bytes() const { return narrow_.bytes(); }
+
+    // What ranks them, by the network's words; lives as long as the list and the network.
+    Vocabulary vocabulary(const Transformer& network) const;
+    // Rules by places in the list.
+    WordRules places(const WordRules& rules) const;
+
+ private:
+    std::vector<std::int64_t> words_;
+    PackedMatrix floats_;
+    NarrowMatrix narrow_;
+};
+
+// The list of a source.
+Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ListRules& rules, bool bytes);
+
+// Rows of a network's target words, packed.
+PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> words);
+
+}  // namespace fewstep

@@ -1,0 +1,88 @@
+"""Lexical shortlists: the words that a sentence is written in are common ones, and those that words of its source are linked to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernels import CandidateTables, Lexicon
+from models.common.lists import MOST, MOST_LINKS
+from models.common.tables import load_tables
+from models.family import RESERVED, Sizes
+from models.weights import TABLES
+
+
+class ListingSearch(Protocol):
+    """What a search says of its list."""
+
+    @property
+    def shortlist_words(self) -> int | None: ...
+    @property
+    def shortlist_links(self) -> int: ...
+
+
+def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:
+    """That of a system with candidate tables. Raises BundleError for those of another vocabulary or alignment, ValueError for
+    tables that were counted without a backoff."""
+    if TABLES not in description.get("parts", ()):
+        return None
+    return lexicon_of(load_tables(directory, sizes.source, sizes.target, str(description.get("links", ""))))
+
+
+def lexicon_of(tables: CandidateTables) -> Lexicon:
+    """Reserved ids and the words that most words of sources are linked to, of equals the lower id, at most `MOST`; and for each
+    word of a source the `MOST_LINKS` that it is linked to most often. Raises ValueError for tables that were counted without a
+    backoff."""
+    linked = np.full((tables.summary.source_size, MOST_LINKS), -1)
+    counts = np.zeros(tables.summary.target_size, np.int64)
+    for word, row in enumerate(linked):
+        for rank, (entry, count) in enumerate(tables.row_of(word)[0]):
+            counts[entry] += count
+            if rank < MOST_LINKS:
+                row[rank] = entry
+    counts[: len(RESERVED)] = counts.max(initial=0) + 1
+    return Lexicon(np.argsort(-counts, kind="stable")[:MOST], linked)
+
+
+def listed_for(search: ListingSearch, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, words: int) -> Tensor | None:
+    """[B,V]: may a word be written for sources [B,S]? None: all may."""
+    if search.shortlist_words is None:
+        return None
+    assert lexicon is not None
+    common = torch.from_numpy(lexicon.common_words[: search.shortlist_words])
+    return listed(common, linked_words(lexicon, search.shortlist_links), source, source_lengths, words)
+
+
+def linked_words(lexicon: Lexicon | None, links: int = MOST_LINKS) -> Tensor | None:
+    """[U,L] the first `links` of a lexicon's, if it has some."""
+    if lexicon is None or lexicon.linked_words is None:
+        return None
+    return torch.from_numpy(lexicon.linked_words[:, :links])
+
+
+def listed(common: Tensor, linked: Tensor | None, source: Tensor, source_lengths: Tensor, words: int) -> Tensor:
+    """[B,V]: is a word among `common` [W], or linked to a word of sources [B,S] by `linked` [U,L], which -1 fills?"""
+    found = torch.zeros((len(source), words), dtype=torch.bool, device=source.device)
+    found[:, common] = True
+    if linked is None:
+        return found
+    real = torch.arange(source.size(1), device=source.device) < source_lengths[:, None]
+    rows, places = real.nonzero(as_tuple=True)
+    brought = linked.to(source.device)[source[rows, places]]
+    rows = rows[:, None].expand_as(brought)
+    found[rows[brought >= 0], brought[brought >= 0]] = True
+    return found
+
+
+def check_listing(search: ListingSearch, lexicon: Lexicon | None) -> None:
+    """Raises ValueError for a search with a list in a system that has nothing to make one of."""
+    if search.shortlist_words is not None and lexicon is None:
+        raise ValueError(
+            f"shortlist_words: expected none for a system without candidate tables, got {search.shortlist_words}; it has them "
+            "where one of its searches in the config has a shortlist"
+        )
