@@ -37,6 +37,7 @@ class NativeSearch:
         """Networks on the CPU in float32, and what lists of words are made of."""
         self._model, self._order, self._lexicon = model, model.order, lexicon
         self._transformers = {"float32": self._copies("fp32")}
+        self._ready: tuple[StepwiseSearch, NgramScorer | None, Callable[..., list[Outcome]]] | None = None
 
     def __call__(
         self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, ngram: NgramScorer | None = None
@@ -44,23 +45,22 @@ class NativeSearch:
         """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them. `ngram`:
         a `kernels` scorer over target ids, for searches that give it a weight. Raises ValueError for a precision that is not known
         here."""
+        # Making a call takes as long as a short step of the search does: that of the last search is kept.
+        ready = self._ready
+        if ready is None or ready[0] is not search or ready[1] is not ngram:
+            ready = self._ready = search, ngram, self._call(search, ngram)
+        return hypotheses_of(ready[2](source, lengths, limits, threads=torch.get_num_threads()), self._order)
+
+    def _call(self, search: StepwiseSearch, ngram: NgramScorer | None) -> Callable[..., list[Outcome]]:
+        """The kernel's search, which takes sources, lengths, limits and threads."""
         order = self._order
         first, *others = self._networks(search.precision)
         run: Callable[..., list[Outcome]] = first.beam_search
-        options = beam_options(search, order, neighbours(order, search, ngram))
         if search.strategy == "greedy":
             joint = joint_step(order, search, ngram)
             run = first.greedy if joint is None else partial(first.greedy, joint=joint)
-        outcomes = run(
-            source,
-            lengths,
-            limits,
-            options=options,
-            rules=writing_rules(search, order),
-            threads=torch.get_num_threads(),
-            others=others,
-        )
-        return hypotheses_of(outcomes, order)
+        options = beam_options(search, order, neighbours(order, search, ngram))
+        return partial(run, options=options, rules=writing_rules(search, order), others=others)
 
     def _networks(self, precision: str) -> list[Transformer]:
         if precision not in PRECISIONS:

@@ -17,7 +17,8 @@ double penalty(const BeamOptions& options, std::int64_t tokens) {
     return std::pow(options.gnmt ? (5.0 + length) / 6.0 : length, options.alpha);
 }
 
-Beam::Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits) : options_(options), outcomes_(limits.size()) {
+Beam::Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits, Team& team)
+    : options_(options), team_(&team), outcomes_(limits.size()) {
     for (std::size_t index = 0; index < limits.size(); ++index)
         alive_.push_back({index, limits[index], {0.0}, {}, 0, -INFINITE, INFINITE, {}});
 }
@@ -57,7 +58,7 @@ Advance Beam::advance(const SlotWords& words) {
 void Beam::step(Sentence& sentence, const SlotWords& words) {
     const auto beams = static_cast<std::size_t>(options_.rules.beams);
     const std::int64_t before = std::int64_t{steps_ - 1} * options_.rules.step_size;
-    Ranked ranked = select(options_.rules, words, sentence.live, sentence.limit - before);
+    Ranked ranked = select(options_.rules, words, sentence.live, sentence.limit - before, *team_);
     if (sentence.limit <= before + options_.rules.step_size)
         for (Continuation& one : ranked.all) one.ends = true;
     for (std::size_t rank = 0; rank < std::min(beams, ranked.all.size()); ++rank)

@@ -45,7 +45,8 @@ struct Advance {
 // n best finished ones, or at its longest length, where what is among the first K counts as finished.
 class Beam {
  public:
-    Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits);  // longest outputs in tokens with EOS
+    // `limits`: longest outputs in tokens with EOS. The threads of the team share out the ranking of a step.
+    Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits, Team& team = Team::alone());
 
     // For the sentences that are searched still, in order: the best words of each slot of their hypotheses.
     Advance advance(const SlotWords& words);
@@ -74,6 +75,7 @@ class Beam {
     void look_at_gaps(Sentence& sentence, const Ranked& ranked, double least) const;
 
     BeamOptions options_;
+    Team* team_;
     int steps_ = 0;
     std::vector<Sentence> alive_;
     std::vector<Outcome> outcomes_;

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace fewstep {
 
@@ -20,10 +21,11 @@ struct Chain {
 void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::size_t direction, std::size_t step_size, float* chosen_scores,
                              std::int64_t* chosen) const {
     std::vector<Chain> chains;  // [slots,W]
-    std::size_t slot = direction, last = direction;
-    for (; slot < step_size; last = slot, slot += neighbours.leftward.size()) {
+    std::vector<LoneWord> last(words), own(words);
+    for (std::size_t slot = direction; slot < step_size; slot += neighbours.leftward.size(), std::swap(last, own)) {
         const Chain* earlier = chains.data() + chains.size() - (slot == direction ? 0 : words);
         std::vector<Chain> next(words);
+        for (std::size_t word = 0; word < words; ++word) own[word] = neighbours.alone(ids[slot * words + word]);
         for (std::size_t word = 0; word < words; ++word) {
             const double score = scores[slot * words + word];
             if (slot == direction || score == NONE) {
@@ -32,7 +34,7 @@ void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::
             }
             for (std::size_t before = 0; before < words; ++before) {
                 if (earlier[before].score == NONE) continue;
-                const double whole = earlier[before].score + score + neighbours.link(direction, ids[last * words + before], ids[slot * words + word]);
+                const double whole = earlier[before].score + score + neighbours.link(direction, last[before], own[word]);
                 if (whole > next[word].score) next[word] = {whole, before};
             }
         }

@@ -1,17 +1,21 @@
 #include "csrc/stepwise/neighbours.h"
 
-#include <utility>
+#include <tuple>
 
 #include "csrc/ngram/model.h"
 
 namespace fewstep {
 
-double Neighbours::link(std::size_t direction, std::int64_t before, std::int64_t word) const {
-    auto left = static_cast<std::uint32_t>(before), right = static_cast<std::uint32_t>(word);
-    if (leftward[direction]) std::swap(left, right);
-    NgramState state = NgramModel::EMPTY, after = NgramModel::EMPTY;
-    ngram->score(NgramModel::EMPTY, left, state);
-    return weight * (ngram->score(state, right, after) - ngram->score(NgramModel::EMPTY, right, after));
+LoneWord Neighbours::alone(std::int64_t word) const {
+    LoneWord found{static_cast<std::uint32_t>(word)};
+    found.log_prob = ngram->score(NgramModel::EMPTY, found.id, found.state);
+    return found;
+}
+
+double Neighbours::link(std::size_t direction, const LoneWord& before, const LoneWord& word) const {
+    const auto& [left, right] = leftward[direction] ? std::tie(word, before) : std::tie(before, word);
+    NgramState after = NgramModel::EMPTY;
+    return weight * (ngram->score(left.state, right.id, after) - right.log_prob);
 }
 
 }  // namespace fewstep

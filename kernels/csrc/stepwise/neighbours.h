@@ -9,6 +9,12 @@ namespace fewstep {
 
 class NgramScorer;
 
+// A word by itself: its id, the state that it leaves and its log-probability where nothing is before it.
+struct LoneWord {
+    std::uint32_t id = 0, state = 0;
+    double log_prob = 0.0;
+};
+
 // Slots d, d + h, d + 2h, ... of a step are one direction's, neighbours in the output. Two of them are linked by
 //     weight (log p(right | left) - log p(right))
 // by the n-gram model: independently chosen, neighbours repeat or contradict each other.
@@ -17,8 +23,9 @@ struct Neighbours {
     double weight = 0.0;
     std::vector<char> leftward = {0};    // by direction (h of them): its tokens come in the output before those written earlier
 
+    LoneWord alone(std::int64_t word) const;
     // Of a word and the one that its direction wrote before.
-    double link(std::size_t direction, std::int64_t before, std::int64_t word) const;
+    double link(std::size_t direction, const LoneWord& before, const LoneWord& word) const;
 };
 
 }  // namespace fewstep

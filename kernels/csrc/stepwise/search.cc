@@ -92,7 +92,7 @@ std::vector<Outcome> greedy_share(Networks networks, const Share& share, const B
 std::vector<Outcome> beam_share(Networks networks, const Share& share, const BeamOptions& options, const SearchRules& rules,
                                 std::size_t wanted, bool eos_apart) {
     Writing writing(networks, rules, share);
-    Beam beam(options, share.limits);
+    Beam beam(options, share.limits, share.team);
     std::vector<std::int64_t> previous;
     for (std::size_t slot = 0; beam.searched() > 0; slot += rules.slots.step_size) {
         const BestWords& words = writing.step(previous, {slot, wanted, eos_apart});

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "csrc/base/team.h"
 #include "csrc/stepwise/neighbours.h"
 
 namespace fewstep {
@@ -53,6 +54,6 @@ struct Ranked {
 //     2K + 1 of all. Every slot counts.
 // DOUBLE_TOP_K (Imamura and Sumita 2020, section 3.3): the first 2K left words over all hypotheses, then the first 3K pairs over
 //     these. Needs the first 3K words of each slot.
-Ranked select(const StepRules& rules, const SlotWords& slots, std::span<const double> live, std::int64_t room);
+Ranked select(const StepRules& rules, const SlotWords& slots, std::span<const double> live, std::int64_t room, Team& team = Team::alone());
 
 }  // namespace fewstep
