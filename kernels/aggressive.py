@@ -62,7 +62,7 @@ class DraftOptions:
     adaptive: bool = False
     """The next block is two tokens wider after one that was kept whole, and one narrower otherwise; between 1 and k."""
     words: int = 0
-    """The drafter chooses among so many of its common words at most; 0: among all words. The verifier always ranks all."""
+    """The drafter chooses among so many of its common words at most; 0: among all words."""
     links: int = 0
     """And, above 0, among so many that each word of the source is linked to."""
     confidence: float = 0.0
@@ -140,9 +140,10 @@ class AggressiveTransformer:
         shape: TransformerShape,
         precision: Precision = "fp32",
         drafter: Drafter | None = None,
+        lexicon: Lexicon | None = None,
     ) -> None:
-        """`arrays`, `shape` and `precision` of the verifier as `kernels.Transformer` takes them. Raises ValueError that names what
-        does not fit."""
+        """`arrays`, `shape`, `precision` and `lexicon` of the verifier as `kernels.Transformer` takes them. Raises ValueError that
+        names what does not fit."""
         import numpy as np
 
         from kernels.native import fewstep_native
@@ -186,6 +187,7 @@ class AggressiveTransformer:
             copy_queries=queries.reshape(-1),
             features=features.reshape(-1),
             **arguments_of(None if drafter is None else drafter.lexicon),
+            **{f"verifier_{name}": part for name, part in arguments_of(lexicon).items()},
             precision=precision,
         )
 
@@ -225,6 +227,8 @@ class AggressiveTransformer:
             worthwhile=drafts.worthwhile,
             alpha=options.length_penalty,
             gnmt=options.gnmt,
+            list_words=rules.list_words,
+            list_links=rules.list_links,
             banned=rules.banned,
             bos=drafts.bos,
             eos=options.eos,

@@ -45,6 +45,8 @@ class AggressiveTransformer:
         worthwhile: float,
         alpha: float,
         gnmt: bool,
+        list_words: int,
+        list_links: int,
         banned: Sequence[int],
         bos: int,
         eos: int,
@@ -70,6 +72,8 @@ def make_aggressive(
     features: F32,
     common_words: I64,
     linked_words: I64,
+    verifier_common_words: I64,
+    verifier_linked_words: I64,
     precision: str,
 ) -> AggressiveTransformer: ...
 

@@ -70,8 +70,7 @@ class AggressiveSearch:
     adaptive: bool = False
     """Draft two more after a block that was kept whole, one fewer otherwise, between 1 and `draft_width`?"""
     draft_words: Annotated[int, Ge(8), Le(MOST)] | None = None
-    """The drafter chooses among EOS and so many words in all, those most frequent in its training text; empty: among all. The
-    verifier always ranks all."""
+    """The drafter chooses among EOS and so many words in all, those most frequent in its training text; empty: among all."""
     draft_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 0
     """And among so many words that each word of the source is linked to most often, by candidate tables of what the drafter learns
     from (a lexical shortlist): with these a few hundred `draft_words` hold nearly all that is written. They are counted for
@@ -110,6 +109,12 @@ class AggressiveSearch:
     """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
     allow_unknown: bool = False
     """May the output hold the unknown token?"""
+    shortlist_words: Annotated[int, Ge(8), Le(MOST)] | None = None
+    """The verifier chooses, and normalises, among so many common words and those that words of the source are linked to: the output
+    of `gad` is the one that its greedy search finds with the same list. Both are counted, by word alignment, in what the drafter
+    learns from. Empty: among all words."""
+    shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
+    """Words that each word of the source brings to the verifier's list."""
 
     @property
     def looks_up(self) -> bool:
@@ -132,4 +137,6 @@ class AggressiveSearch:
             name += "-adaptive"
         if self.draft_precision != "fp32":
             name += f"-{self.draft_precision}"
-        return name if self.verifier_precision == "fp32" else f"{name}-verifier-{self.verifier_precision}"
+        if self.verifier_precision != "fp32":
+            name += f"-verifier-{self.verifier_precision}"
+        return name if self.shortlist_words is None else f"{name}-list{self.shortlist_words}x{self.shortlist_links}"

@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from kernels import Lexicon
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
 from models.aggressive.head import DraftHead
@@ -23,7 +24,7 @@ from models.batch import Ints
 from models.common.at_work import at_work
 from models.common.backbone import Backbone
 from models.common.linear import pack
-from models.common.shortlist import linked_words, load_lexicon
+from models.common.shortlist import check_listing, linked_words, listed_for, load_lexicon
 from models.common.sources import Sources, gather, output_limits
 from models.family import EOS, Decoder, Hypothesis
 from models.vocabulary import vocabulary_digest
@@ -147,14 +148,13 @@ class AggressiveDecoder(DraftDecoder):
         model: Network,
         verifier: nn.Module,
         hinter: tuple[Decoder, object] | None = None,
-        linked: Tensor | None = None,
+        lexicon: Lexicon | None = None,
     ) -> None:
-        """`hinter`: the decoder and the search of another system that drafts; `linked`: words by word of a source
-        (`models.common.shortlist.linked_words`), for searches with `draft_links`. Raises ValueError for networks that do not go
-        together."""
+        """`hinter`: the decoder and the search of another system that drafts; `lexicon`: what lists of words are made of, for
+        searches with a shortlist or `draft_links`. Raises ValueError for networks that do not go together."""
         super().__init__(model)
         self.verifier, self.hinter = as_verifier(verifier), hinter
-        self.linked = linked
+        self.lexicon, self.linked = lexicon, linked_words(lexicon)
         check_pair(model, self.verifier)
         self._warned = False
 
@@ -167,6 +167,7 @@ class AggressiveDecoder(DraftDecoder):
                 "draft_links: expected 0 for a system without candidate tables and a search without draft_words, got "
                 f"{search.draft_links}"
             )
+        check_listing(search, self.lexicon)
         if search.strategy == "gad++" and search.ranks > self.model.sizes.target:
             raise ValueError(f"ranks: expected at most the vocabulary's {self.model.sizes.target}, got {search.ranks}")
         found = super().decode(prepared, search)
@@ -189,7 +190,8 @@ class AggressiveDecoder(DraftDecoder):
             return super()._search(prepared, search, limits)
         with at_work(self.model) as device, at_work(self.verifier):
             source, longest = prepared.tensors(device), torch.from_numpy(limits).to(device)
-            verifying = Verifying(self.verifier, *source, int(limits.max()))
+            listed = listed_for(search, self.lexicon, *source, self.model.sizes.target)
+            verifying = Verifying(self.verifier, *source, int(limits.max()), listed)
             drafter: Drafter | None = None
             if search.looks_up:
                 drafter = LookupDrafter(self._hints(prepared, search), search.ngram)
@@ -228,13 +230,13 @@ class NativeDecoder(AggressiveDecoder):
         model: Network,
         verifier: nn.Module,
         hinter: tuple[Decoder, object] | None = None,
-        linked: Tensor | None = None,
+        lexicon: Lexicon | None = None,
     ) -> None:
         """Networks whose weights do not change any more."""
-        super().__init__(model, verifier, hinter, linked)
+        super().__init__(model, verifier, hinter, lexicon)
         pack(model)
         pack(verifier)
-        self._native = NativeLoop(model, self.verifier, self.linked)
+        self._native = NativeLoop(model, self.verifier, lexicon)
 
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.strategy == "sample":
@@ -292,9 +294,8 @@ def load(directory: Path, device: str) -> AggressiveDecoder:
         other = load_system(directory / DRAFTER, device)
         hinter = (other.decoder, other.search)
     try:
-        linked = linked_words(load_lexicon(directory, description, model.sizes))
         decoder = NativeDecoder if device == "cpu" else AggressiveDecoder
-        return decoder(model, network, hinter, linked)
+        return decoder(model, network, hinter, load_lexicon(directory, description, model.sizes))
     except ValueError as error:
         raise BundleError(f"{directory}: {error}") from error
 

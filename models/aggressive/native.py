@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import cast
 
 import torch
-from torch import Tensor
 
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, WritingRules
 from kernels.aggressive import Drafts
@@ -31,9 +30,9 @@ class NativeLoop:
     """Copies of a drafter and a verifier that do not change any more, a pair for each precision of the verifier that is asked for.
     It counts torch's threads as its own."""
 
-    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, linked: Tensor | None = None) -> None:
-        """Networks on the CPU in float32, and what words of a source are linked to (`models.common.shortlist.linked_words`)."""
-        self._model, self._verifier, self._linked = model, verifier, linked
+    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None = None) -> None:
+        """Networks on the CPU in float32, and what lists of words are made of."""
+        self._model, self._verifier, self._lexicon = model, verifier, lexicon
         self._transformers = {"fp32": self._transformer("fp32")}
 
     def __call__(
@@ -58,14 +57,23 @@ class NativeLoop:
     def _transformer(self, precision: Precision) -> AggressiveTransformer:
         config = cast(Autoregressive, self._verifier).config
         arrays = arrays_of(self._verifier, config) | {"slot_codes": codes_of(self._verifier).numpy()}
-        drafter = copied(self._model, self._linked)
-        return AggressiveTransformer(arrays, shape=shape_of(config, "relu"), precision=precision, drafter=drafter)
+        lexicon = self._lexicon
+        drafter = copied(self._model, None if lexicon is None else lexicon.linked_words)
+        return AggressiveTransformer(
+            arrays, shape=shape_of(config, "relu"), precision=precision, drafter=drafter, lexicon=self._lexicon
+        )
 
 
 @lru_cache
 def writing_rules(search: AggressiveSearch) -> WritingRules:
     """The kernel's rules."""
-    return WritingRules(mask="causal", banned=tuple(banned(search)), min_tokens=search.min_tokens)
+    return WritingRules(
+        mask="causal",
+        banned=tuple(banned(search)),
+        min_tokens=search.min_tokens,
+        list_words=search.shortlist_words or 0,
+        list_links=search.shortlist_links if search.shortlist_words else 0,
+    )
 
 
 @lru_cache
@@ -90,10 +98,10 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
 
 
 @torch.no_grad()
-def copied(model: AggressiveModel | DraftHead, linked: Tensor | None = None) -> Drafter:
+def copied(model: AggressiveModel | DraftHead, linked: Ints | None = None) -> Drafter:
     """The kernel's copy of a drafter."""
     drafter = _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
-    return replace(drafter, lexicon=Lexicon(model.words.most(MOST).numpy(), None if linked is None else linked.numpy()))
+    return replace(drafter, lexicon=Lexicon(model.words.most(MOST).numpy(), linked))
 
 
 def _head(model: DraftHead) -> Drafter:

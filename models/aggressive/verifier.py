@@ -62,10 +62,10 @@ class Verifying:
     before it may be seen. The last place takes what queries that stand for padding would write; nobody else sees it.
     """
 
-    def __init__(self, network: Backbone, source: Tensor, source_lengths: Tensor, slots: int) -> None:
-        """Sources [B,S] with EOS; `slots`: the longest output."""
+    def __init__(self, network: Backbone, source: Tensor, source_lengths: Tensor, slots: int, listed: Tensor | None = None) -> None:
+        """Sources [B,S] with EOS; `slots`: the longest output; `listed` [B,V]: may a word be written? None: all may."""
         config = cast(Autoregressive, network).config
-        self.network = network
+        self.network, self.listed = network, listed
         self.memories: list[Memory] = network.encode(source, source_lengths)
         self.codes = codes_of(network)
         self.padding = slots
@@ -84,10 +84,12 @@ class Verifying:
         return states
 
     def logits(self, states: Tensor) -> Tensor:
-        """[...,D] to [...,V]"""
-        return self.network.logits(states)
+        """[R,Q,D] to [R,Q,V], minus infinity for words that are not listed"""
+        logits = self.network.logits(states)
+        return logits if self.listed is None else logits.masked_fill(~self.listed[:, None], -torch.inf)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
         self.cache = self.cache[:, :, rows]
         self.memories = [memory.select(rows) for memory in self.memories]
+        self.listed = None if self.listed is None else self.listed[rows]

@@ -51,14 +51,22 @@ class Loop {
               const std::vector<std::vector<std::int64_t>>& hints) {
         Memory memory = verifier_.room(share.sources), drafters = drafter != nullptr ? drafter->network.room(share.sources) : Memory();
         std::vector<Shortlist> shortlists(drafter != nullptr && rules_.list.links > 0 ? lines_.size() : 0);
-        const std::size_t layers = memory.layers.size(), all = layers + drafters.layers.size();
-        team_.run(all + shortlists.size(), [&](std::size_t item, int) {
+        lists_.resize(rules_.verified.words > 0 ? lines_.size() : 0);
+        listed_rules_.resize(lists_.size());
+        const std::size_t layers = memory.layers.size(), all = layers + drafters.layers.size(), drafted = all + shortlists.size();
+        team_.run(drafted + lists_.size(), [&](std::size_t item, int) {
             if (item < layers) verifier_.remember(share.sources, states, item, memory);
             else if (item < all) drafter->network.remember(share.sources, drafter_states, item - layers, drafters);
-            else shortlists[item - all] = shortlist(drafter->network, share.sources.sentence(item - all), rules_.list, rules_.bytes);
+            else if (item < drafted) shortlists[item - all] = shortlist(drafter->network, share.sources.sentence(item - all), rules_.list, rules_.bytes);
+            else list(share.sources.sentence(item - drafted), item - drafted);
         });
         verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, verifier_.narrow_decoder, team_);
         proposer_.emplace(lines_, share, drafter, std::move(drafters), std::move(shortlists), hints, words_, rules_);
+    }
+
+    void list(std::span<const std::int64_t> source, std::size_t sentence) {
+        lists_[sentence] = shortlist(verifier_, source, rules_.verified, verifier_.lexicon.in_bytes());
+        listed_rules_[sentence] = lists_[sentence].places(words_);
     }
 
     void verify(const std::vector<Line*>& alive) {
@@ -79,9 +87,27 @@ class Loop {
             behind_.insert(behind_.end(), count, slots_.size());
         }
         verified_ = verifying_->states(blocks_);
+        if (!lists_.empty()) return rank_listed();
         // Behind a draft that is not kept nothing of its sentence counts.
         const auto next = [this](std::size_t row) { return keeps(row) || asked_[row] < 0 ? row + 1 : behind_[row]; };
         best_words({verifier_.vocabulary, verifier_.narrow_vocabulary}, verified_, slots_, asked_, wanted(), words_, next, best_, team_);
+    }
+
+    // The words of all rows, sentence by sentence among those that are listed.
+    void rank_listed() {
+        best_.scores.clear(), best_.ids.clear(), best_.asked.clear();
+        std::size_t row = 0;
+        for (const Block& block : blocks_) {
+            const Shortlist& list = lists_[block.sentence];
+            std::vector<std::int64_t> asked;
+            for (std::size_t place = row; place < row + block.count; ++place) asked.push_back(list.place(asked_[place]));
+            best_words(list.vocabulary(verifier_), verified_ + row * verifier_.shape.width, std::span(slots_).subspan(row, block.count), asked, wanted(),
+                       listed_rules_[block.sentence], [](std::size_t last) { return last + 1; }, some_, team_);
+            best_.scores.insert(best_.scores.end(), some_.scores.begin(), some_.scores.end());
+            best_.ids.insert(best_.ids.end(), some_.ids.begin(), some_.ids.end());
+            best_.asked.insert(best_.asked.end(), some_.asked.begin(), some_.asked.end());
+            row += block.count;
+        }
     }
 
     std::size_t wanted() const { return std::max<std::size_t>(2, rules_.ranks); }
@@ -141,7 +167,9 @@ class Loop {
     std::vector<Block> blocks_;
     std::vector<std::int64_t> slots_, asked_;          // of rows: their slots, and drafts or -1
     std::vector<std::size_t> behind_;                  // rows behind the last of a row's sentence
-    BestWords best_;
+    std::vector<Shortlist> lists_;                     // of the verifier, by sentence; empty: it chooses among all words
+    std::vector<WordRules> listed_rules_;              // by place in these
+    BestWords best_, some_;
     AggressiveTimes times_;
 };
 

@@ -45,6 +45,7 @@ struct DraftRules {
     bool strict_end = true;           // a drafted eos is kept only if it is the best
     double worthwhile = 0.0;          // tokens that a block must yield on average, after `TRIALS`, for drafting to go on
     std::int64_t bos = 1;
+    ListRules verified = {};          // what the verifier chooses among
 };
 
 inline constexpr std::int64_t TRIALS = 3;
@@ -69,7 +70,8 @@ struct Aggressive {
 };
 
 // `hints` [B]: text of each sentence that LOOKUP looks up in besides what is written. With `ranks` 1 the tokens are those of `greedy` for
-// any drafter: the verifier's states are sums of the same numbers in the same order. `options`: length penalty.
+// any drafter: the verifier's states are sums of the same numbers in the same order. `options`: length penalty. The verifier's lists are
+// made by its own lexicon.
 Aggressive aggressive(const Transformer& verifier, const Drafter* drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
                       const std::vector<std::vector<std::int64_t>>& hints, const BeamOptions& options, const WordRules& words,
                       const DraftRules& rules, int threads);

@@ -70,10 +70,9 @@ void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::
     for (std::size_t layer = 0; layer < model.decoder.size(); ++layer)
         pass.decode(model.decoder[layer], model.narrow_decoder[layer], memory.layers[layer]);
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
-    const bool in_bytes = model.lexicon.common_bytes.outputs() > 0;
     std::size_t row = 0;
     for (std::size_t sentence = 0; sentence < vertices.size(); row += vertices[sentence++]) {
-        const Shortlist list = rules.list.words > 0 ? shortlist(model, sources.sentence(sentence), rules.list, in_bytes) : Shortlist();
+        const Shortlist list = rules.list.words > 0 ? shortlist(model, sources.sentence(sentence), rules.list, model.lexicon.in_bytes()) : Shortlist();
         Graph graph(all, rules, rules.list.words > 0 ? &list : nullptr, pass.x() + row * model.shape.width, vertices[sentence], team);
         if (ranked) {
             std::vector<std::size_t> every(vertices[sentence]);

@@ -28,6 +28,7 @@ struct Lexicon {
         bytes = ByteRows(vocabulary);
         common_bytes = ByteMatrix(bytes, common_words);
     }
+    bool in_bytes() const { return common_bytes.outputs() > 0; }
     // The words listed for a source, each once: the common ones come first.
     std::vector<std::int64_t> listed(std::span<const std::int64_t> source, const ListRules& rules, std::size_t target_words) const;
 };

@@ -29,11 +29,15 @@ Vocabulary Shortlist::vocabulary(const Transformer& network) const {
     return {floats_.outputs() > 0 ? floats_ : network.vocabulary, narrow_, words_};
 }
 
+std::int64_t Shortlist::place(std::int64_t word) const {
+    const auto found = std::find(words_.begin(), words_.end(), word);
+    return found == words_.end() ? -1 : found - words_.begin();
+}
+
 WordRules Shortlist::places(const WordRules& rules) const {
-    const auto place = [this](std::int64_t word) { return std::find(words_.begin(), words_.end(), word) - words_.begin(); };
     WordRules found{{}, place(rules.eos), rules.min_tokens};
     for (const std::int64_t word : rules.banned)
-        if (const auto at = place(word); at < std::ssize(words_)) found.banned.push_back(at);
+        if (const std::int64_t at = place(word); at >= 0) found.banned.push_back(at);
     return found;
 }
 

@@ -23,7 +23,9 @@ class Shortlist {
 
     // What ranks them, by the network's words; lives as long as the list and the network.
     Vocabulary vocabulary(const Transformer& network) const;
-    // Rules by places in the list.
+    // The place of a word in the list; -1: it is not there.
+    std::int64_t place(std::int64_t word) const;
+    // Rules by places in the list, which holds eos.
     WordRules places(const WordRules& rules) const;
 
  private:

@@ -20,7 +20,7 @@ Writing::Listed Writing::listed(std::span<const std::int64_t> source) const {
     const std::vector<std::int64_t> words = networks_[0]->lexicon.listed(source, rules_.list, networks_[0]->shape.target_words);
     Listed found;
     for (const Transformer* network : networks_)
-        found.lists.emplace_back(*network, words, rules_.list.words, network->lexicon.common_bytes.outputs() > 0);
+        found.lists.emplace_back(*network, words, rules_.list.words, network->lexicon.in_bytes());
     for (std::size_t network = 0; network < networks_.size(); ++network)
         found.vocabularies.push_back(found.lists[network].vocabulary(*networks_[network]));
     found.rules = found.lists[0].places(rules_.words);

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernels import Lexicon
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDecoder
 from models.aggressive.head import DraftHead
@@ -57,13 +58,13 @@ def pairs():
 
 
 def links(count=23):
-    """What words of a source are linked to: up to five words each, in random order."""
+    """Reserved and some other words, and what words of a source are linked to: up to five words each, in random order."""
     draw = torch.Generator().manual_seed(3)
     found = torch.full((23, 32), -1)
     for word in range(23):
         some = 7 + torch.randperm(count - 7, generator=draw)[: word % 6]
         found[word, : len(some)] = some
-    return found
+    return Lexicon(np.array([*range(7), 12, 9, 17, 15]), found.numpy())
 
 
 PAIRS = list(pairs())
@@ -103,6 +104,30 @@ def test_a_verifier_in_8_bits_writes_what_its_greedy_search_in_8_bits_does(pair)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
+def test_a_verifier_with_a_list_writes_what_its_greedy_search_with_that_list_does(pair):
+    verifier, drafter = pair
+    inputs, words = sources(24), links(verifier.sizes.target)
+    decoder, how = NativeDecoder(drafter, verifier, None, words), {"shortlist_words": 9, "shortlist_links": 1}
+    alone = stepwise.NativeDecoder(verifier, lexicon=words)
+    for precision, name in (("fp32", "float32"), ("int8", "int8")):
+        expected = run(alone, inputs, StepwiseSearch(max_extra_tokens=12, precision=name, **how))
+        assert sum(one.ids != other.ids for one, other in zip(expected, greedy(verifier, inputs), strict=True)) > 10
+        ways = (
+            {},
+            {"draft_precision": "int8"},
+            {"strategy": "greedy"},
+            {"drafter": "lookup"},
+            {"draft_words": 8, "draft_links": 3},
+        )
+        for options in ways:
+            found = run(decoder, inputs, search(**options, verifier_precision=precision, **how))
+            assert [one.ids for one in found] == [one.ids for one in expected]
+            assert [one.score for one in found] == [one.score for one in expected]
+    with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
+        run(NativeDecoder(drafter, verifier), inputs, search(**how))
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
 def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
     decoder, inputs = NativeDecoder(pair[1], pair[0]), sources(24)
     alone = {"draft_width": 1, "max_tokens": 3}
@@ -132,6 +157,8 @@ def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
         search(confidence=0.4, draft_words=9, draft_links=32, draft_width=6),
         search(max_extra_tokens=0),
         search(max_tokens=1),
+        search(shortlist_words=9, shortlist_links=3),
+        search("gad++", ranks=4, gap=2.0, shortlist_words=10, shortlist_links=2),
     ],
     ids=lambda how: f"{how.name}-{how.mode}",
 )
@@ -156,9 +183,9 @@ def test_torch_and_native_code_find_the_same(pair, how):
         assert sum(slow.record.kept) == sum(fast.record.kept)
 
 
-def drafts_of(pair, linked, **options):
+def drafts_of(pair, lexicon, **options):
     """How many tokens each of some sources had drafted and kept."""
-    found = run(NativeDecoder(pair[1], pair[0], None, linked), sources(24), search(draft_width=6, **options))
+    found = run(NativeDecoder(pair[1], pair[0], None, lexicon), sources(24), search(draft_width=6, **options))
     return [(one.statistics["drafted"], one.statistics["accepted"]) for one in found]
 
 
@@ -171,7 +198,8 @@ def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
         rest = nothing.clone()
         rest[:, : len(everything) - 9] = everything[9:]
         how = {"draft_precision": precision}
-        with_rest, without = (drafts_of(pair, linked, draft_words=9, draft_links=32, **how) for linked in (rest, nothing))
+        lexicons = [Lexicon(np.arange(7), linked.numpy()) for linked in (rest, nothing)]
+        with_rest, without = (drafts_of(pair, lexicon, draft_words=9, draft_links=32, **how) for lexicon in lexicons)
         assert with_rest == drafts_of(pair, None, draft_words=23, **how)
         assert without == drafts_of(pair, None, draft_words=9, **how)
         differ += with_rest != without
