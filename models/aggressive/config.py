@@ -72,9 +72,9 @@ class AggressiveSearch:
     draft_words: Annotated[int, Ge(8), Le(MOST)] | None = None
     """The drafter chooses among EOS and so many words in all, those most frequent in its training text; empty: among all."""
     draft_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 0
-    """And among so many words that each word of the source is linked to most often, by candidate tables of what the drafter learns
-    from (a lexical shortlist): with these a few hundred `draft_words` hold nearly all that is written. They are counted for
-    drafters that have a search with links."""
+    """And among so many words that each word of the source is linked to most often (with one vocabulary for both sides itself
+    first), by candidate tables of what the drafter learns from (a lexical shortlist): with these a few hundred `draft_words` hold
+    nearly all that is written. They are counted for drafters that have a search with links."""
     draft_precision: Literal["fp32", "int8"] = "fp32"
     """What the drafter multiplies in on a CPU: floats, or weights of 8 bits, read in a quarter of the time. Nothing that is
     verified changes; through torch it is always fp32."""
@@ -114,7 +114,7 @@ class AggressiveSearch:
     of `gad` is the one that its greedy search finds with the same list. Both are counted, by word alignment, in what the drafter
     learns from. Empty: among all words."""
     shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
-    """Words that each word of the source brings to the verifier's list."""
+    """Words that each word of the source brings to the verifier's list, with one vocabulary for both sides itself first."""
 
     @property
     def looks_up(self) -> bool:

@@ -31,20 +31,23 @@ def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) 
     tables that were counted without a backoff."""
     if TABLES not in description.get("parts", ()):
         return None
-    return lexicon_of(load_tables(directory, sizes.source, sizes.target, str(description.get("links", ""))))
+    tables = load_tables(directory, sizes.source, sizes.target, str(description.get("links", "")))
+    return lexicon_of(tables, joint=sizes.joint)
 
 
-def lexicon_of(tables: CandidateTables) -> Lexicon:
+def lexicon_of(tables: CandidateTables, *, joint: bool) -> Lexicon:
     """Reserved ids and the words that most words of sources are linked to, of equals the lower id, at most `MOST`; and for each
-    word of a source the `MOST_LINKS` that it is linked to most often. Raises ValueError for tables that were counted without a
-    backoff."""
+    word of a source the `MOST_LINKS` that it is linked to most often, with one vocabulary for both sides (`joint`) itself first, so
+    that names can be copied. Raises ValueError for tables that were counted without a backoff."""
     linked = np.full((tables.summary.source_size, MOST_LINKS), -1)
     counts = np.zeros(tables.summary.target_size, np.int64)
     for word, row in enumerate(linked):
-        for rank, (entry, count) in enumerate(tables.row_of(word)[0]):
+        entries, _ = tables.row_of(word)
+        for entry, count in entries:
             counts[entry] += count
-            if rank < MOST_LINKS:
-                row[rank] = entry
+        own = [word] if joint and word >= len(RESERVED) else []
+        links = [*own, *(entry for entry, _ in entries if entry not in own)][:MOST_LINKS]
+        row[: len(links)] = links
     counts[: len(RESERVED)] = counts.max(initial=0) + 1
     return Lexicon(np.argsort(-counts, kind="stable")[:MOST], linked)
 

@@ -92,7 +92,7 @@ class DagSearch:
     linked to (a lexical shortlist; Jean et al. 2015, section 3.3): a fraction of the vocabulary, which is quicker to rank. Both
     are counted, by word alignment, in what the system learns from. Empty: among all words."""
     shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
-    """Words that each word of the source brings to the list."""
+    """Words that each word of the source brings to the list, with one vocabulary for both sides itself first."""
     deduplicate: bool = True
     """Write a token that comes twice in a row once (the authors' code always does, with all searches but beam)."""
     no_repeat_ngram: Annotated[int, Ge(0)] = 0

@@ -85,7 +85,7 @@ class StepwiseSearch:
     linked to (a lexical shortlist; Jean et al. 2015, section 3.3): a fraction of the vocabulary, which is quicker to rank. Both
     are counted, by word alignment, in what the system learns from. Empty: among all words."""
     shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
-    """Words that each word of the source brings to the list."""
+    """Words that each word of the source brings to the list, with one vocabulary for both sides itself first."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
     """What decodes: native code where the system is on a CPU, else torch; torch anywhere; or CTranslate2 (the extra `ctranslate2`),
     which knows autoregressive networks, greedy and beam search, and the power form of the length penalty."""

@@ -21,7 +21,7 @@ def tables(folder: Path, backoff: float = 1.0) -> CandidateTables:
 
 
 def test_a_lexicon_is_counted_from_links(tmp_path):
-    found = lexicon_of(tables(tmp_path))
+    found = lexicon_of(tables(tmp_path), joint=False)
     assert found.common_words.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 7, 10, 11, 12]  # 8 and 9 twice each
     linked = linked_words(found, 3)
     assert linked is not None
@@ -31,9 +31,18 @@ def test_a_lexicon_is_counted_from_links(tmp_path):
     assert linked[9].tolist() == linked[0].tolist() == [-1, -1, -1]
 
 
+def test_words_of_a_joint_vocabulary_bring_themselves_first(tmp_path):
+    linked = linked_words(lexicon_of(tables(tmp_path), joint=True), 3)
+    assert linked is not None
+    assert linked[7].tolist() == [7, 8, 9]
+    assert linked[8].tolist() == [8, 9, -1]
+    assert linked[11].tolist() == [11, -1, -1]
+    assert linked[2].tolist() == [-1, -1, -1]
+
+
 def test_tables_that_were_counted_without_a_backoff_make_none(tmp_path):
     with pytest.raises(ValueError, match="backoff"):
-        lexicon_of(tables(tmp_path, backoff=0.0))
+        lexicon_of(tables(tmp_path, backoff=0.0), joint=False)
 
 
 def test_a_list_holds_common_words_and_those_of_real_places_alone():
