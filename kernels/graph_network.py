@@ -29,9 +29,9 @@ class GraphRules:
     """and read by those between."""
     banned: tuple[int, ...] = (0, 1, 2, 4)
     """Ids that those between never write."""
-    list_words: int = 0
+    shortlist_words: int = 0
     """Words are chosen, and normalised, among so many common words of the network's lexicon; 0: among all."""
-    list_links: int = 0
+    shortlist_links: int = 0
     """And among so many that each word of the source is linked to."""
 
 
@@ -118,6 +118,6 @@ def _rules(rules: GraphRules) -> dict[str, Any]:
         "bos": rules.bos,
         "eos": rules.eos,
         "mask": rules.mask,
-        "list_words": rules.list_words,
-        "list_links": rules.list_links,
+        "shortlist_words": rules.shortlist_words,
+        "shortlist_links": rules.shortlist_links,
     }

@@ -44,9 +44,9 @@ class WritingRules:
     """Ids that are never written; the one for padding is among them."""
     min_tokens: int = 1
     """EOS is banned in slots before this one."""
-    list_words: int = 0
+    shortlist_words: int = 0
     """Words are chosen, and normalised, among so many common words of the network's lexicon; 0: among all."""
-    list_links: int = 0
+    shortlist_links: int = 0
     """And among so many that each word of the source is linked to."""
 
 
@@ -190,8 +190,8 @@ def _common(options: BeamOptions, rules: WritingRules) -> dict[str, Any]:
         "directions": rules.directions,
         "banned": rules.banned,
         "min_tokens": rules.min_tokens,
-        "list_words": rules.list_words,
-        "list_links": rules.list_links,
+        "shortlist_words": rules.shortlist_words,
+        "shortlist_links": rules.shortlist_links,
     }
 
 

@@ -97,18 +97,18 @@ struct BoundAggressive {
 
     nb::tuple run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
                   const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t words, std::size_t links, float confidence,
-                  bool bytes, std::int64_t ngram, std::size_t ranks, float gap, bool strict_end, double worthwhile, double alpha, bool gnmt, std::size_t list_words,
-                  std::size_t list_links, std::vector<std::int64_t> banned,
+                  bool bytes, std::int64_t ngram, std::size_t ranks, float gap, bool strict_end, double worthwhile, double alpha, bool gnmt, std::size_t shortlist_words,
+                  std::size_t shortlist_links, std::vector<std::int64_t> banned,
                   std::int64_t bos, std::int64_t eos, std::int64_t min_tokens, int threads) const {
         const Proposals who = proposals_of(proposals);
-        const DraftRules rules{who, width, adaptive, {words, links}, confidence, bytes, ngram, ranks, gap, strict_end, worthwhile, bos, {list_words, list_links}};
+        const DraftRules rules{who, width, adaptive, {words, links}, confidence, bytes, ngram, ranks, gap, strict_end, worthwhile, bos, {shortlist_words, shortlist_links}};
         const WordRules allowed{std::move(banned), eos, min_tokens};
         const BeamOptions options = beam_options(1, 1, false, "exact", eos, 0, 1, alpha, gnmt);
         const std::vector<std::int64_t> longest(view(limits).begin(), view(limits).end());
         const Sources sources = sources_of(ids, lengths, longest, allowed, rules, threads);
         require(links == 0 || (drafter.has_value() && links <= drafter->network.lexicon.links && words > 0),
                 "links: expected at most as many as the drafter knows of each word, beside common words, got " + std::to_string(links));
-        require_list(verifier.lexicon, rules.verified, eos);
+        require_shortlist(verifier.lexicon, rules.verified, eos);
         require(who != Proposals::LOOKUP || hints.size() == longest.size(), "hints: expected one for each row of sources");
         for (const auto& hint : hints)
             for (const std::int64_t word : hint)
@@ -165,7 +165,7 @@ void bind_aggressive(nb::module_& module) {
     nb::class_<BoundAggressive>(module, "AggressiveTransformer")
         .def("run", &BoundAggressive::run, "sources"_a, "lengths"_a, "limits"_a, "hints"_a, nb::kw_only(), "proposals"_a, "verify"_a,
              "width"_a, "adaptive"_a, "words"_a, "links"_a, "confidence"_a, "bytes"_a, "ngram"_a, "ranks"_a, "gap"_a, "strict_end"_a, "worthwhile"_a, "alpha"_a, "gnmt"_a,
-             "list_words"_a, "list_links"_a, "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
+             "shortlist_words"_a, "shortlist_links"_a, "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
     module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(), "shares_encoder"_a,
                "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a, "features"_a, "common_words"_a, "linked_words"_a,
                "verifier_common_words"_a, "verifier_linked_words"_a, "precision"_a);

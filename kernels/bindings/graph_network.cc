@@ -44,7 +44,7 @@ struct BoundGraphs {
             require(word >= 0 && word < written, "banned: expected ids below " + std::to_string(written) + got(word));
         for (const std::int64_t word : {rules.bos, rules.words.eos, rules.mask})
             require(word >= 0 && word < written, "bos, eos, mask: expected ids below " + std::to_string(written) + got(word));
-        require_list(graphs.network.lexicon, rules.list, rules.words.eos);
+        require_shortlist(graphs.network.lexicon, rules.shortlist, rules.words.eos);
         require(rules.wanted >= 1, "words: expected at least 1" + got(static_cast<std::int64_t>(rules.wanted)));
         const auto longest = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
@@ -62,8 +62,8 @@ struct BoundGraphs {
     }
 
     nb::list follow(const Table& ids, const Ids& lengths, const Ids& sizes, double word_weight, std::vector<std::int64_t> banned,
-                    std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t list_words, std::size_t list_links, int threads) const {
-        const GraphRules rules{{std::move(banned), eos, 0}, bos, mask, 1, {list_words, list_links}};
+                    std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_words, std::size_t shortlist_links, int threads) const {
+        const GraphRules rules{{std::move(banned), eos, 0}, bos, mask, 1, {shortlist_words, shortlist_links}};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         std::vector<GraphPath> paths(ids.shape(0));
         {
@@ -80,8 +80,8 @@ struct BoundGraphs {
 
     // Graphs one after the other: vertices of each, their transitions [vertices,vertices], and scores and ids of words [vertices,W].
     nb::tuple scores(const Table& ids, const Ids& lengths, const Ids& sizes, std::size_t words, std::vector<std::int64_t> banned,
-                     std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t list_words, std::size_t list_links, int threads) const {
-        const GraphRules rules{{std::move(banned), eos, 0}, bos, mask, words, {list_words, list_links}};
+                     std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_words, std::size_t shortlist_links, int threads) const {
+        const GraphRules rules{{std::move(banned), eos, 0}, bos, mask, words, {shortlist_words, shortlist_links}};
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         const std::size_t sentences = ids.shape(0);
         struct Scores {
@@ -146,9 +146,9 @@ BoundGraphs make(const std::map<std::string, Array>& arrays, std::size_t encoder
 void bind_graph_network(nb::module_& module) {
     nb::class_<BoundGraphs>(module, "GraphNetwork")
         .def("follow", &BoundGraphs::follow, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "word_weight"_a, "banned"_a,
-             "bos"_a, "eos"_a, "mask"_a, "list_words"_a, "list_links"_a, "threads"_a)
+             "bos"_a, "eos"_a, "mask"_a, "shortlist_words"_a, "shortlist_links"_a, "threads"_a)
         .def("scores", &BoundGraphs::scores, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "words"_a, "banned"_a, "bos"_a,
-             "eos"_a, "mask"_a, "list_words"_a, "list_links"_a, "threads"_a);
+             "eos"_a, "mask"_a, "shortlist_words"_a, "shortlist_links"_a, "threads"_a);
     module.def("make_graph_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
                "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a, "classes"_a, "common_words"_a, "linked_words"_a, "precision"_a);
 }

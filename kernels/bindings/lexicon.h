@@ -25,14 +25,14 @@ inline Lexicon lexicon_of(const Vector<std::int64_t>& common_words, const Linked
     return {{view(common_words).begin(), view(common_words).end()}, {linked, linked + linked_words.size()}, linked_words.shape(1), {}, {}};
 }
 
-// Throws std::invalid_argument for a list that a lexicon cannot make, or that eos is not on.
-inline void require_list(const Lexicon& lexicon, const ListRules& list, std::int64_t eos) {
-    if (list.words == 0) return;
+// Throws std::invalid_argument for a shortlist that a lexicon cannot make, or that eos is not on.
+inline void require_shortlist(const Lexicon& lexicon, const ShortlistRules& rules, std::int64_t eos) {
+    if (rules.words == 0) return;
     const std::vector<std::int64_t>& common = lexicon.common_words;
-    require(!common.empty() && list.links <= lexicon.links, "list: expected a network with a lexicon of at least " + std::to_string(list.links) +
+    require(!common.empty() && rules.links <= lexicon.links, "shortlist: expected a network with a lexicon of at least " + std::to_string(rules.links) +
             " links a word, got " + (common.empty() ? "none" : std::to_string(lexicon.links) + " links"));
-    const auto end = common.begin() + static_cast<std::ptrdiff_t>(std::min(list.words, common.size()));
-    require(std::find(common.begin(), end, eos) != end, "list: expected eos among the first " + std::to_string(list.words) + " common words");
+    const auto end = common.begin() + static_cast<std::ptrdiff_t>(std::min(rules.words, common.size()));
+    require(std::find(common.begin(), end, eos) != end, "shortlist: expected eos among the first " + std::to_string(rules.words) + " common words");
 }
 
 }  // namespace fewstep

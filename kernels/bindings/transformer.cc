@@ -65,7 +65,7 @@ struct BoundTransformer {
         const auto words = static_cast<std::int64_t>(shape.source_words), written = static_cast<std::int64_t>(shape.target_words);
         for (const std::int64_t word : rules.words.banned)
             require(word >= 0 && word < written, "banned: expected ids below " + std::to_string(written) + got(word));
-        require_list(model.lexicon, rules.list, rules.words.eos);
+        require_shortlist(model.lexicon, rules.shortlist, rules.words.eos);
         for (const std::int64_t word : {steps.eos, steps.pad})
             require(word >= 0 && word < written, "eos, pad: expected ids below " + std::to_string(written) + got(word));
         const auto& banned = rules.words.banned;
@@ -100,7 +100,7 @@ struct BoundTransformer {
 
     nb::list greedy(const Table& ids, const Ids& lengths, const Ids& limits, int step_size, bool per_direction, std::int64_t eos,
                     std::int64_t pad, double alpha, bool gnmt, const std::string& mask, std::size_t directions,
-                    std::vector<std::int64_t> banned, std::int64_t min_tokens, std::size_t list_words, std::size_t list_links, int threads,
+                    std::vector<std::int64_t> banned, std::int64_t min_tokens, std::size_t shortlist_words, std::size_t shortlist_links, int threads,
                     const std::vector<BoundTransformer*>& others,
                     const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& leftward, double end, std::size_t words) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_words, "ngram: expected a model over the network's words");
@@ -108,7 +108,7 @@ struct BoundTransformer {
         const JointStep joint{neighbours_of(ngram, ngram_weight, leftward), end, words};
         const bool together = ngram != nullptr || end > 0.0;
         const BeamOptions options = beam_options(1, step_size, per_direction, "exact", eos, pad, 1, alpha, gnmt);
-        const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}, {list_words, list_links}};
+        const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}, {shortlist_words, shortlist_links}};
         const std::vector<const Transformer*> networks = with(others);
         return run(ids, lengths, limits, rules, options.rules, threads, [&](const Sources& sources, const std::vector<std::int64_t>& longest) {
             return fewstep::greedy(networks, sources, longest, options, rules, together ? &joint : nullptr, threads);
@@ -118,12 +118,12 @@ struct BoundTransformer {
     nb::list beam_search(const Table& ids, const Ids& lengths, const Ids& limits, int beams, int step_size, bool per_direction,
                          const std::string& selection, std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt,
                          double prune, const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned, std::int64_t min_tokens,
-                         std::size_t list_words, std::size_t list_links, std::size_t words, bool eos_apart, int threads, const std::vector<BoundTransformer*>& others,
+                         std::size_t shortlist_words, std::size_t shortlist_links, std::size_t words, bool eos_apart, int threads, const std::vector<BoundTransformer*>& others,
                          const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& leftward) const {
         require(ngram == nullptr || ngram->size() == model.shape.target_words, "ngram: expected a model over the network's words");
         const BeamOptions options =
             beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt, prune, neighbours_of(ngram, ngram_weight, leftward));
-        const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}, {list_words, list_links}};
+        const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions}, {std::move(banned), eos, min_tokens}, {shortlist_words, shortlist_links}};
         require(words >= 1, "words: expected at least 1");
         const std::vector<const Transformer*> networks = with(others);
         return run(ids, lengths, limits, rules, options.rules, threads, [&](const Sources& sources, const std::vector<std::int64_t>& longest) {
@@ -175,11 +175,11 @@ void bind_transformer(nb::module_& module) {
         .def("multiply", multiply, "x"_a, nb::kw_only(), "precision"_a = "fp32", "threads"_a = 1);
     nb::class_<BoundTransformer>(module, "Transformer")
         .def("greedy", &BoundTransformer::greedy, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "step_size"_a, "per_direction"_a,
-             "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "list_words"_a, "list_links"_a, "threads"_a, "others"_a,
+             "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "shortlist_words"_a, "shortlist_links"_a, "threads"_a, "others"_a,
              "ngram"_a.none(), "ngram_weight"_a, "leftward"_a, "end"_a, "words"_a)
         .def("beam_search", &BoundTransformer::beam_search, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "beams"_a, "step_size"_a,
              "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "prune"_a, "mask"_a, "directions"_a, "banned"_a,
-             "min_tokens"_a, "list_words"_a, "list_links"_a, "words"_a, "eos_apart"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "leftward"_a);
+             "min_tokens"_a, "shortlist_words"_a, "shortlist_links"_a, "words"_a, "eos_apart"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "leftward"_a);
     module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a, "feed_forward"_a,
                "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a,
                "common_words"_a, "linked_words"_a, "precision"_a);

@@ -71,8 +71,8 @@ def writing_rules(search: AggressiveSearch) -> WritingRules:
         mask="causal",
         banned=tuple(banned(search)),
         min_tokens=search.min_tokens,
-        list_words=search.shortlist_words or 0,
-        list_links=search.shortlist_links if search.shortlist_words else 0,
+        shortlist_words=search.shortlist_words or 0,
+        shortlist_links=search.shortlist_links if search.shortlist_words else 0,
     )
 
 

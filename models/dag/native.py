@@ -78,8 +78,8 @@ def _rules(search: DagSearch) -> GraphRules:
         eos=EOS,
         mask=MASK,
         banned=tuple(banned(allow_unknown=search.allow_unknown)),
-        list_words=search.shortlist_words or 0,
-        list_links=search.shortlist_links if search.shortlist_words else 0,
+        shortlist_words=search.shortlist_words or 0,
+        shortlist_links=search.shortlist_links if search.shortlist_words else 0,
     )
 
 

@@ -235,8 +235,8 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
         ({"options": BeamOptions(beam_size=1, step_size=5), "limits": [16]}, "at most 15 slots"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
         (
-            {"rules": WritingRules(list_words=3, list_links=2)},
-            "list: expected a network with a lexicon.*, got none",
+            {"rules": WritingRules(shortlist_words=3, shortlist_links=2)},
+            "shortlist: expected a network with a lexicon.*, got none",
         ),
     ],
 )
@@ -259,8 +259,8 @@ def test_what_does_not_fit_the_lexicon_is_refused():
             Transformer(arrays, shape=SHAPE, lexicon=lexicon)
     transformer = Transformer(arrays, shape=SHAPE, lexicon=Lexicon(np.array([3, 4, EOS]), np.full((11, 1), 5)))
     for rules, message in (
-        (WritingRules(list_words=3, list_links=2), "a lexicon of at least 2 links a word, got 1 links"),
-        (WritingRules(list_words=2, list_links=1), "list: expected eos among the first 2 common words"),
+        (WritingRules(shortlist_words=3, shortlist_links=2), "a lexicon of at least 2 links a word, got 1 links"),
+        (WritingRules(shortlist_words=2, shortlist_links=1), "shortlist: expected eos among the first 2 common words"),
     ):
         with pytest.raises(ValueError, match=message):
             run(transformer, "greedy", **one, rules=rules)

@@ -50,14 +50,14 @@ class Loop {
     void read(const Share& share, const float* states, const Drafter* drafter, const float* drafter_states,
               const std::vector<std::vector<std::int64_t>>& hints) {
         Memory memory = verifier_.room(share.sources), drafters = drafter != nullptr ? drafter->network.room(share.sources) : Memory();
-        std::vector<Shortlist> shortlists(drafter != nullptr && rules_.list.links > 0 ? lines_.size() : 0);
+        std::vector<Shortlist> shortlists(drafter != nullptr && rules_.shortlist.links > 0 ? lines_.size() : 0);
         lists_.resize(rules_.verified.words > 0 ? lines_.size() : 0);
         listed_rules_.resize(lists_.size());
         const std::size_t layers = memory.layers.size(), all = layers + drafters.layers.size(), drafted = all + shortlists.size();
         team_.run(drafted + lists_.size(), [&](std::size_t item, int) {
             if (item < layers) verifier_.remember(share.sources, states, item, memory);
             else if (item < all) drafter->network.remember(share.sources, drafter_states, item - layers, drafters);
-            else if (item < drafted) shortlists[item - all] = shortlist(drafter->network, share.sources.sentence(item - all), rules_.list, rules_.bytes);
+            else if (item < drafted) shortlists[item - all] = shortlist(drafter->network, share.sources.sentence(item - all), rules_.shortlist, rules_.bytes);
             else list(share.sources.sentence(item - drafted), item - drafted);
         });
         verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, verifier_.narrow_decoder, team_);

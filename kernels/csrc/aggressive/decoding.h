@@ -36,7 +36,7 @@ struct DraftRules {
     Proposals proposals = Proposals::NETWORK;
     std::int64_t width = 5;           // tokens of a block at most (k)
     bool adaptive = false;            // the next block is two wider after one kept whole, one narrower otherwise; 1 to k
-    ListRules list;                   // what the drafter chooses among
+    ShortlistRules shortlist;                   // what the drafter chooses among
     float confidence = 0.0F;          // an autoregressive drafter ends a block whose probability has fallen below this
     bool bytes = false;               // the drafter multiplies in 8 bits
     std::int64_t ngram = 3;           // longest n-gram that is looked up
@@ -45,7 +45,7 @@ struct DraftRules {
     bool strict_end = true;           // a drafted eos is kept only if it is the best
     double worthwhile = 0.0;          // tokens that a block must yield on average, after `TRIALS`, for drafting to go on
     std::int64_t bos = 1;
-    ListRules verified = {};          // what the verifier chooses among
+    ShortlistRules verified = {};          // what the verifier chooses among
 };
 
 inline constexpr std::int64_t TRIALS = 3;

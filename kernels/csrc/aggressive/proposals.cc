@@ -44,12 +44,12 @@ void Proposer::choose(const float* states, std::span<const std::int64_t> slots, 
     if (!shortlists_.empty()) return choose_among_shortlists(states, slots, rows);
     const Lexicon& lexicon = drafter_->network.lexicon;
     const std::vector<std::int64_t>& common = lexicon.common_words;
-    if (rules_.list.words == 0 || common.empty()) {
+    if (rules_.shortlist.words == 0 || common.empty()) {
         const std::size_t all = drafter_->vocabulary.outputs();
         return likeliest_words(drafter_->vocabulary, nullptr, states, slots, all, words_, found_, probabilities_, logits_, team_);
     }
     const ByteMatrix* bytes = rules_.bytes ? &lexicon.common_bytes : nullptr;
-    const std::size_t some = std::min(rules_.list.words, common.size());
+    const std::size_t some = std::min(rules_.shortlist.words, common.size());
     choose_among(drafter_->common, bytes, std::span(common).first(some), states, slots, found_, probabilities_);
 }
 

@@ -72,8 +72,8 @@ void graphs_of_some(const GraphNetwork& all, const Sources& sources, const std::
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
     std::size_t row = 0;
     for (std::size_t sentence = 0; sentence < vertices.size(); row += vertices[sentence++]) {
-        const Shortlist list = rules.list.words > 0 ? shortlist(model, sources.sentence(sentence), rules.list, model.lexicon.in_bytes()) : Shortlist();
-        Graph graph(all, rules, rules.list.words > 0 ? &list : nullptr, pass.x() + row * model.shape.width, vertices[sentence], team);
+        const Shortlist list = rules.shortlist.words > 0 ? shortlist(model, sources.sentence(sentence), rules.shortlist, model.lexicon.in_bytes()) : Shortlist();
+        Graph graph(all, rules, rules.shortlist.words > 0 ? &list : nullptr, pass.x() + row * model.shape.width, vertices[sentence], team);
         if (ranked) {
             std::vector<std::size_t> every(vertices[sentence]);
             std::iota(every.begin(), every.end(), std::size_t{0});

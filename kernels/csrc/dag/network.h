@@ -34,7 +34,7 @@ struct GraphRules {
     WordRules words;      // what no vertex between the ends writes; `eos` is what the last one writes
     std::int64_t bos, mask;
     std::size_t wanted;   // words of each vertex
-    ListRules list = {};  // of what they are chosen among
+    ShortlistRules shortlist = {};  // of what they are chosen among
 };
 
 // The graph of one sentence. Its states [vertices,D] are read as long as it lives. `list`: what its words are chosen among, if not all.

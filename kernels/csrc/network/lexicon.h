@@ -12,7 +12,7 @@ namespace fewstep {
 
 // How many words are listed for a source: `words` common ones (0: there is no list, all words may be written), and `links` that each
 // of its words is linked to.
-struct ListRules {
+struct ShortlistRules {
     std::size_t words = 0, links = 0;
 };
 
@@ -30,7 +30,7 @@ struct Lexicon {
     }
     bool in_bytes() const { return common_bytes.outputs() > 0; }
     // The words listed for a source, each once: the common ones come first.
-    std::vector<std::int64_t> listed(std::span<const std::int64_t> source, const ListRules& rules, std::size_t target_words) const;
+    std::vector<std::int64_t> listed(std::span<const std::int64_t> source, const ShortlistRules& rules, std::size_t target_words) const;
 };
 
 }  // namespace fewstep

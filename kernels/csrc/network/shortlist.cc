@@ -5,7 +5,7 @@
 
 namespace fewstep {
 
-std::vector<std::int64_t> Lexicon::listed(std::span<const std::int64_t> source, const ListRules& rules, std::size_t target_words) const {
+std::vector<std::int64_t> Lexicon::listed(std::span<const std::int64_t> source, const ShortlistRules& rules, std::size_t target_words) const {
     const std::size_t common = std::min(rules.words, common_words.size()), linked = std::min(rules.links, links);
     std::vector<std::int64_t> words(common_words.begin(), common_words.begin() + static_cast<std::ptrdiff_t>(common));
     std::vector<char> known(target_words);
@@ -41,7 +41,7 @@ WordRules Shortlist::places(const WordRules& rules) const {
     return found;
 }
 
-Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ListRules& rules, bool bytes) {
+Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ShortlistRules& rules, bool bytes) {
     return {network, network.lexicon.listed(source, rules, network.shape.target_words), rules.words, bytes};
 }
 

@@ -35,7 +35,7 @@ class Shortlist {
 };
 
 // The list of a source.
-Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ListRules& rules, bool bytes);
+Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ShortlistRules& rules, bool bytes);
 
 // Rows of a network's target words, packed.
 PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> words);

@@ -6,7 +6,7 @@
 namespace fewstep {
 
 Writing::Writing(Networks networks, const SearchRules& rules, const Share& share)
-    : networks_(networks), rules_(rules), team_(share.team), listed_(rules.list.words > 0 ? share.limits.size() : 0),
+    : networks_(networks), rules_(rules), team_(share.team), listed_(rules.shortlist.words > 0 ? share.limits.size() : 0),
       sentences_(listed_.size()), counts_(listed_.size(), 1), states_(networks.size()) {
     std::iota(sentences_.begin(), sentences_.end(), std::size_t{0});
     team_.run(listed_.size(), [&](std::size_t sentence, int) { listed_[sentence] = listed(share.sources.sentence(sentence)); });
@@ -17,10 +17,10 @@ Writing::Writing(Networks networks, const SearchRules& rules, const Share& share
 }
 
 Writing::Listed Writing::listed(std::span<const std::int64_t> source) const {
-    const std::vector<std::int64_t> words = networks_[0]->lexicon.listed(source, rules_.list, networks_[0]->shape.target_words);
+    const std::vector<std::int64_t> words = networks_[0]->lexicon.listed(source, rules_.shortlist, networks_[0]->shape.target_words);
     Listed found;
     for (const Transformer* network : networks_)
-        found.lists.emplace_back(*network, words, rules_.list.words, network->lexicon.in_bytes());
+        found.lists.emplace_back(*network, words, rules_.shortlist.words, network->lexicon.in_bytes());
     for (std::size_t network = 0; network < networks_.size(); ++network)
         found.vocabularies.push_back(found.lists[network].vocabulary(*networks_[network]));
     found.rules = found.lists[0].places(rules_.words);

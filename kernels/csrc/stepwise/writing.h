@@ -15,7 +15,7 @@ namespace fewstep {
 struct SearchRules {
     SlotRules slots;
     WordRules words;
-    ListRules list;
+    ShortlistRules shortlist;
 };
 
 // Networks over one vocabulary that write together: p(v) = 1/N sum_n p_n(v). One alone is itself. They have one lexicon.
