@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from kernels.beam import STRANGERS, BeamOptions, Neighbours, Outcome
@@ -67,6 +68,9 @@ class JointStep:
 
 
 SLOT_BY_SLOT = JointStep()
+
+Search = Callable[["I64", "I64", "I64", int], list[Outcome]]
+"""Sources [B,S], lengths [B], limits [B] and threads to what was found for each source."""
 
 Precision = Literal["fp32", "bf16", "int8"]
 
@@ -134,19 +138,27 @@ class Transformer:
         do not fit, unknown ids, a model over other words, a list of words without a lexicon, and for lengths and limits that there
         are no codes for (a limit rounded up to whole steps needs a code for each slot).
         """
-        natives = [other._native for other in others]
-        found = self._native.greedy(
-            sources,
-            lengths,
-            limits,
+        return self.greedy_call(options=options, rules=rules, others=others, joint=joint)(sources, lengths, limits, threads)
+
+    def greedy_call(
+        self,
+        *,
+        options: BeamOptions,
+        rules: WritingRules,
+        others: Sequence[Transformer] = (),
+        joint: JointStep = SLOT_BY_SLOT,
+    ) -> Search:
+        """`greedy` of sources, lengths, limits and threads, ready to be called again and again: what is said by name takes a while
+        to hand over."""
+        search = partial(
+            self._native.greedy,
             **_common(options, rules),
-            threads=threads,
-            others=natives,
+            others=[other._native for other in others],
             **joint.neighbours.native(),
             end=joint.end,
             words=joint.words,
         )
-        return [Outcome(*outcome) for outcome in found]
+        return partial(_outcomes, search)
 
     def beam_search(
         self,
@@ -160,10 +172,12 @@ class Transformer:
         others: Sequence[Transformer] = (),
     ) -> list[Outcome]:
         """The search of `kernels.Beam`, at most `options.n_best` hypotheses a source; arguments and errors as in `greedy`."""
-        found = self._native.beam_search(
-            sources,
-            lengths,
-            limits,
+        return self.beam_call(options=options, rules=rules, others=others)(sources, lengths, limits, threads)
+
+    def beam_call(self, *, options: BeamOptions, rules: WritingRules, others: Sequence[Transformer] = ()) -> Search:
+        """`beam_search`, as `greedy_call`."""
+        search = partial(
+            self._native.beam_search,
             **_common(options, rules),
             beams=options.beam_size,
             selection="exact" if options.step_size == 1 else options.selection,
@@ -171,11 +185,14 @@ class Transformer:
             words=options.words,
             eos_apart=options.eos_apart,
             prune=options.prune,
-            threads=threads,
             others=[other._native for other in others],
             **options.neighbours.native(),
         )
-        return [Outcome(*outcome) for outcome in found]
+        return partial(_outcomes, search)
+
+
+def _outcomes(search: Callable[..., Any], sources: I64, lengths: I64, limits: I64, threads: int) -> list[Outcome]:
+    return [Outcome(*outcome) for outcome in search(sources, lengths, limits, threads=threads)]
 
 
 def _common(options: BeamOptions, rules: WritingRules) -> dict[str, Any]:

@@ -134,7 +134,10 @@ class NativeDecoder(FinishedDecoder):
 
 def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:
     """Hypotheses without repetitions; of those of a beam that become equal, the first. Samples may be equal anyway."""
-    clean = [replace(hypothesis, ids=deduplicate(hypothesis.ids)) for hypothesis in ranked]
+    clean = []
+    for hypothesis in ranked:
+        ids = deduplicate(hypothesis.ids)
+        clean.append(hypothesis if len(ids) == len(hypothesis.ids) else replace(hypothesis, ids=ids))
     if search.strategy == "sample":
         return clean
     distinct: dict[tuple[int, ...], Hypothesis] = {}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 
 from kernels import Lexicon, Transformer, WritingRules
-from kernels.beam import Outcome
-from kernels.transformer import Precision
+from kernels.transformer import SLOT_BY_SLOT, Precision, Search
 from models.batch import Ints
 from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis
@@ -37,7 +35,7 @@ class NativeSearch:
         """Networks on the CPU in float32, and what lists of words are made of."""
         self._model, self._order, self._lexicon = model, model.order, lexicon
         self._transformers = {"float32": self._copies("fp32")}
-        self._ready: tuple[StepwiseSearch, NgramScorer | None, Callable[..., list[Outcome]]] | None = None
+        self._ready: tuple[StepwiseSearch, NgramScorer | None, Search] | None = None
 
     def __call__(
         self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, ngram: NgramScorer | None = None
@@ -49,18 +47,18 @@ class NativeSearch:
         ready = self._ready
         if ready is None or ready[0] is not search or ready[1] is not ngram:
             ready = self._ready = search, ngram, self._call(search, ngram)
-        return hypotheses_of(ready[2](source, lengths, limits, threads=torch.get_num_threads()), self._order)
+        return hypotheses_of(ready[2](source, lengths, limits, torch.get_num_threads()), self._order)
 
-    def _call(self, search: StepwiseSearch, ngram: NgramScorer | None) -> Callable[..., list[Outcome]]:
-        """The kernel's search, which takes sources, lengths, limits and threads."""
+    def _call(self, search: StepwiseSearch, ngram: NgramScorer | None) -> Search:
+        """The kernel's search."""
         order = self._order
         first, *others = self._networks(search.precision)
-        run: Callable[..., list[Outcome]] = first.beam_search
-        if search.strategy == "greedy":
-            joint = joint_step(order, search, ngram)
-            run = first.greedy if joint is None else partial(first.greedy, joint=joint)
         options = beam_options(search, order, neighbours(order, search, ngram))
-        return partial(run, options=options, rules=writing_rules(search, order), others=others)
+        rules = writing_rules(search, order)
+        if search.strategy == "beam":
+            return first.beam_call(options=options, rules=rules, others=others)
+        joint = joint_step(order, search, ngram)
+        return first.greedy_call(options=options, rules=rules, others=others, joint=joint or SLOT_BY_SLOT)
 
     def _networks(self, precision: str) -> list[Transformer]:
         if precision not in PRECISIONS:
