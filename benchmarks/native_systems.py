@@ -49,11 +49,11 @@ def through_torch(system: System) -> System:
     """The same networks at work in torch; stepwise ones ask for that in their search."""
     found = system.decoder
     if isinstance(found, NativeGraphs):
-        return replace(system, decoder=DagDecoder(found.model, found.ngram))
+        return replace(system, decoder=DagDecoder(found.model, found.ngram, found.lexicon))
     if isinstance(found, NativeLattices):
         return replace(system, decoder=LatticeDecoder(found.model, found.tables, found.bigrams))
     if isinstance(found, NativeDrafting):
-        return replace(system, decoder=AggressiveDecoder(found.model, found.verifier, found.hinter, found.linked))
+        return replace(system, decoder=AggressiveDecoder(found.model, found.verifier, found.hinter, found.lexicon))
     return system
 
 
