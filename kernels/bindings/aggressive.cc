@@ -155,7 +155,9 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Number
                 rows_of(*made->network, made->network->lexicon.common_words), {}, {}});
     for (const DecoderLayer& layer : made->network->decoder) drafting.layer_bytes.emplace_back(layer, Precision::BYTES);
     if (drafting.autoregressive()) drafting.feature_bytes = ByteMatrix(drafting.features);
-    made->network->lexicon.narrow(drafting.vocabulary);
+    Lexicon& words = made->network->lexicon;
+    if (words.links > 0) words.narrow(drafting.vocabulary);
+    else words.common_bytes = ByteMatrix(drafting.common);
     return made.release();
 }
 
