@@ -23,7 +23,7 @@ def tiles(findings: Findings) -> Markup:
     timed = [row for row in findings.rows if row.timing and _is_of_use(row, task, top if scored else 0.0)]
     if timed:
         quick = min(timed, key=_latency)
-        shown.append((f"{_latency(quick):.1f} ms", f"a {task.unit}, at the median: {_with_score(quick, task)}"))
+        shown.append((f"{_latency(quick):.2f} ms", f"a {task.unit}, at the median: {_with_score(quick, task)}"))
         leap = max(timed, key=lambda row: _timing(row, "latency_ratio"))
         if _timing(leap, "latency_ratio") > 1:
             shown.append((f"{_timing(leap, 'latency_ratio'):.2f}×", f"the baseline's speed at best: {_with_score(leap, task)}"))
@@ -94,8 +94,8 @@ def _columns(rows: Sequence[Row], task: Task) -> list[Column]:
     columns = [Column("quality", _heading(name), _score_of(name), _digits(2), _sign(name)) for name in computed(rows)]
     if any(row.timing for row in rows):
         columns += [
-            Column("latency", "ms ↓", _timing_of("latency_ms"), _digits(1), -1),
-            Column("latency", "p95 ↓", _timing_of("latency_ms", "p95"), _digits(1), -1),
+            Column("latency", "ms ↓", _timing_of("latency_ms"), _digits(2), -1),
+            Column("latency", "p95 ↓", _timing_of("latency_ms", "p95"), _digits(2), -1),
             Column("latency", "×", _timing_of("latency_ratio"), lambda value: f"{value:.2f}×"),
             Column("throughput", task.per_second, _timing_of("sentences_per_second"), _digits(1)),
             Column("throughput", "×", _timing_of("throughput_ratio"), lambda value: f"{value:.2f}×"),

@@ -45,8 +45,8 @@ def _speed(timing: dict[str, Any] | None) -> list[str]:
     if timing is None:
         return ["-"] * 4
     return [
-        number(timing["latency_ms"]["median"], 1),
-        number(timing["latency_ms"]["p95"], 1),
+        number(timing["latency_ms"]["median"], 2),
+        number(timing["latency_ms"]["p95"], 2),
         f"{timing['latency_ratio']['median']:.2f}x",
         number(timing["sentences_per_second"]["median"], 1),
     ]
