@@ -115,4 +115,4 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
         raise StageError(f"the check failed: {'; '.join(failures)}; the page is {work.records('report.html')}")
 
 
-STAGE = Stage(name="report", version=2, run=run, output=Report)
+STAGE = Stage(name="report", version=3, run=run, output=Report)
