@@ -48,7 +48,7 @@ class WritingRules:
     shortlist_words: int = 0
     """Words are chosen, and normalised, among so many common words of the network's lexicon; 0: among all."""
     shortlist_links: int = 0
-    """And among so many that each word of the source is linked to."""
+    """And, where words are listed at all, among so many that each word of the source is linked to."""
 
 
 @dataclass(frozen=True, kw_only=True)

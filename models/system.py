@@ -81,10 +81,8 @@ class System:
 
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""
-        chosen = search or self.search
-        if len(sources) == 1 and sources[0]:  # as below, without what a batch of batches takes: a twentieth of a short sentence
-            return [*self.decoder.decode(self.decoder.prepare(sources, chosen), chosen)]
         found = [[Hypothesis([], 0.0, 0)] for _ in sources]
+        chosen = search or self.search
         batches = list(_batches([len(source) for source in sources]))
         for batch, prepared in ahead(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
             for index, ranked in zip(batch, self.decoder.decode(prepared, chosen), strict=True):

@@ -72,7 +72,7 @@ def writing_rules(search: AggressiveSearch) -> WritingRules:
         banned=tuple(banned(search)),
         min_tokens=search.min_tokens,
         shortlist_words=search.shortlist_words or 0,
-        shortlist_links=search.shortlist_links if search.shortlist_words else 0,
+        shortlist_links=search.shortlist_links,
     )
 
 

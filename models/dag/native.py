@@ -79,7 +79,7 @@ def _rules(search: DagSearch) -> GraphRules:
         mask=MASK,
         banned=tuple(banned(allow_unknown=search.allow_unknown)),
         shortlist_words=search.shortlist_words or 0,
-        shortlist_links=search.shortlist_links if search.shortlist_words else 0,
+        shortlist_links=search.shortlist_links,
     )
 
 

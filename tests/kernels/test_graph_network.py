@@ -152,7 +152,7 @@ def test_a_path_is_the_same_as_in_the_whole_graph(problem, word_weight, precisio
         assert path.score == pytest.approx(score, abs=1e-9)
 
 
-@settings(max_examples=60, derandomize=True)  # the same draws always: how near is a matter of chance, and one in a thousand is not
+@settings(max_examples=60, derandomize=True)  # the same draws always: how near it is depends on the network
 @given(problem=problems(), how=st.sampled_from([("bf16", 0.2), ("int8", 1.0)]))
 def test_fewer_bits(problem, how):
     """Close to fp32 (scores are some tens; weights and inputs keep 8 bits, each by itself or by row), and as independent of company
