@@ -48,6 +48,17 @@ def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outp
         assert matrix.multiply(x[:count], precision=precision).tobytes() == found[:count].tobytes()
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@settings(max_examples=20)
+@given(rows=st.integers(1, 150), outputs=st.integers(1, 200), inputs=st.integers(100, 1500), seed=st.integers(0, 2**32))
+def test_long_rows_that_are_gone_through_in_pieces(precision, rows, outputs, inputs, seed):
+    """A row alone is not."""
+    matrix = fewstep_native.PackedMatrix(numbers(seed, outputs, inputs), numbers(seed + 1, outputs))
+    x = numbers(seed + 2, rows, inputs)
+    together = matrix.multiply(x, precision=precision)
+    assert together.tobytes() == b"".join(matrix.multiply(row[None], precision=precision).tobytes() for row in x)
+
+
 def test_sums_of_bytes_do_not_overflow_and_rows_of_zeros_stay():
     inputs = 4000
     matrix = fewstep_native.PackedMatrix(np.ones((3, inputs), dtype=np.float32), np.zeros(3, dtype=np.float32))

@@ -148,6 +148,16 @@ WIDE = TransformerShape(encoder_layers=2, decoder_layers=2, width=64, feed_forwa
 """Its products are worth sharing out."""
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+@pytest.mark.parametrize("words", [5, 30, 60])
+def test_threads_share_out_the_products_of_a_wide_encoder(words, threads):
+    """They are so large that many rows are needed before threads share out these instead."""
+    shape = TransformerShape(encoder_layers=2, decoder_layers=1, width=256, feed_forward=1800, heads=4, norm="post")
+    transformer = Transformer(arrays_for(shape, 0, vocabulary=50, positions=64), shape=shape)
+    problem = [[7 + place % 40 for place in range(words)]], [6], BeamOptions(beam_size=1), WritingRules(min_tokens=6)
+    assert run(transformer, "greedy", *problem, threads) == run(transformer, "greedy", *problem)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("step_size", [1, 2, 4])

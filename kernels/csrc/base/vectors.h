@@ -72,6 +72,20 @@ static inline Floats fused(Floats one, Floats other, Floats third) {
 #endif
 }
 
+// Is a lane of one above that of the other?
+static inline bool any_above(Floats one, Floats other) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask(one, other, _CMP_GT_OQ) != 0;
+#elif defined(__FMA__)
+    return _mm256_movemask_ps(_mm256_cmp_ps(one, other, _CMP_GT_OQ)) != 0;
+#else
+    const Ints above = one > other;
+    bool any = false;
+    for (int lane = 0; lane < LANES; ++lane) any |= above[lane] != 0;
+    return any;
+#endif
+}
+
 static inline Floats larger(Floats one, Floats other) { return one > other ? one : other; }
 
 // Each lane's value from the lane whose number differs in the bit WIDTH.

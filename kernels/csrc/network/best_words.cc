@@ -47,9 +47,9 @@ void keep_highest(const float* x, std::size_t count, std::size_t wanted, float* 
     };
     std::size_t place = 0;
     for (; place + BLOCK <= count; place += BLOCK) {
-        if (!(highest_of(highest_in_block(x + place)) > scores[wanted - 1])) continue;
+        if (!any_above(highest_in_block(x + place), all(scores[wanted - 1]))) continue;
         for (std::size_t vector = place; vector < place + BLOCK; vector += STEP)
-            if (highest_of(load(x + vector)) > scores[wanted - 1])
+            if (any_above(load(x + vector), all(scores[wanted - 1])))
                 for (std::size_t lane = 0; lane < STEP; ++lane) offer(vector + lane);
     }
     for (; place < count; ++place) offer(place);

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cmath>
 
-#include "csrc/network/grouped_products.h"
+#include "csrc/network/panel_products.h"
 
 namespace fewstep {
 
@@ -22,6 +22,7 @@ struct ByteNumbers {
     using Value = ByteMatrix::Value;
     using Group = ByteMatrix::Group;
     using Sums = Ints;
+    static constexpr std::size_t LEAST_WORK = 1 << 17;
 
     static Ints weights(const Group* at) {
 #if defined(__AVX512VNNI__)
@@ -34,6 +35,8 @@ struct ByteNumbers {
         return std::bit_cast<Ints>(__builtin_convertvector(bytes, Shorts));
 #endif
     }
+
+    static Ints values(const Value* at) { return group_for_all(at); }
 
     // sums + the products of a group.
     static Ints add_products(Ints sums, Ints values, Ints weights) {
@@ -53,7 +56,6 @@ struct ByteNumbers {
         const std::int32_t* offsets;
         const float* rows;
 
-        Ends from(std::size_t row, std::size_t column) const { return {bias + column, scales + column, offsets + column, rows + row}; }
         Floats operator()(Ints sums, std::size_t row, std::size_t column) const {
             Ints offset;
             std::memcpy(&offset, offsets + column, sizeof offset);
@@ -62,7 +64,7 @@ struct ByteNumbers {
     };
 };
 
-constexpr std::size_t SIZE = GroupedProduct<ByteNumbers>::SIZE;
+constexpr std::size_t SIZE = PanelProduct<ByteNumbers>::SIZE;
 
 // To the nearest integer, of two equally near ones the even one; |x| < 2^22.
 float rounded(float x) { return (x + 12582912.0F) - 12582912.0F; }
@@ -176,8 +178,8 @@ void ByteMatrix::multiply_first(const float* x, std::size_t x_stride, std::size_
     if (values.size() < rows * SIZE * groups) values.resize(rows * SIZE * groups);
     std::vector<float> scales(rows);
     for (std::size_t row = 0; row < rows; ++row) scales[row] = narrowed(x + row * x_stride, inputs_, values.data() + row * SIZE * groups);
-    const GroupedProduct<ByteNumbers> product{
-        values.data(), groups, panels_.data(), {bias_.data(), scales_.data(), offsets_.data(), scales.data()}, y, y_stride, outputs_, then};
+    const PanelProduct<ByteNumbers> product{
+        values.data(), SIZE * groups, groups, panels_.data(), {bias_.data(), scales_.data(), offsets_.data(), scales.data()}, y, y_stride, outputs_, then};
     product.multiply(rows, panels, team);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "csrc/network/grouped_products.h"
+#include "csrc/network/panel_products.h"
 
 namespace fewstep {
 
@@ -56,20 +56,16 @@ struct HalfNumbers {
     using Value = Half;
     using Group = std::uint32_t;
     using Sums = Floats;
+    using Ends = BiasEnds;
+    static constexpr std::size_t LEAST_WORK = 1 << 17;
 
     static Ints weights(const Group* at) {
         Ints pairs;
         std::memcpy(&pairs, at, sizeof pairs);
         return pairs;
     }
+    static Ints values(const Half* at) { return group_for_all(at); }
     static Floats add_products(Floats sums, Ints values, Ints weights) { return add_half_products(sums, values, weights); }
-
-    struct Ends {
-        const float* bias;
-
-        Ends from(std::size_t, std::size_t column) const { return {bias + column}; }
-        Floats operator()(Floats sums, std::size_t, std::size_t column) const { return sums + load(bias + column); }
-    };
 };
 
 }  // namespace
@@ -97,7 +93,7 @@ void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows
     const std::size_t pairs = (inputs_ + 1) / 2;
     if (halves.size() < rows * 2 * pairs) halves.resize(rows * 2 * pairs);
     for (std::size_t row = 0; row < rows; ++row) halve(x + row * x_stride, inputs_, halves.data() + row * 2 * pairs);
-    const GroupedProduct<HalfNumbers> product{halves.data(), pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
+    const PanelProduct<HalfNumbers> product{halves.data(), 2 * pairs, pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
     product.multiply(rows, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel(), team);
 }
 

@@ -1,84 +1,29 @@
 #include "csrc/network/packed_matrix.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
-#include <utility>
 #include <vector>
 
 #include "csrc/base/vectors.h"
-#include "csrc/network/block_outputs.h"
+#include "csrc/network/panel_products.h"
 
 namespace fewstep {
 
 namespace {
 
-// Sums of a block stay in registers: ROWS x VECTORS of them, the weights of one input, and one to spare.
-constexpr int VECTORS = 3;
-constexpr int ROWS = REGISTERS == 32 ? 8 : 4;
-constexpr std::size_t PANEL = VECTORS * LANES;
+using panel_products::PANEL;
+using panel_products::VECTORS;
 
-// Multiplications of a thread's part at least: about a microsecond's, less than which it takes to hand a part out.
-constexpr std::size_t LEAST_WORK = 1 << 15;
+struct FloatNumbers {
+    using Value = float;
+    using Group = float;
+    using Sums = Floats;
+    using Ends = BiasEnds;
+    static constexpr std::size_t LEAST_WORK = 1 << 15;
 
-struct Block {
-    const float* x;
-    std::size_t x_stride, inputs;
-    const float *panel, *bias;
-    float* y;
-    std::size_t y_stride, columns;
-    Then then;
+    static Floats weights(const float* at) { return load(at); }
+    static Floats values(const float* at) { return all(*at); }
+    static Floats add_products(Floats sums, Floats values, Floats weights) { return fused(values, weights, sums); }
 };
-
-// FETCH: the next panel is fetched into the cache meanwhile.
-template <int R, int V, bool FETCH>
-void multiply_block(const Block& block) {
-    Floats sums[R][V] = {};
-    const float* weights = block.panel;
-    const float* x[R];
-    for (int row = 0; row < R; ++row) x[row] = block.x + static_cast<std::size_t>(row) * block.x_stride;
-    for (std::size_t input = 0; input < block.inputs; ++input, weights += V * LANES) {
-        Floats weight[V];
-        if constexpr (FETCH) {
-#pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) __builtin_prefetch(weights + V * LANES * block.inputs + vector * LANES, 0, 2);
-        }
-#pragma GCC unroll 3
-        for (int vector = 0; vector < V; ++vector) {
-            weight[vector] = load(weights + vector * LANES);
-            if (R > 1) keep_in_register(weight[vector]);
-        }
-#pragma GCC unroll 8
-        for (int row = 0; row < R; ++row) {
-            const Floats value = all(x[row][input]);
-#pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[row][vector] = fused(value, weight[vector], sums[row][vector]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int row = 0; row < R; ++row)
-#pragma GCC unroll 3
-        for (int vector = 0; vector < V; ++vector) {
-            const std::size_t column = static_cast<std::size_t>(vector) * LANES;
-            write(block.y + static_cast<std::size_t>(row) * block.y_stride + column, sums[row][vector] + load(block.bias + column),
-                  block.then, block.columns - column);
-        }
-}
-
-using Multiply = void (*)(const Block&);
-
-template <int V, bool FETCH, int... R>
-constexpr std::array<Multiply, ROWS> by_rows(std::integer_sequence<int, R...>) {
-    return {multiply_block<R + 1, V, FETCH>...};
-}
-
-template <bool FETCH, int... V>
-constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::integer_sequence<int, V...>) {
-    return {by_rows<V + 1, FETCH>(std::make_integer_sequence<int, ROWS>())...};
-}
-
-constexpr auto MULTIPLY = by_vectors<false>(std::make_integer_sequence<int, VECTORS>());
-constexpr auto MULTIPLY_AND_FETCH = by_vectors<true>(std::make_integer_sequence<int, VECTORS>());
 
 std::size_t vectors_for(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + LANES - 1) / LANES); }
 
@@ -135,29 +80,16 @@ std::size_t PackedMatrix::panel() { return PANEL; }
 
 void PackedMatrix::multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels,
                                   Then then, Team& team) const {
-    const std::size_t work = rows * inputs_ * panels * PANEL;
-    const std::size_t parts = std::clamp<std::size_t>(work / LEAST_WORK, 1, static_cast<std::size_t>(team.threads()));
-    team.run(parts, [&](std::size_t part, int) {
-        const std::size_t first = panels * part / parts, last = panels * (part + 1) / parts;
-        multiply_panels(x, x_stride, rows, y + first * PANEL, y_stride, first, last, then);
-    });
+    const PanelProduct<FloatNumbers> product{x, x_stride, inputs_, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
+    product.multiply(rows, panels, team);
 }
 
 void PackedMatrix::multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride,
                                    std::size_t first, std::size_t last, Then then) const {
-    const std::size_t blocks = (rows + ROWS - 1) / ROWS;
-    for (std::size_t panel = first; panel < last; ++panel) {
-        const std::size_t column = panel * PANEL, columns = outputs_ - column;
-        const std::size_t vectors = vectors_for(columns) - 1;
-        // Blocks of nearly equal size.
-        for (std::size_t block = 0; block < blocks; ++block) {
-            const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
-            // A single block reads panel after panel as fast as they come; of several the last leaves time to fetch.
-            const auto& kernels = blocks > 1 && block + 1 == blocks ? MULTIPLY_AND_FETCH : MULTIPLY;
-            kernels[vectors][count - 1]({x + row * x_stride, x_stride, inputs_, panels_.data() + column * inputs_, bias_.data() + column,
-                                         y + row * y_stride + (panel - first) * PANEL, y_stride, columns, then});
-        }
-    }
+    const std::size_t column = first * PANEL;
+    const PanelProduct<FloatNumbers> product{
+        x, x_stride, inputs_, panels_.data() + column * inputs_, {bias_.data() + column}, y, y_stride, outputs_ - column, then};
+    product.multiply(rows, 0, last - first);
 }
 
 }  // namespace fewstep

@@ -7,7 +7,12 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::size_t LEAST_ROWS = 6;  // of a part: with fewer, weights are read for too little
+// Of a part: with fewer, weights are read for too little. More where a layer's come from beyond the nearer caches, floats each.
+constexpr std::size_t LEAST_ROWS = 6, LEAST_ROWS_FAR = 24, FAR = 1 << 20;
+
+std::size_t least_rows(const TransformerShape& shape) {
+    return shape.width * (4 * shape.width + 2 * shape.inner) < FAR ? LEAST_ROWS : LEAST_ROWS_FAR;
+}
 
 }  // namespace
 
@@ -31,12 +36,13 @@ SequencePass::SequencePass(const Transformer& model, std::vector<std::size_t> le
 // Parts are the same each time: what a thread left in its part of `wide_` is read by who has it next.
 template <typename Body>
 void SequencePass::in_parts(const Body& body) {
-    const std::size_t width = model_.shape.width, parts = std::clamp<std::size_t>(rows() / LEAST_ROWS, 1, spaces_.size());
+    const std::size_t width = model_.shape.width, parts = std::clamp<std::size_t>(rows() / least_rows(model_.shape), 1, spaces_.size());
+    Team& helpers = parts == 1 ? team_ : Team::alone();
     team_.run(parts, [&](std::size_t part, int thread) {
         const std::size_t first = rows() * part / parts, last = rows() * (part + 1) / parts;
         Space& space = spaces_[static_cast<std::size_t>(thread)];
         body(Part{first, last, x_.data() + first * width, normed_.data() + first * width, mixed_.data() + first * width,
-                  wide_.data() + first * wide_width_, space.attention, space.scratch});
+                  wide_.data() + first * wide_width_, space.attention, space.scratch, helpers});
     });
 }
 
@@ -55,7 +61,7 @@ void SequencePass::project(const Layer& layer, const NarrowLayer& narrow, const 
     const std::size_t width = model_.shape.width;
     const bool pre_norm = model_.shape.pre_norm;
     if (pre_norm) layer.norm.apply(part.x, part.rows(), part.normed);
-    product(layer.projection, narrow.projection, pre_norm ? part.normed : part.x, part.rows(), part.wide, Then::STORE, part.scratch);
+    product(layer.projection, narrow.projection, pre_norm ? part.normed : part.x, part.rows(), part.wide, Then::STORE, part.scratch, part.team);
     each_sequence(part, [&](std::size_t sequence, std::size_t first, std::size_t last, std::size_t row) {
         const std::size_t length = starts_[sequence + 1] - starts_[sequence];
         lay_out(part.wide + row * 3 * width + width, 3 * width, first, last, length, width, keys_[sequence],
@@ -72,7 +78,7 @@ void SequencePass::attend_to_own(const Layer& layer, const NarrowLayer& narrow, 
         part.attention.attend(part.wide + row * 3 * width, 3 * width, last - first,
                               {length, room, keys_[sequence], keys_[sequence] + room * width}, part.mixed + row * width);
     });
-    product(layer.output, narrow.output, part.mixed, part.rows(), part.x, Then::ADD, part.scratch);
+    product(layer.output, narrow.output, part.mixed, part.rows(), part.x, Then::ADD, part.scratch, part.team);
     if (!model_.shape.pre_norm) layer.norm.apply(part.x, part.rows(), part.x);
 }
 
@@ -81,18 +87,18 @@ void SequencePass::attend_to_sources(const DecoderLayer& layer, const NarrowLaye
                                      const Part& part) const {
     const std::size_t width = model_.shape.width;
     residual(layer.cross_norm, model_.shape.pre_norm, part.x, part.rows(), part.normed, [&](const float* input) {
-        product(layer.cross_queries, narrow.cross_queries, input, part.rows(), part.wide, Then::STORE, part.scratch);
+        product(layer.cross_queries, narrow.cross_queries, input, part.rows(), part.wide, Then::STORE, part.scratch, part.team);
         each_sequence(part, [&](std::size_t sequence, std::size_t first, std::size_t last, std::size_t row) {
             part.attention.attend(part.wide + row * width, width, last - first, sources[sequence], part.mixed + row * width);
         });
-        product(layer.cross_output, narrow.cross_output, part.mixed, part.rows(), part.x, Then::ADD, part.scratch);
+        product(layer.cross_output, narrow.cross_output, part.mixed, part.rows(), part.x, Then::ADD, part.scratch, part.team);
     });
 }
 
 void SequencePass::feed_forward(const FeedForward& block, const NarrowLayer& narrow, const Part& part) const {
     residual(block.norm, model_.shape.pre_norm, part.x, part.rows(), part.normed, [&](const float* input) {
-        product(block.widen, narrow.widen, input, part.rows(), part.wide, block.activation, part.scratch);
-        product(block.narrow, narrow.narrow, part.wide, part.rows(), part.x, Then::ADD, part.scratch);
+        product(block.widen, narrow.widen, input, part.rows(), part.wide, block.activation, part.scratch, part.team);
+        product(block.narrow, narrow.narrow, part.wide, part.rows(), part.x, Then::ADD, part.scratch, part.team);
     });
 }
 

@@ -29,6 +29,7 @@ class SequencePass {
         float *x, *normed, *mixed, *wide;
         Attention& attention;
         NarrowRows& scratch;
+        Team& team;  // that shares out its products: of a part that is all there is
 
         std::size_t rows() const { return last - first; }
     };
