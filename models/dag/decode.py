@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ from models.dag.graph import decoding_factor, graph_lengths
 from models.dag.loss import log_probability
 from models.dag.model import DagModel, empty_vertices
 from models.dag.native import NativeGraphs
-from models.dag.search import Graph, finished, follows, search_graph, words_needed
+from models.dag.search import Graph, finished, follows, greedy, search_graph, words_needed
 from models.dag.vertices import Words, best_words
 from models.family import Hypothesis, Sizes
 from models.weights import make_model, read_json
@@ -27,6 +27,19 @@ from models.weights import make_model, read_json
 if TYPE_CHECKING:
     from kernels import Lexicon
     from kernels.ngram import NgramScorer
+
+
+class _Vertices(NamedTuple):
+    """What the network makes of a batch of sources."""
+
+    states: Tensor
+    """[B,L,D]"""
+    lengths: Tensor
+    """[B]"""
+    transitions: Tensor
+    """[B,L,L]"""
+    words: Callable[[Tensor, Tensor], Words]
+    """The best words, on the CPU, from states [B,P,D] of the vertices of graphs or paths of lengths [B]."""
 
 
 class DagDecoder:
@@ -63,20 +76,35 @@ class DagDecoder:
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
         """The graphs of sources, with as many words of each vertex as the search needs. Raises ValueError for a precision that is
         not to be had."""
+        with at_work(self.model) as device:
+            states, lengths, transitions, words = self._vertices(*prepared.tensors(device), search)
+            return Graph(transitions.cpu(), words(states, lengths), lengths.cpu())
+
+    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        if search.strategy == "greedy":
+            return [finished(ranked, search) for ranked in self._greedy(prepared, search)]
+        graph = self.graph(prepared, search)
+        with torch.inference_mode():
+            return search_graph(graph, search, prepared.rows, self.ngram)
+
+    def _greedy(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        """Words are ranked on paths alone: a vertex in `graph_factor`, or so."""
+        with at_work(self.model) as device:
+            states, lengths, transitions, words = self._vertices(*prepared.tensors(device), search)
+
+            def words_on(path: Tensor) -> Words:
+                path = path.to(device)
+                rows = torch.arange(len(path), device=device)[:, None]
+                return words(states[rows, path.clamp(min=0)], (path >= 0).sum(1))
+
+            return greedy(transitions.cpu(), lengths.cpu(), words_on)
+
+    def _vertices(self, source: Tensor, source_lengths: Tensor, search: DagSearch) -> _Vertices:
         if search.precision != "fp32":
             raise ValueError(
                 "precision: expected fp32 for sampling, and for a network that is not decoded natively on a CPU, "
                 f"got {search.precision}"
             )
-        with at_work(self.model) as device:
-            return self._graph(*prepared.tensors(device), search)
-
-    def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
-        graph = self.graph(prepared, search)
-        with torch.inference_mode():
-            return search_graph(graph, search, prepared.rows, self.ngram)
-
-    def _graph(self, source: Tensor, source_lengths: Tensor, search: DagSearch) -> Graph:
         config = self.model.config
         read = self.model.read(source, source_lengths)
         target = torch.zeros_like(source_lengths) if read.lengths is None else read.lengths.argmax(1).clamp(min=2)
@@ -84,9 +112,12 @@ class DagDecoder:
         states = self.model.states(empty_vertices(lengths, int(lengths.max())), lengths, read)
         table = self.model.target_embedding
         listed = listed_for(search, self.lexicon, source, source_lengths, table.num_embeddings)
-        words = best_words(states, lengths, table, words_needed(search), allow_unknown=search.allow_unknown, listed=listed)
-        transitions = self.model.transitions(states, lengths)
-        return Graph(transitions.cpu(), Words(words.scores.cpu(), words.ids.cpu()), lengths.cpu())
+
+        def words(states: Tensor, lengths: Tensor) -> Words:
+            found = best_words(states, lengths, table, words_needed(search), allow_unknown=search.allow_unknown, listed=listed)
+            return Words(found.scores.cpu(), found.ids.cpu())
+
+        return _Vertices(states, lengths, self.model.transitions(states, lengths), words)
 
     @property
     def _longest(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -37,7 +37,8 @@ class Graph(NamedTuple):
 
 
 def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any = None) -> list[list[Hypothesis]]:
-    """Hypotheses of each graph, best first. `sources` seed their samples; `ngram` is a scorer over target ids."""
+    """Hypotheses of each graph, best first, by any search but `greedy`, which needs less than a graph. `sources` seed their
+    samples; `ngram` is a scorer over target ids."""
     found = _STRATEGIES[search.strategy](graph, search, sources, ngram)
     return [finished(ranked, search) for ranked in found]
 
@@ -61,21 +62,34 @@ def finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
     return [replace(hypothesis, ids=[token for token, _ in groupby(hypothesis.ids)]) for hypothesis in ranked]
 
 
-def _greedy(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
-    return _follow(graph, graph.transitions)
+def greedy(transitions: Tensor, lengths: Tensor, words_at: Callable[[Tensor], Words]) -> list[list[Hypothesis]]:
+    """From vertex to vertex by the best of transitions [B,L,L]. Then `words_at` is asked for the words on the paths [B,P], which
+    are -1 behind their ends."""
+    trail = _follow(transitions, lengths)
+    return _written(trail, transitions, words_at(trail.vertices))
+
+
+class _Trail(NamedTuple):
+    """The way through each graph of a batch."""
+
+    vertices: Tensor
+    """[B,P], -1 behind the end"""
+    gaps: Tensor
+    """[B,P] how far the second best way to go on is behind"""
 
 
 def _lookahead(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
     if not follows(search):
         return _walked(dag_lookahead(*_pairs(graph, search), graph.lengths, options=_walk_options(search)))
-    return _follow(graph, graph.transitions + search.token_weight * graph.words.scores[:, None, :, 0])
+    trail = _follow(graph.transitions + search.token_weight * graph.words.scores[:, None, :, 0], graph.lengths)
+    return _written(trail, graph.transitions, words_on(graph.words, trail.vertices))
 
 
-def _follow(graph: Graph, scores: Tensor) -> list[list[Hypothesis]]:
-    """From vertex to vertex by the best score [B,L,L]. The margin is that of the next vertices and of the tokens on the path."""
+def _follow(scores: Tensor, lengths: Tensor) -> _Trail:
+    """From vertex to vertex by the best score [B,L,L]."""
     best, vertices = scores.topk(min(2, scores.size(2)), 2)
-    path = torch.from_numpy(dag_follow(vertices[..., 0].contiguous(), graph.lengths))
-    return _on_path(graph, path, torch.minimum(_gap(best), _gap(graph.words.scores)))
+    path = torch.from_numpy(dag_follow(vertices[..., 0].contiguous(), lengths))
+    return _Trail(path, _gap(best).gather(1, path.clamp(min=0)))
 
 
 def _gap(best: Tensor) -> Tensor:
@@ -85,16 +99,21 @@ def _gap(best: Tensor) -> Tensor:
     return torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
 
 
-def _on_path(graph: Graph, path: Tensor, gaps: Tensor) -> list[list[Hypothesis]]:
-    """The best tokens of paths [B,P]. A hypothesis scores its path: transitions and tokens."""
-    real = path >= 0
-    vertices = path.clamp(min=0)
-    tokens, ids = (values[..., 0].gather(1, vertices) for values in graph.words)
-    steps = graph.transitions[torch.arange(len(path))[:, None], vertices[:, :-1], vertices[:, 1:]]
-    scores = tokens.where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
+def words_on(words: Words, path: Tensor) -> Words:
+    """Of all vertices those on paths [B,P]."""
+    rows = torch.arange(len(path))[:, None]
+    return Words(*(part[rows, path.clamp(min=0)] for part in words))
+
+
+def _written(trail: _Trail, transitions: Tensor, words: Words) -> list[list[Hypothesis]]:
+    """The best of the words [B,P,W] on the way. A hypothesis scores its path: transitions and tokens; its margin is that of next
+    vertices and tokens."""
+    real, vertices = trail.vertices >= 0, trail.vertices.clamp(min=0)
+    steps = transitions[torch.arange(len(vertices))[:, None], vertices[:, :-1], vertices[:, 1:]]
+    scores = words.scores[..., 0].where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
     inner = (real.sum(1) - 2).clamp(min=0).tolist()
-    margins = gaps.gather(1, vertices).where(real, torch.inf).amin(1).tolist()
-    rows = zip(ids.tolist(), inner, scores.tolist(), margins, strict=True)
+    margins = torch.minimum(trail.gaps, _gap(words.scores)).where(real, torch.inf).amin(1).tolist()
+    rows = zip(words.ids[..., 0].tolist(), inner, scores.tolist(), margins, strict=True)
     return [[Hypothesis(row[1 : count + 1], score, 1, {"margin": gap})] for row, count, score, gap in rows]
 
 
@@ -161,7 +180,6 @@ def _walked(walks: Any) -> list[list[Hypothesis]]:
 
 
 _STRATEGIES = {
-    "greedy": _greedy,
     "lookahead": _lookahead,
     "viterbi": _viterbi,
     "joint-viterbi": _viterbi,

@@ -11,7 +11,7 @@ from models.batch import pad_rows
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
-from models.dag.search import Graph, search_graph
+from models.dag.search import Graph, greedy, search_graph, words_on
 from models.dag.vertices import Candidates, Words, best_words, candidates
 from models.family import BOS, EOS, UNK, Sizes
 
@@ -71,7 +71,11 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
     lengths = [7, 2, 5]
     graph = random_graph(lengths)
     search = DagSearch(strategy=strategy, token_weight=token_weight, deduplicate=False)
-    for row, (hypothesis,) in enumerate(search_graph(graph, search, [[7]] * 3)):
+    if strategy == "greedy":
+        found = greedy(graph.transitions, graph.lengths, lambda path: words_on(graph.words, path))
+    else:
+        found = search_graph(graph, search, [[7]] * 3)
+    for row, (hypothesis,) in enumerate(found):
         path = [0]
         while path[-1] != lengths[row] - 1:
             weight = token_weight if strategy == "lookahead" else 0.0
@@ -80,6 +84,18 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
         assert hypothesis.ids == ids_on(graph, row, path)
         assert hypothesis.score == pytest.approx(path_score(graph, row, path), abs=1e-5)
         assert hypothesis.statistics["margin"] > 0
+
+
+def test_greedy_search_ranks_words_on_its_paths_alone():
+    """As it does with the words of all vertices."""
+    one, rows = decoder(), sources()
+    search = DagSearch(strategy="greedy", deduplicate=False)
+    graph = one.graph(one.prepare(rows), search)
+    whole = greedy(graph.transitions, graph.lengths, lambda path: words_on(graph.words, path))
+    for (alone,), (expected,) in zip(outputs(one, rows, search), whole, strict=True):
+        assert alone.ids == expected.ids
+        assert alone.score == pytest.approx(expected.score, abs=1e-4)
+        assert alone.statistics["margin"] == pytest.approx(expected.statistics["margin"], abs=1e-4)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
