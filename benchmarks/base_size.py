@@ -190,7 +190,7 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
             found[f"autoregressive {shape} {name}"] = partial(natively, size, layers, ORDERS[0], search)
         for order in ORDERS[1:]:
             found[f"{order} {name}"] = partial(natively, size, (depth, depth), order, search)
-    for precision in PRECISIONS:
+    for precision in PRECISIONS["native"]:
         for strategy in ("greedy", "lookahead", "beam"):
             graph = DagSearch(strategy=strategy, precision=precision)
             found[f"graph {graph.name}"] = partial(by_graph, size, graph)
