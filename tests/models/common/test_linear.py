@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.common.linear import WORTH, Linear, TokenTable, pack
+from models.common.linear import LARGE, WORTH, Linear, TokenTable, pack
 
 PACKS = torch.backends.mkldnn.is_available()
 
@@ -34,3 +34,9 @@ def test_large_products_are_taken_from_the_packed_weights() -> None:
         layer.weight.zero_()
         assert layer(x).abs().sum() > layer.bias.abs().sum()
         assert torch.equal(layer(x[:, :0].new_zeros(0, 1024)), x.new_zeros(0, 1024))
+
+
+def test_small_weights_stay_as_they_are() -> None:
+    layer = Linear(128, LARGE // 128 - 1)
+    pack(layer)
+    assert layer.packed is None
