@@ -36,14 +36,15 @@ def network_of(settings: object) -> StepwiseConfig | None:
 
 def engine(path: Path, search: Search, network: StepwiseConfig | None, *, together: bool) -> Iterator[Rule]:
     """What an engine must have, and what it has not."""
-    if not isinstance(search, StepwiseSearch):
+    if not isinstance(search, StepwiseSearch | DagSearch):
         return
-    if foreign(search):
+    whole = "fp32" if isinstance(search, DagSearch) else "float32"
+    if isinstance(search, StepwiseSearch) and foreign(search):
         yield from _ctranslate2(path, search, network, together=together)
-    elif search.precision != "float32" and search.engine == "torch":
-        yield broken((*path, "precision"), "float32 with engine torch", repr(search.precision), (*path, "engine"))
-    elif search.precision != "float32" and search.strategy == "sample":
-        yield broken((*path, "precision"), "float32 for sampling", repr(search.precision), (*path, "strategy"))
+    elif search.precision != whole and search.engine == "torch":
+        yield broken((*path, "precision"), f"{whole} with engine torch", repr(search.precision), (*path, "engine"))
+    elif search.precision != whole and search.strategy == "sample":
+        yield broken((*path, "precision"), f"{whole} for sampling", repr(search.precision), (*path, "strategy"))
     elif search.precision == "float16":
         yield broken((*path, "precision"), "float32, bfloat16 or int8 unless engine is ctranslate2", repr(search.precision))
 

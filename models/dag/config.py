@@ -99,6 +99,8 @@ class DagSearch:
     """No n-gram of so many tokens comes twice (lookahead, beam and sample only); 0: they may."""
     no_consecutive_repeat: Annotated[int, Ge(0)] = 0
     """No n-gram of up to so many tokens comes twice side by side (lookahead, beam and sample only); 0: they may."""
+    engine: Literal["auto", "torch"] = "auto"
+    """What decodes: native code where the system is on a CPU, else torch; or torch anywhere."""
     precision: Literal["fp32", "bf16", "int8"] = "fp32"
     """Arithmetic of products with weights on a CPU: bf16, those of layers, quicker where there are instructions for it
     (AVX512-BF16) and slower elsewhere; int8, those that rank words, too. Attention and transitions stay fp32. A search through
@@ -117,6 +119,8 @@ class DagSearch:
             name = f"sample-t{self.temperature:g}"
         elif self.strategy == "beam":
             name = f"beam{self.beam_size}-lm" if self.ngram_weight else f"beam{self.beam_size}"
+        if self.engine != "auto":
+            name = f"{name}-{self.engine}"
         if self.precision != "fp32":
             name = f"{name}-{self.precision}"
         return name if self.shortlist_words is None else f"{name}-list{self.shortlist_words}x{self.shortlist_links}"

@@ -127,7 +127,7 @@ class DagDecoder:
 
 class NativeDecoder(DagDecoder):
     """A finished network on the CPU: its graphs are made in `kernels.GraphNetwork`, where greedy search and lookahead run, too.
-    What samples and scores goes through torch."""
+    What samples and scores goes through torch, and what a search says."""
 
     def __init__(self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None) -> None:
         """A network whose weights do not change any more."""
@@ -137,12 +137,12 @@ class NativeDecoder(DagDecoder):
 
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
         """As `DagDecoder.graph`."""
-        if search.strategy == "sample":
+        if search.strategy == "sample" or search.engine == "torch":
             return super().graph(prepared, search)
         return self._native.graph(prepared.ids, prepared.lengths, search)
 
     def _search(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
-        if not follows(search):
+        if not follows(search) or search.engine == "torch":
             return super()._search(prepared, search)
         return [finished(ranked, search) for ranked in self._native.follow(prepared.ids, prepared.lengths, search)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from models.common.linear import TokenTable
@@ -34,26 +35,50 @@ class Candidates(NamedTuple):
     """[B,L,C]"""
 
 
+class _Ranked(NamedTuple):
+    """Words that are ranked for a batch of sentences: all, or those that one of them lists."""
+
+    ids: Tensor
+    """[U] ascending, reserved ones first"""
+    weight: Tensor
+    """[U,D]"""
+    mine: Tensor
+    """[B,U]: does a sentence list it?"""
+
+    def logits(self, states: Tensor, sentences: Tensor) -> Tensor:
+        """States [R,D] of vertices of `sentences` [R] to [R,U], minus infinity for words that are not on their lists."""
+        return F.linear(states, self.weight).masked_fill(~self.mine[sentences], -torch.inf)
+
+
+def _ranked(listed: Tensor, table: TokenTable) -> _Ranked:
+    kept = listed.any(0)
+    kept[: len(RESERVED)] = True
+    ids = kept.nonzero()[:, 0]
+    return _Ranked(ids, table.weight[ids], listed[:, ids])
+
+
 def best_words(
     states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool, listed: Tensor | None = None
 ) -> Words:
     """From states [B,L,D] of graphs of `lengths` [B] vertices: the first vertex can write BOS alone, the last one EOS, the others
     anything but reserved tokens, or what is `listed` [B,V] of these."""
     flat = states.flatten(0, 1)
-    count = min(count, table.num_embeddings)
+    some = None if listed is None else _ranked(listed, table)
+    size = table.num_embeddings if some is None else len(some.ids)
+    count = min(count, size)
     never = banned(allow_unknown=allow_unknown)
     scores, ends = flat.new_empty(len(flat), count), flat.new_empty(len(flat), 2)
     ids = torch.empty((len(flat), count), dtype=torch.int64, device=flat.device)
-    rows = max(1, LOGITS // table.num_embeddings)
+    rows = max(1, LOGITS // size)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
-        logits = table.logits(flat[part])
-        if listed is not None:
-            logits = logits.masked_fill(~listed[sentence_of[part]], -torch.inf)
+        logits = table.logits(flat[part]) if some is None else some.logits(flat[part], sentence_of[part])
         log_probs = logits.log_softmax(1)
         ends[part] = log_probs[:, [BOS, EOS]]
         log_probs[:, never] = -torch.inf
         scores[part], ids[part] = log_probs.topk(count)
+    if some is not None:
+        ids = some.ids[ids]
     words = Words(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
     sentences = torch.arange(len(states), device=flat.device)
     ends = ends.view(*states.shape[:2], 2)

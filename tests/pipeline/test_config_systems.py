@@ -87,6 +87,11 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         (f"ngram: {{}}\n{GRAPH}, search: {{lookahead: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 with lookahead"),
         (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected at most 1"),
         (
+            f"{GRAPH}, search: {{greedy: {{precision: int8, engine: torch}}}}}}}}",
+            "precision: expected fp32 with engine torch, got 'int8'",
+        ),
+        (f"{GRAPH}, search: {{sample: {{precision: bf16}}}}}}}}", "precision: expected fp32 for sampling, got 'bf16'"),
+        (
             "systems: {sa: {order: interleaved-sa, search: {greedy: {ngram_weight: 0.5}}}}",
             "ngram_weight: expected 0 without an n-gram",
         ),

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from models.batch import pad_rows
+from models.common.linear import TokenTable
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, greedy, search_graph, words_on
 from models.dag.vertices import Candidates, Words, best_words, candidates
-from models.family import BOS, EOS, UNK, Sizes
+from models.family import BOS, EOS, RESERVED, UNK, Sizes
 
 SMALL = DagConfig(
     width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1, graph_factor=2.0, max_vertices=40
@@ -96,6 +97,24 @@ def test_greedy_search_ranks_words_on_its_paths_alone():
         assert alone.ids == expected.ids
         assert alone.score == pytest.approx(expected.score, abs=1e-4)
         assert alone.statistics["margin"] == pytest.approx(expected.statistics["margin"], abs=1e-4)
+
+
+@torch.no_grad()
+def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
+    """Each sentence has its own."""
+    torch.manual_seed(3)
+    table, states, lengths = TokenTable(40, 8), torch.randn(3, 6, 8), torch.tensor([6, 2, 4])
+    listed = torch.rand(3, 40) < 0.3
+    listed[:, : UNK + 1] = True
+    found = best_words(states, lengths, table, 3, allow_unknown=False, listed=listed)
+    log_probs = (states @ table.weight.t()).masked_fill(~listed[:, None], -torch.inf).log_softmax(2)
+    for row, length in enumerate(lengths.tolist()):
+        assert found.scores[row, 0, 0] == pytest.approx(log_probs[row, 0, BOS].item(), abs=1e-5)
+        assert found.scores[row, length - 1, 0] == pytest.approx(log_probs[row, length - 1, EOS].item(), abs=1e-5)
+        for vertex in range(1, length - 1):
+            best = log_probs[row, vertex, len(RESERVED) :].topk(3)
+            assert torch.equal(found.ids[row, vertex], best.indices + len(RESERVED))
+            torch.testing.assert_close(found.scores[row, vertex], best.values)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])

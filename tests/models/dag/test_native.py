@@ -123,6 +123,16 @@ def test_finds_what_torch_finds(changes, search):
     compare(outputs(DagDecoder(model), rows, search), outputs(NativeDecoder(model), rows, search))
 
 
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+def test_a_search_through_torch_is_that_of_torch(search, monkeypatch):
+    """To the bit; native code is not called."""
+    model, rows = network(), sources(6)
+    decoder, through = NativeDecoder(model), dataclasses.replace(search, engine="torch")
+    monkeypatch.setattr(decoder, "_native", None)
+    assert outputs(decoder, rows, through) == outputs(DagDecoder(model), rows, search)
+    assert through.name != search.name
+
+
 @pytest.mark.parametrize("search", [search for search in SEARCHES if search.strategy != "sample"], ids=lambda search: search.name)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(changes, search):
