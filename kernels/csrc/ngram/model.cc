@@ -162,6 +162,12 @@ void NgramModel::for_each(int order, const std::function<void(std::span<const st
     visit(visit, 0, 0);
 }
 
+NgramScorer::NgramScorer(std::shared_ptr<const NgramModel> model, std::vector<std::uint32_t> words)
+    : model_(std::move(model)), words_(std::move(words)) {
+    NgramState after = NgramModel::EMPTY;
+    for (const std::uint32_t word : words_) rarest_ = std::min(rarest_, model_->score(NgramModel::EMPTY, word, after));
+}
+
 std::vector<NgramSentence> score_ngram_lines(const NgramModel& model, std::string_view text, bool bos, bool eos, int threads) {
     const std::vector<std::string_view> parts = split_at_lines(text, LINES_BYTES);
     std::vector<std::vector<NgramSentence>> scores(parts.size());

@@ -156,14 +156,16 @@ class NgramModel {
 // A model over the ids of a vocabulary: what a beam search takes.
 class NgramScorer {
   public:
-    NgramScorer(std::shared_ptr<const NgramModel> model, std::vector<std::uint32_t> words)
-        : model_(std::move(model)), words_(std::move(words)) {}
+    NgramScorer(std::shared_ptr<const NgramModel> model, std::vector<std::uint32_t> words);
 
     NgramState begin() const { return model_->begin(); }
     // As NgramModel::score; `piece` < size().
     double score(NgramState state, std::uint32_t piece, NgramState& next) const {
         return model_->score(state, words_[piece], next);
     }
+
+    // log p of the rarest piece, nothing known of what came before; natural.
+    double rarest() const { return rarest_; }
 
     std::size_t size() const { return words_.size(); }
     const std::vector<std::uint32_t>& words() const { return words_; }
@@ -172,6 +174,7 @@ class NgramScorer {
   private:
     std::shared_ptr<const NgramModel> model_;
     std::vector<std::uint32_t> words_;  // the model's word of each piece
+    double rarest_ = 0;
 };
 
 // How a model scores one sentence.

@@ -1,8 +1,11 @@
 #include "csrc/stepwise/joint_step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
 
 namespace fewstep {
 
@@ -16,16 +19,35 @@ struct Chain {
     std::size_t before = 0;
 };
 
+// The words of a slot by themselves, each looked up when it is asked for.
+class LoneWords {
+ public:
+    LoneWords(const Neighbours& neighbours, const std::int64_t* ids, std::size_t words) : neighbours_(neighbours), ids_(ids), found_(words) {}
+
+    const LoneWord& operator[](std::size_t word) {
+        if (!found_[word]) found_[word] = neighbours_.alone(ids_[word]);
+        return *found_[word];
+    }
+
+ private:
+    const Neighbours& neighbours_;
+    const std::int64_t* ids_;
+    std::vector<std::optional<LoneWord>> found_;
+};
+
 }  // namespace
 
 void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::size_t direction, std::size_t step_size, float* chosen_scores,
                              std::int64_t* chosen) const {
+    const std::size_t directions = neighbours.leftward.size();
+    const double most = neighbours.most();
     std::vector<Chain> chains;  // [slots,W]
-    std::vector<LoneWord> last(words), own(words);
-    for (std::size_t slot = direction; slot < step_size; slot += neighbours.leftward.size(), std::swap(last, own)) {
+    std::optional<LoneWords> last;
+    for (std::size_t slot = direction; slot < step_size; slot += directions) {
         const Chain* earlier = chains.data() + chains.size() - (slot == direction ? 0 : words);
+        LoneWords own(neighbours, ids + slot * words, words);
         std::vector<Chain> next(words);
-        for (std::size_t word = 0; word < words; ++word) own[word] = neighbours.alone(ids[slot * words + word]);
+        double best = NONE;  // of the last slot, where no other chain counts
         for (std::size_t word = 0; word < words; ++word) {
             const double score = scores[slot * words + word];
             if (slot == direction || score == NONE) {
@@ -33,12 +55,15 @@ void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::
                 continue;
             }
             for (std::size_t before = 0; before < words; ++before) {
-                if (earlier[before].score == NONE) continue;
-                const double whole = earlier[before].score + score + neighbours.link(direction, last[before], own[word]);
+                const double apart = earlier[before].score + score;
+                if (!(apart + most > std::max(next[word].score, best))) continue;
+                const double whole = apart + neighbours.link(direction, (*last)[before], own[word]);
                 if (whole > next[word].score) next[word] = {whole, before};
             }
+            if (slot + directions >= step_size) best = std::max(best, next[word].score);
         }
         chains.insert(chains.end(), next.begin(), next.end());
+        last.emplace(std::move(own));
     }
     const Chain* ends = chains.data() + chains.size() - words;
     std::size_t best = 0;

@@ -18,4 +18,6 @@ double Neighbours::link(std::size_t direction, const LoneWord& before, const Lon
     return weight * (ngram->score(left.state, right.id, after) - right.log_prob);
 }
 
+double Neighbours::most() const { return ngram == nullptr ? 0.0 : -weight * ngram->rarest(); }
+
 }  // namespace fewstep

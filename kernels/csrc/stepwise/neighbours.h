@@ -26,6 +26,8 @@ struct Neighbours {
     LoneWord alone(std::int64_t word) const;
     // Of a word and the one that its direction wrote before.
     double link(std::size_t direction, const LoneWord& before, const LoneWord& word) const;
+    // No link is above this: none is of a word that is certain behind another and the rarest by itself.
+    double most() const;
 };
 
 }  // namespace fewstep

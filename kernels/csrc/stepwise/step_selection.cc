@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <functional>
 #include <iterator>
 #include <limits>
+#include <optional>
+#include <queue>
 #include <utility>
+#include <vector>
 
 namespace fewstep {
 
@@ -36,6 +40,23 @@ void keep_best(std::vector<Option>& options, std::size_t count) {
     std::sort(options.begin(), options.end(), better);
 }
 
+// The `count`-th highest of the keys so far; minus infinity while there are fewer.
+class Bar {
+ public:
+    explicit Bar(std::size_t count) : count_(count) {}
+
+    double operator()() const { return keys_.size() < count_ ? NONE : keys_.top(); }
+    void offer(double key) {
+        if (keys_.size() == count_ && !(key > keys_.top())) return;
+        if (keys_.size() == count_) keys_.pop();
+        keys_.push(key);
+    }
+
+ private:
+    std::size_t count_;
+    std::priority_queue<double, std::vector<double>, std::greater<>> keys_;
+};
+
 // A hypothesis and the words of the slots of the step so far: the last one here, the others in `before` among those of a slot less.
 struct Partial {
     double score;
@@ -48,10 +69,9 @@ using Slots = std::vector<std::vector<Partial>>;  // by number of slots
 class Links {
  public:
     Links(const StepRules& rules, const SlotWords& slots, std::size_t hypotheses)
-        : rules_(rules), words_(static_cast<std::size_t>(slots.words)), size_(static_cast<std::size_t>(rules.step_size)) {
+        : rules_(rules), ids_(slots.ids), words_(static_cast<std::size_t>(slots.words)), size_(static_cast<std::size_t>(rules.step_size)) {
         if (rules.neighbours.ngram == nullptr) return;
         alone_.resize(hypotheses * size_ * words_);
-        for (std::size_t place = 0; place < alone_.size(); ++place) alone_[place] = rules.neighbours.alone(slots.ids[place]);
         found_.assign(alone_.size() * words_, std::numeric_limits<double>::quiet_NaN());
     }
 
@@ -62,15 +82,21 @@ class Links {
         double& link = found_[place * words_ + static_cast<std::size_t>(before)];
         if (std::isnan(link)) {
             const std::size_t earlier = place - directions * words_ - static_cast<std::size_t>(word) + static_cast<std::size_t>(before);
-            link = rules_.neighbours.link(own % directions, alone_[earlier], alone_[place]);
+            link = rules_.neighbours.link(own % directions, alone(earlier), alone(place));
         }
         return link;
     }
 
  private:
+    const LoneWord& alone(std::size_t place) {
+        if (!alone_[place]) alone_[place] = rules_.neighbours.alone(ids_[place]);
+        return *alone_[place];
+    }
+
     const StepRules& rules_;
+    const std::int64_t* ids_;
     std::size_t words_, size_;
-    std::vector<LoneWord> alone_;  // [H,z,W]
+    std::vector<std::optional<LoneWord>> alone_;  // [H,z,W]
     std::vector<double> found_;    // [H,z,W,W] NaN: not asked for yet
 };
 
@@ -177,27 +203,37 @@ std::vector<Continuation> Selector::exact(bool with_eos) const {
     for (int hypothesis = 0; hypothesis < static_cast<int>(live_.size()); ++hypothesis) rest.push_back(completions(hypothesis, with_eos));
     Slots partials = begun();
     std::vector<Option> options;
+    const bool linked = rules_.neighbours.ngram != nullptr;
+    const double most = rules_.neighbours.most();
     for (int slot = 0; slot < room_; ++slot) {
         options.clear();
+        const std::size_t count = (static_cast<std::size_t>(rules_.beams) + 1) * (!linked || slot + 1 == room_ ? 1 : KEPT_LINKED);
+        Bar bar(count);
+        const auto offer = [&](const Option& option) {
+            options.push_back(option);
+            if (linked) bar.offer(option.key);
+        };
         for (int origin = 0; origin < static_cast<int>(partials.back().size()); ++origin) {
             const Partial& partial = partials.back()[static_cast<std::size_t>(origin)];
             if (partial.ends && apart()) {
-                options.push_back({partial.score, partial.score, origin, NOTHING});
+                offer({partial.score, partial.score, origin, NOTHING});
                 continue;
             }
             const int hypothesis = partial.hypothesis, earlier = before(partials, partial, slot);
             const double after = rest[static_cast<std::size_t>(hypothesis)][static_cast<std::size_t>(slot)];
             for (int word = 0; word < slots_.words; ++word) {
                 if (!offered(hypothesis, slot, word, with_eos)) continue;
-                const double link = earlier == NOTHING ? 0.0 : links_(hypothesis, slot, earlier, word);
-                const double sum = partial.score + score(hypothesis, slot, word) + link;
-                options.push_back({sum + after, sum, origin, word});
+                double sum = partial.score + score(hypothesis, slot, word);
+                if (earlier != NOTHING) {
+                    if (!(sum + most + after > bar())) continue;  // whatever the link is
+                    sum += links_(hypothesis, slot, earlier, word);
+                }
+                offer({sum + after, sum, origin, word});
             }
             if (const double ending = end(hypothesis, slot, with_eos); ending > NONE)
-                options.push_back({partial.score + ending, partial.score + ending, origin, END});
+                offer({partial.score + ending, partial.score + ending, origin, END});
         }
-        const bool last = slot + 1 == room_;
-        keep_best(options, (static_cast<std::size_t>(rules_.beams) + 1) * (rules_.neighbours.ngram == nullptr || last ? 1 : KEPT_LINKED));
+        keep_best(options, count);
         extend(partials, options);
     }
     return written(partials);
