@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     )
     from kernels.fused_attention import AttentionInputs, fused_attention_, fused_attention_gradients_
     from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
+    from kernels.joint_step import JointStep
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
     from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
     from kernels.lexicon import Lexicon
     from kernels.ngram import NgramModel
     from kernels.token_scores import token_gradients_, token_scores_
-    from kernels.transformer import JointStep, Transformer, TransformerShape, WritingRules
+    from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
     "AggressiveTransformer",
@@ -129,7 +130,7 @@ _HOMES = {
     "dag_lookahead": "kernels.dag_search",
     "dag_sample": "kernels.dag_search",
     "dag_viterbi": "kernels.dag_search",
-    "JointStep": "kernels.transformer",
+    "JointStep": "kernels.joint_step",
     "Transformer": "kernels.transformer",
     "TransformerShape": "kernels.transformer",
     "WritingRules": "kernels.transformer",

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernels.beam import STRANGERS, BeamOptions, Neighbours, Outcome
+from kernels.beam import BeamOptions, Outcome
+from kernels.joint_step import SLOT_BY_SLOT, JointStep
 from kernels.lexicon import Lexicon
 from kernels.lexicon import native_arguments as arguments_of
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
 
-__all__ = ["JointStep", "Transformer", "TransformerShape", "WritingRules"]
+__all__ = ["Transformer", "TransformerShape", "WritingRules"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,24 +51,6 @@ class WritingRules:
     shortlist_links: int = 0
     """And, where words are listed at all, among so many that each word of the source is linked to."""
 
-
-@dataclass(frozen=True, kw_only=True)
-class JointStep:
-    """How a greedy step of several tokens is chosen where its slots are to know of each other.
-
-    Of each direction those words are taken that have the highest sum of log-probabilities and links.
-    """
-
-    neighbours: Neighbours = STRANGERS
-    """Without links each slot takes its best word."""
-    end: float = 0.0
-    """Above 0: the output ends at the first slot by which it has ended with at least this probability, 1 - prod_i (1 - p_i(EOS)).
-    0: where EOS is the likeliest."""
-    words: int = 4
-    """Best words of each slot that are offered."""
-
-
-SLOT_BY_SLOT = JointStep()
 
 Search = Callable[["I64", "I64", "I64", int], list[Outcome]]
 """Sources [B,S], lengths [B], limits [B] and threads to what was found for each source."""
@@ -154,9 +137,7 @@ class Transformer:
             self._native.greedy,
             **_common(options, rules),
             others=[other._native for other in others],
-            **joint.neighbours.native(),
-            end=joint.end,
-            words=joint.words,
+            **joint.native(),
         )
         return partial(_outcomes, search)
 

@@ -1,9 +1,8 @@
 #include "csrc/stepwise/beam.h"
 
-#include "bindings/arrays.h"
 #include "bindings/beam_options.h"
 #include "bindings/bindings.h"
-#include "csrc/ngram/model.h"
+#include "bindings/offered_words.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -12,25 +11,18 @@ namespace fewstep {
 
 namespace {
 
-using Words = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-using Ids = nb::ndarray<const std::int64_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-using Ends = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-
 struct BoundBeam {
     BeamOptions options;
     Beam beam;
 
-    nb::tuple advance(const Words& scores, const Ids& ids, const Ends& eos) {
-        const std::size_t rows = beam.rows();
-        const auto slots = static_cast<std::size_t>(options.rules.step_size);
-        require(scores.shape(0) == rows && scores.shape(1) == slots,
-                "scores: expected [R,z,W] with R " + std::to_string(rows) + " and z " + std::to_string(slots));
-        require(eos.shape(0) == rows && eos.shape(1) == slots, "eos: expected [R,z]");
-        for (std::size_t i = 0; i < 3; ++i) require(scores.shape(i) == ids.shape(i), "ids: expected the shape of scores");
+    nb::tuple advance(const OfferedWords::Table<float, 3>& scores, const OfferedWords::Table<std::int64_t, 3>& ids,
+                      const OfferedWords::Table<float, 2>& eos) {
+        const OfferedWords given{scores, ids, eos};
+        given.require_fit(beam.rows(), static_cast<std::size_t>(options.rules.step_size), options.rules.neighbours.ngram);
         Advance next;
         {
             const nb::gil_scoped_release release;
-            next = beam.advance({scores.data(), ids.data(), eos.data(), static_cast<int>(scores.shape(2))});
+            next = beam.advance({scores.data(), ids.data(), eos.data(), static_cast<int>(given.words())});
         }
         return nb::make_tuple(own(std::move(next.going)), own(std::move(next.counts)), own(std::move(next.rows)), own(std::move(next.tokens)));
     }

@@ -98,6 +98,17 @@ def make_beam(
     ngram_weight: float,
     leftward: Sequence[bool],
 ) -> Beam: ...
+def choose_jointly(
+    scores: F32,
+    ids: I64,
+    ends: F32,
+    *,
+    eos: int,
+    end: float,
+    ngram: NgramScorer | None,
+    ngram_weight: float,
+    leftward: Sequence[bool],
+) -> tuple[I64, F32]: ...
 
 class PackedMatrix:
     def __init__(self, weights: F32, bias: F32) -> None: ...

@@ -6,7 +6,7 @@
 namespace nb = nanobind;
 
 // Raised when a signature changes; kernels/native.py asks for the same number.
-constexpr int ABI = 21;
+constexpr int ABI = 22;
 
 namespace {
 
@@ -29,6 +29,7 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_beam(module);
     fewstep::bind_bitext(module);
     fewstep::bind_fast_align(module);
+    fewstep::bind_joint_step(module);
     fewstep::bind_lattice(module);
     fewstep::bind_lattice_decoding(module);
     fewstep::bind_align_shards(module);

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernels import Lexicon, Transformer, WritingRules
-from kernels.transformer import SLOT_BY_SLOT, Precision, Search
+from kernels.joint_step import SLOT_BY_SLOT
+from kernels.transformer import Precision, Search
 from models.batch import Ints
 from models.common.native import arrays_of, shape_of
 from models.family import Hypothesis

@@ -1,20 +1,16 @@
-"""Steps whose slots know of each other: against enumeration, and native against torch."""
+"""Steps whose slots know of each other: native against torch."""
 
 import dataclasses
-import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kernels import NgramModel
 from models.family import EOS, Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder
-from models.stepwise.joint_step import best_chain, first_end
 from models.stepwise.model import build
 from tests.models.stepwise.test_native import SMALL, one_thread, sources
 
@@ -29,30 +25,6 @@ def ngram():
     draw = np.random.default_rng(0)
     text = [[PIECES[7 + int(16 * place**2)] for place in draw.random(8)] for _ in range(200)]
     return NgramModel.estimate(text, order=3, discount_fallback=(0.5, 1.0, 1.5)).for_vocabulary(PIECES)
-
-
-words = st.tuples(st.floats(-9, 0, width=32), st.integers(0, 5))
-offers = st.lists(st.lists(words, min_size=1, max_size=4), min_size=1, max_size=4)
-
-
-@given(offers, st.integers(0, 100))
-def test_the_best_chain_is_that_of_enumeration(slots, seed):
-    links = np.random.default_rng(seed).normal(size=(6, 6))
-
-    def value(chain):
-        return sum(score for score, _ in chain) + sum(links[a[1], b[1]] for a, b in itertools.pairwise(chain))
-
-    found = best_chain(slots, lambda before, word: float(links[before, word]))
-    assert all(word in offered for word, offered in zip(found, slots, strict=True))
-    assert value(found) == pytest.approx(max(map(value, itertools.product(*slots))))
-
-
-def test_an_output_ends_where_it_has_ended_with_enough_probability():
-    eos = torch.tensor([[0.3, 0.3, 0.9, 0.9], [0.0, 0.0, 0.2, 0.1], [0.6, 1.0, 0.0, 0.0]]).log()
-    best = torch.tensor([[0.5, 0.4, 0.05, 0.1]] * 3).log()
-    where = [row.nonzero().flatten().tolist() for row in first_end(eos, best, 0.5)]
-    assert where == [[1], [], [0]]  # 1 - 0.7 * 0.7 = 0.51
-    assert [row.nonzero().flatten().tolist() for row in first_end(eos, best, 0.0)] == [[2], [2], [0]]
 
 
 def flat(order, **changes):
