@@ -13,6 +13,8 @@ from models.family import BOS, EOS, RESERVED, UNK
 
 LOGITS = 2**24
 """Logits held at a time."""
+MANY, BLOCK = 2**11, 64
+"""Words from which on the best are looked for in blocks, and words of a block."""
 
 
 class Words(NamedTuple):
@@ -76,7 +78,7 @@ def best_words(
         log_probs = logits.log_softmax(1)
         ends[part] = log_probs[:, [BOS, EOS]]
         log_probs[:, never] = -torch.inf
-        scores[part], ids[part] = log_probs.topk(count)
+        scores[part], ids[part] = highest(log_probs, count)
     if some is not None:
         ids = some.ids[ids]
     words = Words(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
@@ -87,6 +89,23 @@ def best_words(
         words.scores[sentences, vertex, 0] = ends[sentences, vertex, end]
         words.ids[sentences, vertex, 0] = token
     return words
+
+
+def highest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` highest of each row [R,V] and their places, [R,count], highest first.
+
+    Of many they are in the `count` blocks with the highest maxima, or behind the last whole block: topk looks at values one by one,
+    and maxima are found many at a time. Of 8,000 words the two best take a fifth to a third of topk's time on a CPU.
+    """
+    rows, size = values.shape
+    if size < MANY:
+        return values.topk(count)
+    whole = size // BLOCK * BLOCK
+    blocks = values[:, :whole].unflatten(1, (-1, BLOCK)).amax(2).topk(min(count, whole // BLOCK)).indices
+    inside = (blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
+    places = torch.cat((inside, torch.arange(whole, size, device=values.device).expand(rows, -1)), 1)
+    found, at = values.gather(1, places).topk(count)
+    return found, places.gather(1, at)
 
 
 def banned(*, allow_unknown: bool) -> list[int]:

@@ -4,8 +4,11 @@ import dataclasses
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from models.batch import pad_rows
 from models.common.linear import TokenTable
@@ -13,7 +16,7 @@ from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, greedy, search_graph, words_on
-from models.dag.vertices import Candidates, Words, best_words, candidates
+from models.dag.vertices import BLOCK, MANY, Candidates, Words, best_words, candidates, highest
 from models.family import BOS, EOS, RESERVED, UNK, Sizes
 
 SMALL = DagConfig(
@@ -115,6 +118,18 @@ def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
             best = log_probs[row, vertex, len(RESERVED) :].topk(3)
             assert torch.equal(found.ids[row, vertex], best.indices + len(RESERVED))
             torch.testing.assert_close(found.scores[row, vertex], best.values)
+
+
+@settings(deadline=None)
+@given(st.integers(MANY - 1, MANY + 2 * BLOCK), st.integers(1, MANY // BLOCK + 3), st.integers(1, 2000), st.integers(0, 99))
+def test_the_highest_of_many_are_those_of_all(size, count, different, seed):
+    """Also where many are equal, where there are fewer blocks than are wanted, and behind the last block."""
+    values = torch.from_numpy(np.random.default_rng(seed).integers(0, different, size=(3, size))).float()
+    values[0, : size // 2] = -torch.inf
+    found, places = highest(values, count)
+    assert torch.equal(found, values.topk(count).values)
+    assert torch.equal(values.gather(1, places), found)
+    assert all(len(set(row)) == count for row in places.tolist())
 
 
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
