@@ -39,11 +39,11 @@ MappedFile::~MappedFile() {
     if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
-void write_file(const std::string& path, std::span<const Block> blocks) {
+void write_file(const std::string& path, std::span<const FilePart> parts) {
     std::FILE* file = std::fopen(path.c_str(), "wb");
     if (!file) throw FileError(errno, path);
     int error = 0;
-    for (const Block& bytes : blocks) {
+    for (const FilePart& bytes : parts) {
         if (error || bytes.empty()) continue;
         if (std::fwrite(bytes.data(), 1, bytes.size(), file) != bytes.size()) error = errno ? errno : EIO;
     }

@@ -37,15 +37,15 @@ class MappedFile {
 };
 
 // Bytes of a file to be written.
-using Block = std::span<const std::byte>;
+using FilePart = std::span<const std::byte>;
 
 template <typename T>
-Block block(std::span<const T> values) {
+FilePart part(std::span<const T> values) {
     return std::as_bytes(values);
 }
 
-// Writes the blocks one after the other. Throws FileError when the file cannot be written whole.
-void write_file(const std::string& path, std::span<const Block> blocks);
+// Writes the parts one after the other. Throws FileError when the file cannot be written whole.
+void write_file(const std::string& path, std::span<const FilePart> parts);
 
 // A short checksum against accidental damage (FNV-1a over words of 8 bytes), continued from that of what went before.
 std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t before = 0);

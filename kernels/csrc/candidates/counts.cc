@@ -97,9 +97,9 @@ EventCounts counted(std::vector<std::uint64_t> events) {
     return result;
 }
 
-std::array<Block, 4> body_of(std::span<const std::uint64_t> lexical, std::span<const std::uint64_t> prior,
+std::array<FilePart, 4> body_of(std::span<const std::uint64_t> lexical, std::span<const std::uint64_t> prior,
                              std::span<const std::uint32_t> lexical_counts, std::span<const std::uint32_t> prior_counts) {
-    return {block(lexical), block(prior), block(lexical_counts), block(prior_counts)};
+    return {part(lexical), part(prior), part(lexical_counts), part(prior_counts)};
 }
 
 template <typename T>
@@ -109,7 +109,7 @@ std::span<const T> take(std::span<const std::byte>& bytes, std::uint64_t count) 
     return values;
 }
 
-Block start_of(const RunHeader& header) { return std::as_bytes(std::span(&header, 1)).first(offsetof(RunHeader, check)); }
+FilePart start_of(const RunHeader& header) { return std::as_bytes(std::span(&header, 1)).first(offsetof(RunHeader, check)); }
 
 }  // namespace
 
@@ -166,9 +166,9 @@ void write_run(const std::string& path, const CandidateRun& run) {
     RunHeader header;
     header.limits = run.limits, header.totals = run.totals;
     header.lexical = run.lexical.events.size(), header.prior = run.prior.events.size();
-    for (const Block& part : body) header.body = checksum(part, header.body);
+    for (const FilePart& part : body) header.body = checksum(part, header.body);
     header.check = checksum(start_of(header));
-    write_file(path, std::array<Block, 5>{std::as_bytes(std::span(&header, 1)), body[0], body[1], body[2], body[3]});
+    write_file(path, std::array<FilePart, 5>{std::as_bytes(std::span(&header, 1)), body[0], body[1], body[2], body[3]});
 }
 
 RunFile::RunFile(const std::string& path) : file_(path) {
@@ -191,7 +191,7 @@ RunFile::RunFile(const std::string& path) : file_(path) {
     lexical_.counts = take<std::uint32_t>(rest, header.lexical);
     prior_.counts = take<std::uint32_t>(rest, header.prior);
     std::uint64_t found = 0;
-    for (const Block& part : body_of(lexical_.events, prior_.events, lexical_.counts, prior_.counts)) found = checksum(part, found);
+    for (const FilePart& part : body_of(lexical_.events, prior_.events, lexical_.counts, prior_.counts)) found = checksum(part, found);
     if (found != header.body) fail("altered counts");
 }
 

@@ -225,16 +225,16 @@ std::vector<RunFile::Slice> slices(const std::vector<RunFile>& runs, const RunFi
 // The header, zeros up to the first section, the section, zeros, ... : blocks of a file, in order.
 class File {
   public:
-    File(TableHeader& header, const std::array<Block, kSections>& sections) {
+    File(TableHeader& header, const std::array<FilePart, kSections>& sections) {
         const TableLayout layout = layout_of(header);
         std::uint64_t end = sizeof header;
         for (std::size_t i = 0; i < sections.size(); ++i) {
-            body_.push_back(Block(kZeros).first(static_cast<std::size_t>(layout.sections[i].offset - end)));
+            body_.push_back(FilePart(kZeros).first(static_cast<std::size_t>(layout.sections[i].offset - end)));
             body_.push_back(sections[i]);
             end = layout.sections[i].offset + sections[i].size();
         }
         Sha256 hash;
-        for (const Block& part : body_) hash.update(part);
+        for (const FilePart& part : body_) hash.update(part);
         header.file_bytes = layout.file_bytes, header.body = hash.digest();
         header.check = checksum_of(header);
         body_.insert(body_.begin(), std::as_bytes(std::span(&header, 1)));
@@ -243,7 +243,7 @@ class File {
 
   private:
     static constexpr std::array<std::byte, 64> kZeros{};
-    std::vector<Block> body_;
+    std::vector<FilePart> body_;
 };
 
 }  // namespace
@@ -285,7 +285,7 @@ TableHeader merge_candidates(std::span<const std::string> paths, const std::stri
     const std::vector<std::uint16_t> narrow =
         header.id_bytes == 2 ? std::vector<std::uint16_t>(rows.entries.pieces.begin(), rows.entries.pieces.end())
                              : std::vector<std::uint16_t>();
-    const Block pieces = header.id_bytes == 2 ? std::as_bytes(std::span(narrow)) : std::as_bytes(std::span(rows.entries.pieces));
+    const FilePart pieces = header.id_bytes == 2 ? std::as_bytes(std::span(narrow)) : std::as_bytes(std::span(rows.entries.pieces));
     File(header, {std::as_bytes(std::span(rows.first_offsets)), std::as_bytes(std::span(rows.row_starts)),
                   std::as_bytes(std::span(rows.entry_starts)), std::as_bytes(std::span(rows.row_totals)), pieces,
                   std::as_bytes(std::span(rows.entries.counts)), std::as_bytes(std::span(prior.length_starts)),
