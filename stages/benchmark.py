@@ -12,6 +12,7 @@ from stages.artifacts import System, Text, Timings
 from stages.engines import check_engine, foreign
 from stages.errors import DataError
 from stages.families import Search
+from stages.peers import peer
 from stages.stage import Stage, Work
 from stages.tasks import TASKS, TaskName
 
@@ -73,6 +74,7 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
         "batch_sizes": list(config.batch_sizes),
         "baseline": config.baseline,
         "yardsticks": _yardsticks(config),
+        "peers": _peers(config),
     }
     lengths, task = by_length(turns, config.baseline), TASKS[config.task]
     found = [asdict(turn) for turn in turns]
@@ -113,6 +115,13 @@ def _yardsticks(config: BenchmarkConfig) -> list[str]:
     """The baseline, the other searches of its system, and what CTranslate2 decodes."""
     system = config.baseline.partition("/")[0]
     return [entry for entry, search in config.searches.items() if entry.partition("/")[0] == system or foreign(search)]
+
+
+def _peers(config: BenchmarkConfig) -> dict[str, str | None]:
+    """Of each entry the search of the baseline's system that it is compared with like for like."""
+    system = config.baseline.partition("/")[0]
+    own = {entry: search for entry, search in config.searches.items() if entry.partition("/")[0] == system}
+    return {entry: peer(search, own) for entry, search in config.searches.items()}
 
 
 def _add_memory(
@@ -187,4 +196,4 @@ def spent(decoder: Any, before: dict[str, float]) -> dict[str, float]:
     return {part: value - before.get(part, 0.0) for part, value in seconds(decoder).items()}
 
 
-STAGE = Stage(name="benchmark", version=6, run=run, output=Timings, exclusive=True)
+STAGE = Stage(name="benchmark", version=7, run=run, output=Timings, exclusive=True)

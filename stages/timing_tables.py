@@ -14,26 +14,29 @@ def table(
 ) -> dict[str, Any]:
     """What each entry took."""
     sizes = [str(size) for size in protocol["batch_sizes"]]
-    speeds = ["ms (p50)", "ms (p95)", "of it text to ids", "ids to text", "Speed-up"]
+    speeds = ["ms (p50)", "ms (p95)", "of it text to ids", "ids to text", "Speed-up", "Like for like"]
     for size in sizes:
         speeds += [f"{task.units.capitalize()}/s ({size})", f"Ratio ({size})"]
     memory = ["Memory, MiB"] if all("memory_mib" in value for value in figures.values()) else []
     columns = ["Entry", *speeds, "Tokens/s", f"Calls/{task.unit}", f"Tokens/{task.unit}", *memory]
-    rows = [_row(name, value, sizes, bool(memory)) for name, value in figures.items()]
+    rows = [_row(name, value, sizes, protocol["peers"][name], bool(memory)) for name, value in figures.items()]
     caption = (
         f"{protocol['sentences']} of {test_sentences} {task.units}, {protocol['rounds']} interleaved rounds in one process. "
         f"Latency: one {task.unit} at a time. Throughput: batches of {', '.join(sizes)} (tokens: the last). "
-        "Tokenisation and detokenisation are included; ratios are to the baseline, above 1 is faster."
+        "Tokenisation and detokenisation are included; ratios are to the baseline, above 1 is faster. Like for like: to the search "
+        "of the baseline's system by the same engine, in the same precision, with the same list of words and, if any, the same beam; "
+        "-: there is none."
     )
     if memory:
         caption += " Memory: what loading and the largest batch add at most to a process of their own."
     return {"title": "Speed in detail", "caption": caption, "columns": columns, "rows": rows}
 
 
-def _row(name: str, value: Mapping[str, Any], sizes: Sequence[str], memory: bool) -> list[str]:
+def _row(name: str, value: Mapping[str, Any], sizes: Sequence[str], peer: str | None, memory: bool) -> list[str]:
     latency = value["latency_ms"]
     row = [name, *(f"{latency[key]:,.2f}" for key in ("median", "p95", "tokenisation", "detokenisation"))]
     row.append(f"{value['latency_ratio']['median']:.2f}x")
+    row.append("-" if peer is None else f"{value['beside'][peer]['latency_ratio']:.2f}x")
     for size in sizes:
         found = value["batches"][size]
         row += [f"{found['sentences_per_second']['median']:,.1f}", f"{found['throughput_ratio']['median']:.2f}x"]

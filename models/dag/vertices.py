@@ -101,7 +101,7 @@ def highest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if size < MANY:
         return values.topk(count)
     whole = size // BLOCK * BLOCK
-    blocks = values[:, :whole].unflatten(1, (-1, BLOCK)).amax(2).topk(min(count, whole // BLOCK)).indices
+    blocks = values[:, :whole].view(rows, -1, BLOCK).amax(2).topk(min(count, whole // BLOCK)).indices
     inside = (blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
     places = torch.cat((inside, torch.arange(whole, size, device=values.device).expand(rows, -1)), 1)
     found, at = values.gather(1, places).topk(count)

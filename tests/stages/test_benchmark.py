@@ -77,6 +77,9 @@ def test_entries_are_timed_in_turn_on_the_same_sentences(tmp_path: Path, monkeyp
         assert [row[0] for row in table["rows"]] == list(entries)
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
     assert record["protocol"]["yardsticks"] == ["base/beam1", "base/beam2"]
+    assert record["protocol"]["peers"] == {"base/beam1": "base/beam1", "base/beam2": "base/beam2", "new/beam3": None}
+    alike = json.loads(work.records("tables", "benchmark.json").read_text())
+    assert [row[alike["columns"].index("Like for like")] for row in alike["rows"]] == ["1.00x", "1.00x", "-"]
     assert set(record["entries"]["base/beam2"]["batches"]) == {"2", "3"}
     assert [(part["shortest"], part["longest"]) for part in record["by_length"]] == [(2, 2), (4, 4), (4, 4), (4, 4)]
 

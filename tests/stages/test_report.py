@@ -92,6 +92,7 @@ class Maker:
         ]
         baseline = next(iter(slow))
         protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "batch_sizes": [32], "baseline": baseline}
+        protocol["peers"] = dict.fromkeys(slow)
         where = {
             "device": "cpu",
             "cpu": "Example CPU <1>",
