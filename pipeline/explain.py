@@ -19,6 +19,8 @@ from stages.stage import MANIFEST
 ABSENT = object()
 """Stands for what a config does not have."""
 NOTHING = (ABSENT, None)
+TOLD = 8
+"""Differences that a line of `plan` tells of: what takes much in, as the report does, may differ in hundreds."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,12 @@ def _why(step: Step, store: Store, names: dict[str, str], missing: set[str]) -> 
     found = nearest(step, store)
     if found is None:
         return f"no earlier {step.stage.name} in the store{begun}"
-    return ("; ".join(_differences(step, found, names, missing)) or f"no artifact of {step.name} is in the store") + begun
+    return (_told(_differences(step, found, names, missing)) or f"no artifact of {step.name} is in the store") + begun
+
+
+def _told(differences: list[str]) -> str:
+    more = len(differences) - TOLD
+    return "; ".join(differences[:TOLD]) + (f"; and {more} more" if more > 0 else "")
 
 
 def nearest(step: Step, store: Store) -> dict[str, Any] | None:

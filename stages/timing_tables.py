@@ -24,8 +24,8 @@ def table(
         f"{protocol['sentences']} of {test_sentences} {task.units}, {protocol['rounds']} interleaved rounds in one process. "
         f"Latency: one {task.unit} at a time. Throughput: batches of {', '.join(sizes)} (tokens: the last). "
         "Tokenisation and detokenisation are included; ratios are to the baseline, above 1 is faster. Like for like: to the search "
-        "of the baseline's system by the same engine, in the same precision, with the same list of words and, if any, the same beam; "
-        "-: there is none."
+        "of the baseline's system by the same engine, in the same precision, with the same list of words and, if any, the same "
+        "beam; -: there is none."
     )
     if memory:
         caption += " Memory: what loading and the largest batch add at most to a process of their own."

@@ -104,6 +104,13 @@ def test_parts_that_come_and_go_are_named_without_their_keys(store: Store) -> No
     assert told(now, store) == [("toy:a", "MISS", what)]
 
 
+def test_of_many_differences_the_first_are_told_and_the_others_counted(store: Store) -> None:
+    make(single(store, "a", Config("a")), store)
+    many = {f"part{number:02}": Recipe() for number in range(explain.TOLD + 3)}
+    told_of = "; ".join(f"others.part{number:02} is new" for number in range(explain.TOLD))
+    assert told(single(store, "a", Config("a", others=many)), store) == [("toy:a", "MISS", f"{told_of}; and 3 more")]
+
+
 def test_an_option_of_later_that_is_not_used_explains_nothing(store: Store) -> None:
     plan = single(store, "a", Config("a"))
     make(plan, store)
