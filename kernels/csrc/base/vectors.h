@@ -38,16 +38,16 @@ static inline void store(float* at, Floats values) { std::memcpy(at, &values, si
 
 static inline Floats all(float value) { return value - Floats{}; }  // (0 + value would turn -0 into 0)
 
-// Compilers would rather read what is used several times from memory each time.
+// Compilers would rather read what is used several times from memory each time. Taken and given by value: part of an array that is named
+// by reference is stored to memory, too.
 template <typename Values>
-static inline void keep_in_register(Values& values) {
+static inline Values in_register(Values values) {
 #if defined(__x86_64__)
     __asm__("" : "+v"(values));
 #elif defined(__aarch64__)
     __asm__("" : "+w"(values));
-#else
-    (void)values;
 #endif
+    return values;
 }
 
 // one * other + third, rounded once where the machine has an instruction for it. Left to a compiler, some loops would have it and

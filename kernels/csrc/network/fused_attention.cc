@@ -38,10 +38,7 @@ void multiply_block(const Product& given, std::size_t row, std::size_t column) {
     for (std::size_t place = 0; place < given.depth; ++place, a += given.depth_stride, b += given.b_stride) {
         Floats vectors[V];
 #pragma GCC unroll 3
-        for (int vector = 0; vector < V; ++vector) {
-            vectors[vector] = load(b + vector * LANES);
-            keep_in_register(vectors[vector]);
-        }
+        for (int vector = 0; vector < V; ++vector) vectors[vector] = in_register(load(b + vector * LANES));
 #pragma GCC unroll 8
         for (int one = 0; one < R; ++one) {
             const float factor = a[static_cast<std::size_t>(one) * given.row_stride];

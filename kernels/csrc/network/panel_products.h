@@ -20,15 +20,8 @@ namespace panel_products {
 constexpr int VECTORS = 3, ROWS = REGISTERS == 32 ? 8 : 4;
 constexpr std::size_t PANEL = VECTORS * LANES;
 
-// Long rows are gone through in pieces of so many groups, by so many blocks at a time: a piece of a panel stays in the nearest cache
-// while one block after the other reads it, and the sums of blocks wait for the next piece.
-constexpr std::size_t PIECE = 64, WAITING = 8;
-
-// Groups of weights that hardly wait in a near cache for their next use: a quarter of a megabyte.
-constexpr std::size_t MANY = 1 << 16;
-
-// Which weights a block fetches into the cache while it multiplies: those some groups ahead, or the next piece.
-enum class Fetch { NONE, AHEAD, PIECE };
+// Which weights a block fetches into the cache while it multiplies: those some groups ahead, or the next panel.
+enum class Fetch { NONE, AHEAD, PANEL };
 constexpr std::size_t AHEAD = 16;
 
 }  // namespace panel_products
@@ -72,14 +65,6 @@ struct BiasEnds {
 
 namespace panel_products {
 
-// Some rows from `row` on by the panel from `column` on: the groups [first,last) of each, and the sums of those before them and,
-// afterwards, of these, too.
-template <typename Numbers>
-struct Block {
-    std::size_t row, column, first, last;
-    typename Numbers::Sums (*waiting)[VECTORS];  // [R,V]
-};
-
 // Calls body(row, vector) for all sums of a block, unrolled: they stay in registers.
 template <int R, int V, typename Body>
 inline void each(const Body& body) {
@@ -89,42 +74,40 @@ inline void each(const Body& body) {
         for (int vector = 0; vector < V; ++vector) body(row, vector);
 }
 
+// R rows from `row` on by the V vectors of the panel from `column` on.
 template <typename Numbers, int R, int V, Fetch FETCH>
-void multiply_block(const PanelProduct<Numbers>& product, const Block<Numbers>& block) {
+void multiply_block(const PanelProduct<Numbers>& product, std::size_t row, std::size_t column) {
     typename Numbers::Sums sums[R][V] = {};
-    if (block.first > 0) each<R, V>([&](int row, int vector) { sums[row][vector] = block.waiting[row][vector]; });
-    const std::size_t groups = block.last - block.first;
-    const auto* weights = product.panels + block.column * product.groups + block.first * V * LANES;
+    const auto* weights = product.panels + column * product.groups;
     const typename Numbers::Value* x[R];
-    for (int row = 0; row < R; ++row) x[row] = product.x + (block.row + static_cast<std::size_t>(row)) * product.x_stride + block.first * product.SIZE;
-    for (std::size_t group = 0; group < groups; ++group, weights += V * LANES) {
+    for (int some = 0; some < R; ++some) x[some] = product.x + (row + static_cast<std::size_t>(some)) * product.x_stride;
+    for (std::size_t group = 0; group < product.groups; ++group, weights += V * LANES) {
         decltype(Numbers::weights(weights)) weight[V];
         if constexpr (FETCH != Fetch::NONE) {
-            const std::size_t ahead = FETCH == Fetch::PIECE ? groups : AHEAD;
+            const std::size_t ahead = FETCH == Fetch::PANEL ? product.groups : AHEAD;
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) __builtin_prefetch(weights + ahead * V * LANES + vector * LANES, 0, 3);
+            for (int vector = 0; vector < V; ++vector) __builtin_prefetch(weights + ahead * V * LANES + vector * LANES, 0, 2);
         }
 #pragma GCC unroll 3
         for (int vector = 0; vector < V; ++vector) {
-            weight[vector] = Numbers::weights(weights + vector * LANES);
-            if (R > 1) keep_in_register(weight[vector]);
+            const auto read = Numbers::weights(weights + vector * LANES);
+            weight[vector] = R > 1 ? in_register(read) : read;
         }
 #pragma GCC unroll 8
-        for (int row = 0; row < R; ++row) {
-            const auto value = Numbers::values(x[row] + group * product.SIZE);
+        for (int some = 0; some < R; ++some) {
+            const auto value = Numbers::values(x[some] + group * product.SIZE);
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[row][vector] = Numbers::add_products(sums[row][vector], value, weight[vector]);
+            for (int vector = 0; vector < V; ++vector) sums[some][vector] = Numbers::add_products(sums[some][vector], value, weight[vector]);
         }
     }
-    if (block.last < product.groups) return each<R, V>([&](int row, int vector) { block.waiting[row][vector] = sums[row][vector]; });
     each<R, V>([&](int some, int vector) {
-        const std::size_t row = block.row + static_cast<std::size_t>(some), column = block.column + static_cast<std::size_t>(vector) * LANES;
-        write(product.y + row * product.y_stride + column, product.ends(sums[some][vector], row, column), product.then, product.columns - column);
+        const std::size_t here = row + static_cast<std::size_t>(some), from = column + static_cast<std::size_t>(vector) * LANES;
+        write(product.y + here * product.y_stride + from, product.ends(sums[some][vector], here, from), product.then, product.columns - from);
     });
 }
 
 template <typename Numbers>
-using Multiply = void (*)(const PanelProduct<Numbers>&, const Block<Numbers>&);
+using Multiply = void (*)(const PanelProduct<Numbers>&, std::size_t, std::size_t);
 
 template <typename Numbers, int V, Fetch FETCH, int... R>
 constexpr std::array<Multiply<Numbers>, ROWS> by_rows(std::integer_sequence<int, R...>) {
@@ -151,23 +134,19 @@ void PanelProduct<Numbers>::multiply(std::size_t rows, std::size_t count, Team& 
 template <typename Numbers>
 void PanelProduct<Numbers>::multiply(std::size_t rows, std::size_t first, std::size_t last) const {
     using namespace panel_products;
-    const std::size_t blocks = (rows + ROWS - 1) / ROWS, length = blocks > 1 && groups > 2 * PIECE ? PIECE : groups;
-    const bool far = blocks > 1 && groups > PIECE && groups * columns >= MANY;
-    typename Numbers::Sums waiting[WAITING][ROWS][VECTORS];
+    const std::size_t blocks = (rows + ROWS - 1) / ROWS;
     for (std::size_t column = first * PANEL; column < std::min(last * PANEL, columns); column += PANEL) {
         const std::size_t vectors = std::min<std::size_t>(VECTORS, (columns - column + LANES - 1) / LANES);
-        for (std::size_t some = 0; some < blocks; some += WAITING)
-            for (std::size_t group = 0; group < groups; group += length)
-                for (std::size_t block = some; block < std::min(blocks, some + WAITING); ++block) {
-                    // Blocks of nearly equal size.
-                    const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
-                    // A single block goes through all weights from end to end, a row even as fast as they come; of several the last one
-                    // leaves time to fetch.
-                    const auto& kernels = blocks == 1 && rows > 1          ? MULTIPLY<Numbers, Fetch::AHEAD>
-                                          : far && block + 1 == blocks ? MULTIPLY<Numbers, Fetch::PIECE>
-                                                                       : MULTIPLY<Numbers, Fetch::NONE>;
-                    kernels[vectors - 1][count - 1](*this, {row, column, group, std::min(group + length, groups), waiting[block - some]});
-                }
+        for (std::size_t block = 0; block < blocks; ++block) {
+            // Blocks of nearly equal size.
+            const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
+            // A row reads weights as fast as they come; a single block of rows, and of several the last one, leave time to fetch.
+            const auto& kernels = rows == 1             ? MULTIPLY<Numbers, Fetch::NONE>
+                                  : blocks == 1         ? MULTIPLY<Numbers, Fetch::AHEAD>
+                                  : block + 1 == blocks ? MULTIPLY<Numbers, Fetch::PANEL>
+                                                        : MULTIPLY<Numbers, Fetch::NONE>;
+            kernels[vectors - 1][count - 1](*this, row, column);
+        }
     }
 }
 
