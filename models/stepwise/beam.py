@@ -92,11 +92,15 @@ class Words(NamedTuple):
 
 def best_words(logits: Tensor, search: StepwiseSearch, options: BeamOptions, slot: int) -> Words:
     """From logits [R,z,V] of the slots from `slot` on."""
-    log_probs = ban(logits.log_softmax(2), search, slot)
+    return ranked(ban(logits.log_softmax(2), search, slot), options.words, eos_apart=options.eos_apart)
+
+
+def ranked(log_probs: Tensor, count: int, *, eos_apart: bool) -> Words:
+    """The best `count` of log-probabilities [R,z,V], which are changed in place: told apart, EOS is none of the words."""
     eos = log_probs[..., EOS].clone()
-    if options.eos_apart:
+    if eos_apart:
         log_probs[..., EOS] = -torch.inf
-    return Words(*log_probs.topk(min(options.words, log_probs.size(2))), eos)
+    return Words(*log_probs.topk(min(count, log_probs.size(2))), eos)
 
 
 def hypotheses_of(outcomes: Sequence[Outcome], order: Order) -> list[list[Hypothesis]]:

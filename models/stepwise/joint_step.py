@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kernels import JointStep, Neighbours
 from models.family import EOS
+from models.stepwise.beam import ranked
 from models.stepwise.config import LEFTWARD, StepwiseSearch
 from models.stepwise.orders import Order
 
@@ -34,10 +35,8 @@ def jointly(step: JointStep) -> Callable[[Tensor, int, Tensor], tuple[Tensor, Te
     """What `models.stepwise.greedy.write` chooses by; its margins are infinite."""
 
     def choose(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        ends = log_probs[..., EOS].clone()
-        log_probs[..., EOS] = -torch.inf
-        best = log_probs.topk(min(step.words, log_probs.size(2)))
-        found = step.choose(*(part.cpu().numpy() for part in (best.values, best.indices, ends)), eos=EOS)
+        words = ranked(log_probs, step.words, eos_apart=True)
+        found = step.choose(*(part.cpu().numpy() for part in words), eos=EOS)
         ids, scores = (torch.from_numpy(part).to(log_probs.device) for part in found)
         return ids, scores, torch.full_like(scores, torch.inf)
 

@@ -98,7 +98,7 @@ EventCounts counted(std::vector<std::uint64_t> events) {
 }
 
 std::array<FilePart, 4> body_of(std::span<const std::uint64_t> lexical, std::span<const std::uint64_t> prior,
-                             std::span<const std::uint32_t> lexical_counts, std::span<const std::uint32_t> prior_counts) {
+                                std::span<const std::uint32_t> lexical_counts, std::span<const std::uint32_t> prior_counts) {
     return {part(lexical), part(prior), part(lexical_counts), part(prior_counts)};
 }
 
