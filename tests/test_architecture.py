@@ -11,14 +11,14 @@ from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_im
 KNOWN = modules()
 
 NATIVE = ["base", "align", "candidates", "ngram", "network", "dag", "lattice", "stepwise", "aggressive"]
-"""Folders of `kernels/csrc`, of which the same holds."""
+"""Folders of `kernels/csrc`. Each may include itself and those before it."""
 
 DOORS = {
     "ray": {"pipeline/machines.py", "stages/cluster.py", "pipeline/doctor.py", "pipeline/submit.py"},
     "mlflow": {"pipeline/tracking.py"},
     "pydantic": {"pipeline/config.py", "pipeline/config_file.py", "pipeline/config_docs.py"},
 }
-"""Which files may import a library that the others must not know."""
+"""The only files that may import each library."""
 
 
 def sources(folder: str) -> list[Module]:

@@ -1,4 +1,4 @@
-"""What the README tells people to write and to type."""
+"""The configs and commands of the README work."""
 
 import os
 import re
