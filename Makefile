@@ -52,7 +52,7 @@ bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), a
 	$(BIN)/python benchmarks/base_size.py --json build/base_size.json
 
 docs: $(READY)          ## write the generated pages anew
-	$(BIN)/python -m pipeline.config_docs
+	$(BIN)/python -m pipeline.config.docs
 
 clean:                  ## what is built; the store stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -19,12 +19,12 @@ from typing import Any
 import sacrebleu
 from record import save
 
-from models.bundle import load_system
+from models.bundle.directory import load_system
+from models.bundle.system import System
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
-from models.system import System
-from stages.decoding import NEAR_TIE, translate
-from stages.reporting.text import table
+from stages.decoding.driver import NEAR_TIE, translate
+from stages.report.text import table
 
 IDENTICAL, SCORE, BLEU = 0.97, 1e-4, 0.1
 ENGINES: dict[str, dict[str, Any]] = {

@@ -30,11 +30,11 @@ from public_data import multi30k
 from kernels import DagBeamOptions, DagViterbiOptions, NgramModel, dag_beam_search, dag_lookahead, dag_viterbi
 from kernels.ngram import NgramScorer
 from kernels.reference import dag_search as reference
-from models.bundle import load_system
+from models.bundle.directory import load_system
+from models.bundle.system import System
 from models.dag.config import DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.vertices import candidates as best_pairs
-from models.system import System
 
 PUBLISHED = {60: 2.7, 100: 5.8, 200: 18.0}
 """Milliseconds by vertices."""

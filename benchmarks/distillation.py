@@ -30,9 +30,9 @@ from typing import Any
 
 from record import save
 
-from pipeline.records import metric_files, points_after, step_directory
-from pipeline.runs import Run, find_run
-from stages.reporting.text import table
+from pipeline.run.history import Run, find_run
+from pipeline.run.records import metric_files, points_after, step_directory
+from stages.report.text import table
 from stages.shards import read_shards
 
 STEP = "distill:train"

@@ -25,11 +25,11 @@ import torch
 from record import save
 
 from models.aggressive.config import AggressiveSearch
-from models.bundle import load_system
+from models.bundle.directory import load_system
+from models.bundle.system import System
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
-from models.system import System
-from stages.reporting.text import table
+from stages.report.text import table
 
 
 @dataclass(frozen=True)

@@ -23,24 +23,24 @@ from record import save
 
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.decode import NativeDecoder as NativeDrafting
+from models.bundle.system import System
 from models.dag.decode import DagDecoder
 from models.dag.decode import NativeDecoder as NativeGraphs
 from models.lattice.decode import LatticeDecoder
-from models.lattice.native import NativeDecoder as NativeLattices
+from models.lattice.engines.native import NativeDecoder as NativeLattices
 from models.stepwise.config import StepwiseSearch
-from models.system import System
-from pipeline.config import RunConfig, load_config
-from pipeline.plan import Plan
-from pipeline.store import Store
-from pipeline.wiring import build_plan
+from pipeline.config.schema import RunConfig, load_config
+from pipeline.plan.step import Plan
+from pipeline.plan.wiring import build_plan
+from pipeline.store.artifacts import Store
 from stages.artifacts import System as SystemArtifact
 from stages.benchmark import entrant
-from stages.decoding import load
-from stages.engines import foreign
-from stages.reporting.text import table
-from stages.sentences import read_sentences
+from stages.benchmark.timing import Turn, evenly_spaced, measure
+from stages.decoding.ctranslate2 import foreign
+from stages.decoding.driver import load
+from stages.decoding.sentences import read_sentences
+from stages.report.text import table
 from stages.stage import MANIFEST
-from stages.timing import Turn, evenly_spaced, measure
 
 TORCH, NATIVE = "torch", "native"
 

@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from training_speed import FAMILY, bare, timed, write_tokens
 
-from models.batch import Position, Stream, shares
 from models.common.network import SIZES
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.orders import ORDERS
+from models.training.batch import Position, Stream, shares
 from models.training.config import TrainingConfig
 from stages.stage import Resources, Work
-from stages.token_files import TokenFiles
+from stages.train.token_files import TokenFiles
 from stages.workers import LocalWorkers
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import execute
-from pipeline.config import Cluster, RunConfig, StoreConfig, Tracking
-from pipeline.plan import Builder
-from pipeline.store import Store
+from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
+from pipeline.plan.step import Builder
+from pipeline.run import execute
+from pipeline.store.artifacts import Store
 from stages.artifacts import Text
 from stages.stage import RECORDS, Stage, Work
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from models.bundle import load_system
+from models.bundle.directory import load_system
 from models.stepwise import beam
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder

@@ -26,20 +26,20 @@ import torch
 from torch import nn
 
 import models
-from models.batch import Batch, Position, Stream, shares
 from models.common.network import SIZES
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig
+from models.training.batch import Batch, Position, Stream, shares
 from models.training.config import TrainingConfig
 from models.training.loop import updates
 from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import prefetched
-from models.training.place import Place
 from models.training.precision import TYPES, arithmetic
+from models.training.worker import Place
 from stages.shards import write_shards
 from stages.stage import Resources, Work
-from stages.token_files import TokenFiles
-from stages.training_meter import Meter
+from stages.train.meter import Meter
+from stages.train.token_files import TokenFiles
 from stages.workers import LocalWorkers
 
 FAMILY = models.family_of("stepwise")

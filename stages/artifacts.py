@@ -56,7 +56,7 @@ class Ngram(Artifact):
 
 @dataclass(frozen=True)
 class System(Artifact):
-    """Everything that decoding needs, in one directory (`models.bundle`)."""
+    """Everything that decoding needs, in one directory (`models.bundle.directory`)."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class Hypotheses(Artifact):
     """`shards/00000.arrow ...` (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32; margin float64,
     null where the search told none; source_tokens int32; where drafts were verified also drafting map<string, float64>),
     `hypotheses.txt` (the best of each sentence, one a line), `decode.json` (rows, search, near_ties; drafting, see
-    `stages.decoded_drafts`)."""
+    `stages.decode.draft_statistics`)."""
 
 
 @dataclass(frozen=True)
 class Scores(Artifact):
-    """`scores.json`: metric name -> {score, signature}; where it was asked for, `head_and_tail.json` (`stages.ngram_counts`),
-    `by_length.json` and `diversity.json` (`stages.breakdown`)."""
+    """`scores.json`: metric name -> {score, signature}; where it was asked for, `head_and_tail.json` (`stages.ngram.counts`),
+    `by_length.json` and `diversity.json` (`stages.score.breakdown`)."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Contrasted(Artifact):
 
 @dataclass(frozen=True)
 class Graphs(Artifact):
-    """`graphs.json` (`stages.graph_statistics`), and drawings in `records/figures`."""
+    """`graphs.json` (`stages.dag_analysis.statistics`), and drawings in `records/figures`."""
 
 
 @dataclass(frozen=True)

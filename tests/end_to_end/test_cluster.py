@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import execute
-from pipeline.config import Cluster, RunConfig, StoreConfig, Tracking
-from pipeline.machines import RayMachines
-from pipeline.plan import Builder
-from pipeline.store import Store
-from stages.cluster import RayWorkers
+from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
+from pipeline.plan.step import Builder
+from pipeline.run import execute
+from pipeline.run.machines import RayMachines
+from pipeline.store.artifacts import Store
 from stages.errors import ArtifactError, StageError
 from stages.stage import Artifact, Resources, Stage, Work
+from stages.workers.ray_workers import RayWorkers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

@@ -15,11 +15,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from nodes import Nodes, cluster
 from runs import ALONE, Watched, end
 
-from stages import align, align_native, corpus
+from stages import align, corpus
+from stages.align import native as align_native
 from stages.artifacts import Text
-from stages.cluster import RayWorkers
 from stages.stage import Resources, Work
 from stages.workers import LocalWorkers, Workers
+from stages.workers.ray_workers import RayWorkers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

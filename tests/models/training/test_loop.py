@@ -12,14 +12,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from models.batch import Pool, Position, Ragged, Stream, shares
 from models.family import Loss
+from models.training.batch import Pool, Position, Ragged, Stream, shares
 from models.training.config import TrainingConfig
 from models.training.loop import accumulate, updates
 from models.training.optimizer import NotFiniteError, Optimizer
 from models.training.parallel import gathered, prefetched, told_by_first
-from models.training.place import Place
 from models.training.precision import TYPES, arithmetic
+from models.training.worker import Place
 
 RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
 
