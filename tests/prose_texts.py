@@ -48,7 +48,7 @@ def of_python(path: str, source: str) -> Iterator[Passage]:
         elif isinstance(node, ast.keyword) and node.arg == "help" and (text := _text_of(node.value)):
             yield Passage(path, node.value.lineno, "docstring", text)
         elif isinstance(node, ast.Raise):
-            yield from (Passage(path, part.lineno, "message", text) for part in ast.walk(node) if (text := _text_of(part)))
+            yield from (Passage(path, node.lineno, "message", text) for part in ast.walk(node) if (text := _text_of(part)))
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield Passage(path, token.start[0], "comment", token.string)
