@@ -20,11 +20,12 @@ from models.training.worker import Place
 from stages.decoding import driver as decoding
 from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
-from stages.score.metrics import Comparison, score, tokenizer_of
+from stages.score.metrics import Comparison, score
 from stages.score.tasks import TASKS
+from stages.score.tokenizers import tokenizer_of
 from stages.train import TrainConfig, TrainInputs
 from stages.train.token_files import TokenFiles, vocabulary_sizes
-from stages.vocabulary import processor
+from stages.vocabulary.run import processor
 
 BATCH_TOKENS = 4096
 """Padded tokens in a batch of validation at most (a longer sentence is alone)."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-import stages.dag_analysis
+import stages.dag_analysis.run
 from models import family_of
 from models.bundle.directory import load_model, load_system, save_model, write_system
 from models.bundle.weights import save_weights
@@ -23,7 +23,8 @@ from models.dag.vertices import Words
 from models.family import BOS, EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
-from stages.dag_analysis import STAGE, GraphsConfig, GraphsInputs, cut
+from stages.dag_analysis import STAGE, GraphsConfig, GraphsInputs
+from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
 from stages.decoding.sentences import Sentence
 from stages.errors import ArtifactError, DataError
@@ -31,7 +32,8 @@ from stages.report.dag_drawing import Drawing, Vertex, draw, drawing_of
 from stages.report.dag_figures import posteriors, statistics
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
-from stages.vocabulary import VocabularyConfig, train_pieces
+from stages.vocabulary import VocabularyConfig
+from stages.vocabulary.run import train_pieces
 from stages.workers import LocalWorkers
 
 WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
@@ -148,7 +150,7 @@ def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_p
 
 
 def test_pieces_may_finish_in_any_order(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.dag_analysis, "PIECE_ROWS", 2)
+    monkeypatch.setattr(stages.dag_analysis.run, "PIECE_ROWS", 2)
     one, first = run(root, tmp_path / "a")
     other, second = run(root, tmp_path / "b", workers=LastFirst())
     assert one == other

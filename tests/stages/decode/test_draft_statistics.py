@@ -13,16 +13,16 @@ import sentencepiece
 import torch
 
 import models
-import stages.decode
+import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import WEIGHTS, take_weights
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
-from stages.benchmark import entrant
 from stages.benchmark.tables import table_of_parts
 from stages.benchmark.timing import measure
+from stages.benchmark.translator import timed_translator
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
 from stages.stage import Resources, Work
@@ -175,7 +175,7 @@ def test_decoding_tells_what_drafting_brought(built: tuple[Path, SystemInputs], 
     )
     out = work_in(tmp_path / "out")
     text, system = Text(tmp_path / "text", "text"), System(directory, "system")
-    stages.decode.run(stages.decode.DecodeInputs(system, text), stages.decode.DecodeConfig(search=GAD), out)
+    stages.decode.run.run(stages.decode.DecodeInputs(system, text), stages.decode.DecodeConfig(search=GAD), out)
     told = json.loads((out.directory / "decode.json").read_text())["drafting"]
     rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist() if row["steps"]]
     assert told["sentences"] == len(WORDS) == len(rows)
@@ -192,7 +192,10 @@ def test_a_benchmark_tells_where_the_time_goes(built: tuple[Path, SystemInputs])
     directory, _ = built
     system = load_system(directory)
     (turns,) = measure(
-        {"a/gad": entrant(system, GAD), "a/greedy": entrant(system, AggressiveSearch(strategy="greedy"))}, WORDS, 1, (4,)
+        {"a/gad": timed_translator(system, GAD), "a/greedy": timed_translator(system, AggressiveSearch(strategy="greedy"))},
+        WORDS,
+        1,
+        (4,),
     )
     assert all(set(turn.parts) == {"encoder", "drafter_encoder", "drafter", "verifier", "rest"} for turn in turns)
     for turn in turns:

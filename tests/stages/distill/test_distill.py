@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models.bundle.directory
-import stages.distill
+import stages.distill.run
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
@@ -83,7 +83,7 @@ def finish(tmp_path: Path, text: Text, *, name: str = "out", **config: Any) -> t
     (tmp_path / "teacher").mkdir(exist_ok=True)
     (tmp_path / "teacher" / "system.json").write_text(json.dumps(described))
     inputs = DistillInputs(text, System(tmp_path / "teacher", "system"))
-    stages.distill.run(inputs, DistillConfig(**{"search": SEARCH, **config}), work)
+    stages.distill.run.run(inputs, DistillConfig(**{"search": SEARCH, **config}), work)
     return directory, json.loads((directory / "distill.json").read_text())
 
 
@@ -94,7 +94,7 @@ def targets_of(directory: Path) -> dict[int, str]:
 @pytest.fixture(autouse=True)
 def teacher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Teacher(), raising=False)
-    monkeypatch.setattr(stages.distill, "PIECE_ROWS", 3)
+    monkeypatch.setattr(stages.distill.run, "PIECE_ROWS", 3)
     monkeypatch.setattr(Teacher, "lines", [])
     monkeypatch.setattr(Teacher, "dies_at", 10**9)
 

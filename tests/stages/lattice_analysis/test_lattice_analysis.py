@@ -26,10 +26,12 @@ from stages import lattice_analysis as lattices
 from stages import system
 from stages.artifacts import System, Tables, Text, Trained, Vocabulary
 from stages.errors import ArtifactError, DataError
-from stages.lattice_analysis import PARTS, LatticesConfig, LatticesInputs, class_name, length_name
+from stages.lattice_analysis import LatticesConfig, LatticesInputs
+from stages.lattice_analysis.run import PARTS, _class_of, class_name, length_name
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
-from stages.vocabulary import VocabularyConfig, train_pieces
+from stages.vocabulary import VocabularyConfig
+from stages.vocabulary.run import train_pieces
 from stages.workers import LocalWorkers
 
 WORDS = ["ein", "zwei", "drei", "haus", "katze", "wald", "see"]
@@ -191,7 +193,7 @@ def test_what_each_part_takes_is_told_by_length(parts: system.SystemInputs, tmp_
 
 
 def test_classes_of_ranks_and_lengths() -> None:
-    assert [class_name(lattices._class_of(rank)) for rank in (1, 2, 3, 4, 5, 8, 9)] == [
+    assert [class_name(_class_of(rank)) for rank in (1, 2, 3, 4, 5, 8, 9)] == [
         "1",
         "2",
         "3-4",

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import models
-import stages.decode
+import stages.decode.run
 from kernels import NgramModel
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import save_weights
@@ -124,7 +124,7 @@ def test_a_real_system_decodes_alike_in_any_company(tmp_path: Path, parts: Syste
     for budget in (1, 60, 5000):
         out = make_work(tmp_path / f"out{budget}")
         config = stages.decode.DecodeConfig(search=replace(CONFIG.search, n_best=2, max_extra_tokens=8), batch_tokens=budget)
-        stages.decode.run(stages.decode.DecodeInputs(system, Text(tmp_path / "text", "text")), config, out)
+        stages.decode.run.run(stages.decode.DecodeInputs(system, Text(tmp_path / "text", "text")), config, out)
         rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist()]
         ties = json.loads((out.directory / "decode.json").read_text())["near_ties"]["first"]
         written.append([(row["id"], row["rank"], row["ids"], row["text"]) for row in rows if row["id"] not in ties])
