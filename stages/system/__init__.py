@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
 from stages.errors import ArtifactError, unwritable
 from stages.families import Search
 from stages.score.tasks import TASKS, TaskName
-from stages.stage import Stage, Work
+from stages.stage import CHECKPOINTS, Stage, Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +64,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
     Raises ArtifactError when weights, network and vocabulary do not belong to one another, StageError when the disk is full.
     """
     from models.bundle.directory import load_system, write_system
-    from models.bundle.weights import WEIGHTS, BundleError, save_weights
+    from models.bundle.weights import WEIGHTS, BundleError
     from models.family import Sizes
     from stages.tune import with_tuned_penalty
 
@@ -79,7 +79,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             family=config.family,
             network=description["network"],
             sizes=Sizes(**description["sizes"]),
-            weights=trained / WEIGHTS,
+            weights=_weights(inputs, config, description["network"], work),
             members=[member.path / WEIGHTS for member in inputs.members],
             source_vocabulary=vocabulary / "source.spm",
             target_vocabulary=vocabulary / "target.spm",
@@ -97,13 +97,23 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
                 if companion is not None
             },
         )
-        if config.averaging is not None:
-            save_weights(work.directory / WEIGHTS, _mean(trained, config.averaging, config.task), description["network"])
         load_system(work.directory)
     except BundleError as error:
         raise ArtifactError(f"system {config.name}: {error}") from error
     except OSError as error:
         raise unwritable(work.directory, error) from error
+
+
+def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], work: Work) -> Path:
+    """The file with the weights of the training, or with the mean of other candidates of it."""
+    from models.bundle.weights import WEIGHTS, save_weights
+
+    if config.averaging is None:
+        return inputs.trained.path / WEIGHTS
+    path = work.directory / CHECKPOINTS / "mean.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    save_weights(path, _mean(inputs.trained.path, config.averaging, config.task), network)
+    return path
 
 
 def _mean(trained: Path, recipe: TrainingConfig, task: TaskName) -> dict[str, Tensor]:
@@ -136,4 +146,4 @@ def _check_links(inputs: SystemInputs) -> None:
         )
 
 
-STAGE = Stage(name="system", version=1, run=run, output=System, product=True)
+STAGE = Stage(name="system", version=2, run=run, output=System, product=True)

@@ -52,4 +52,4 @@ def run(inputs: TrainInputs, config: TrainConfig, work: Work) -> None:
     work.workers.train(train, Job(inputs, config, replace(work, workers=LocalWorkers())))
 
 
-STAGE = Stage(name="train", version=1, run=run, output=Trained, distributes=True, trains=True)
+STAGE = Stage(name="train", version=2, run=run, output=Trained, distributes=True, trains=True)
