@@ -5,7 +5,7 @@ sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a
 candidates are looked up `tables/`, where several networks write together `members/`,
 where others work with it `verifier/` and `drafter/`, systems themselves, and needs nothing else to work.
 
-Both descriptions hold the size and the checksum of every file beside them (`models.bundle.integrity`), which are compared at each load.
+Both descriptions hold the size and the checksum of every file beside them (`models.bundle.integrity`); each load compares them.
 """
 
 from __future__ import annotations

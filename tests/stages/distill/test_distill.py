@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import models.bundle.directory
 import stages.distill
-from models.bundle import FORMAT
+from models.bundle.directory import FORMAT
+from models.bundle.integrity import measure, seal
 from models.family import Hypothesis
-from models.integrity import measure, seal
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
 from stages.distill import DistillConfig, DistillInputs
