@@ -52,5 +52,5 @@ class SystemConfig:
 
 
 STAGE: Stage[SystemInputs, SystemConfig, System] = Stage(
-    name="system", version=1, run=Implementation(__name__), output=System, product=True
+    name="system", version=2, run=Implementation(__name__), output=System, product=True
 )

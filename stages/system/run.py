@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import load_file
 from torch import Tensor
@@ -15,7 +16,7 @@ from models.training import averaging
 from models.training.config import TrainingConfig
 from stages.errors import ArtifactError, unwritable
 from stages.score.tasks import TASKS, TaskName
-from stages.stage import Work
+from stages.stage import CHECKPOINTS, Work
 from stages.system import SystemConfig, SystemInputs
 from stages.tune.penalty import with_tuned_penalty
 
@@ -36,7 +37,7 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             family=config.family,
             network=description["network"],
             sizes=Sizes(**description["sizes"]),
-            weights=trained / WEIGHTS,
+            weights=_weights(inputs, config, description["network"], work),
             members=[member.path / WEIGHTS for member in inputs.members],
             source_vocabulary=vocabulary / "source.spm",
             target_vocabulary=vocabulary / "target.spm",
@@ -54,13 +55,21 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
                 if companion is not None
             },
         )
-        if config.averaging is not None:
-            save_weights(work.directory / WEIGHTS, _mean(trained, config.averaging, config.task), description["network"])
         load_system(work.directory)
     except BundleError as error:
         raise ArtifactError(f"system {config.name}: {error}") from error
     except OSError as error:
         raise unwritable(work.directory, error) from error
+
+
+def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], work: Work) -> Path:
+    """The file with the weights of the training, or with the mean of other candidates of it."""
+    if config.averaging is None:
+        return inputs.trained.path / WEIGHTS
+    path = work.directory / CHECKPOINTS / "mean.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    save_weights(path, _mean(inputs.trained.path, config.averaging, config.task), network)
+    return path
 
 
 def _mean(trained: Path, recipe: TrainingConfig, task: TaskName) -> dict[str, Tensor]:

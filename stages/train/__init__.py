@@ -41,5 +41,5 @@ class TrainConfig:
 
 
 STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(
-    name="train", version=1, run=Implementation(__name__), output=Trained, distributes=True, trains=True
+    name="train", version=2, run=Implementation(__name__), output=Trained, distributes=True, trains=True
 )

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import models.bundle.directory
 import stages.distill.run
+from models.bundle.directory import FORMAT
+from models.bundle.integrity import measure, seal
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
@@ -254,13 +256,17 @@ def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path,
     kept = {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")}
     assert kept
     sizes = {"source": 37, "target": 37, "joint": True}
-    whole = {"format": 1, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes, "parts": ["model.safetensors"]}
+    weights = tmp_path / "teacher" / "model.safetensors"
+    weights.write_bytes(b"\x80\x00 as it was")
+    whole = {"format": FORMAT, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes}
     network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
-    (tmp_path / "teacher" / "model.safetensors").write_bytes(b"\x80\x00 cut off")
+    languages = {"source": "en", "target": "de"}
+    described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})
+    weights.write_bytes(b"\x80\x00 as it is!")
     with monkeypatch.context() as real:
         real.setattr(models.bundle.directory, "load_system", LOAD_SYSTEM)
         with pytest.raises(ArtifactError, match=r"model.safetensors: .*damaged.*; remove the artifact and run again"):
-            finish(tmp_path, text, described={**whole, "languages": {"source": "en", "target": "de"}, "network": network})
+            finish(tmp_path, text, described=described)
     assert {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")} == kept
     before = len(Teacher.lines)
     _, counts = finish(tmp_path, text)

@@ -241,6 +241,8 @@ def test_the_first_candidate_stays_where_it_is_asked_for(inputs, tmp_path):
     train.STAGE.run(inputs, config_of(**recipe), make_work(tmp_path / "b"))
     with_first, without = results(tmp_path / "a"), results(tmp_path / "b")
     assert with_first.keys() - without.keys() == {"kept/5.safetensors"}
+    described = [json.loads(found.pop("model.json")) for found in (with_first, without)]
+    assert described[0]["parts"].keys() - described[1]["parts"].keys() == {"kept/5.safetensors"}
     assert {name: with_first[name] for name in without} == without
     early = load_model(tmp_path / "a", weights="kept/5.safetensors").state_dict()
     late = load_model(tmp_path / "a").state_dict()
