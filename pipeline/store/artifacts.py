@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
 from stages.errors import FULL, ArtifactError, DataError, FewstepError, unwritable
-from stages.stage import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile, Stage
+from stages.stage import Stage
 
 SCHEMA = 1
 
