@@ -3,9 +3,12 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
+from typing import get_type_hints
 
 import pytest
 
+from pipeline.plan.wiring import STAGES
 from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_imports
 
 KNOWN = modules()
@@ -74,3 +77,12 @@ def test_planning_loads_no_heavy_library() -> None:
     code = f"import importlib, sys\nfor m in {light!r}: importlib.import_module(m)\nprint(sorted(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_declarations_and_implementations_of_stages_agree() -> None:
+    """A stage names its implementation without importing it, so mypy cannot compare the two."""
+    for stage in STAGES:
+        package = import_module(stage.module.removesuffix(".run"))
+        declared = get_type_hints(package)["STAGE"].__args__
+        hints = get_type_hints(import_module(stage.module).run)
+        assert (hints["inputs"], hints["config"], stage.output) == declared, stage.name
