@@ -44,8 +44,9 @@ class Tables(Artifact):
 
 @dataclass(frozen=True)
 class Trained(Artifact):
-    """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes), `kept/<update>.safetensors`
-    (the best and the last weights, by option the first), `training.json` (updates, validations, what was averaged)."""
+    """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes, checksums),
+    `kept/<update>.safetensors` (the best and the last weights, by option the first), `training.json` (updates, validations, what
+    was averaged)."""
 
 
 @dataclass(frozen=True)

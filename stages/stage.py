@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Generic, TypeVar
 
@@ -148,6 +149,17 @@ O = TypeVar("O", bound=Artifact)  # noqa: E741
 
 
 @dataclass(frozen=True)
+class Implementation:
+    """The function `run` of `<package>.run`, imported when it is first called, so that declaring a stage loads nothing heavy."""
+
+    package: str
+
+    def __call__(self, inputs: object, config: object, work: Work) -> None:
+        """Fill `work.directory`."""
+        import_module(f"{self.package}.run").run(inputs, config, work)
+
+
+@dataclass(frozen=True)
 class Stage(Generic[I, C, O]):
     """A verb of the pipeline. `run(inputs, config, work)` fills `work.directory`; wiring it wrongly is a mypy error.
 
@@ -167,3 +179,8 @@ class Stage(Generic[I, C, O]):
     """Nothing else may run beside it: it measures time."""
     product: bool = False
     """A run is for its artifact: a missing one is made again even where no later step needs it."""
+
+    @property
+    def module(self) -> str:
+        """The module that holds the implementation; `run` names it without importing it."""
+        return f"{self.run.package}.run" if isinstance(self.run, Implementation) else self.run.__module__

@@ -50,7 +50,7 @@ def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Ex
             idle = "" if step.name in wanted else "; not made: nothing that is to be made needs it"
             lines.append(Explanation(step, "MISS", _why(step, store, names, missing) + idle))
         else:
-            changed = manifest.code_digest != code_digest(step.stage.run.__module__)
+            changed = manifest.code_digest != code_digest(step.stage.module)
             lines.append(Explanation(step, "HIT", "code changed since" if changed else ""))
     return lines
 

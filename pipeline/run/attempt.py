@@ -99,7 +99,7 @@ def _manifest(order: Order, seconds: float) -> Manifest:
         config=canonical(step.config, keep_defaults=True),
         inputs=input_fingerprints(step.inputs),
         environment=environment(order.resources),
-        code_digest=code_digest(step.stage.run.__module__),
+        code_digest=code_digest(step.stage.module),
         git_revision=git_revision(),
         run_id=order.run_id,
         attempt=order.attempt,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stages.decoding.batching import batches, decode_batch
 from stages.stage import Work
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ class Calibration:
 
     def speeds(self, sources: Sequence[list[int]]) -> dict[int, float]:
         """Source tokens a second with batches of each budget, of sentences of middle length; the first try only warms up."""
-        from stages.decoding.driver import batches, decode_batch
-
         found: dict[int, float] = {}
         lengths = [len(ids) for ids in sources]
         largest = sum(length + 1 for length in lengths)

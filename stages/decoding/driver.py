@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from stages.artifacts import System, Text
 from stages.decode.draft_statistics import numbers_of
+from stages.decoding.batching import batches, decode_batch
+from stages.decoding.calibration import Calibration
 from stages.decoding.ctranslate2 import check_engine
-from stages.errors import ArtifactError, StageError, TransientError, unwritable
+from stages.errors import ArtifactError, TransientError, unwritable
 from stages.shards import read_shard, shard_paths, write_shard
 from stages.stage import Work
 from stages.workers import LocalWorkers
@@ -35,6 +37,10 @@ NEAR_TIE = 1e-4
 
 FORMAT = 1
 """Enters the name of every kept piece; raised, with the versions of decode and distill, when what decoding leaves changes."""
+
+
+PIECE_ROWS = 256
+"""Sentences decoded at a time: a test set keeps several workers busy, and a killed attempt loses little."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +128,6 @@ def make_decoder(argument: tuple[Task, Work]) -> Callable[[Piece], Pace]:
     """One worker: loads the system once, then decodes pieces into the shard cache. Raises StageError without its engine."""
     import torch
 
-    from stages.decoding.calibration import Calibration
-
     task, work = argument
     check_engine(task.search)
     torch.set_num_threads(work.resources.threads)
@@ -178,42 +182,6 @@ def translate(
             for index, ranked in zip(batch, ranked_batch, strict=True):
                 hypotheses[index] = ranked
     return sources, hypotheses
-
-
-def decode_batch(
-    system: models.bundle.system.System, search: Any, sources: list[list[int]], prepared: Any = None
-) -> list[list[Hypothesis]]:
-    """Hypotheses of each source, decoded together, or half by half where the memory does not suffice; that changes none of them.
-
-    Raises StageError when it does not suffice for one.
-    """
-    import torch
-
-    try:
-        return system.decoder.decode(system.decoder.prepare(sources, search) if prepared is None else prepared, search)
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        if len(sources) == 1:
-            reason = str(error).partition("\n")[0]
-            raise StageError(
-                f"decoding: out of memory with one source of {len(sources[0])} tokens: {reason}; take a "
-                "smaller beam_size, or cut sources (corpus.max_source_tokens)"
-            ) from error
-    half = len(sources) // 2
-    return decode_batch(system, search, sources[:half]) + decode_batch(system, search, sources[half:])
-
-
-def batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Positions of the non-empty sentences, sorted by length and cut so that a batch pads to `batch_tokens` at most.
-
-    `lengths` are in tokens without EOS; each sentence is counted with it. A sentence beyond the budget is alone.
-    """
-    result: list[list[int]] = []
-    for index in sorted((index for index, length in enumerate(lengths) if length), key=lambda index: (lengths[index], index)):
-        if result and (lengths[index] + 1) * (len(result[-1]) + 1) <= batch_tokens:
-            result[-1].append(index)
-        else:
-            result.append([index])
-    return result
 
 
 def decoded_table(

@@ -139,7 +139,7 @@ class Nearness:
 
     def __init__(self, language: str) -> None:
         """Raises DataError for a language whose tokeniser is not installed."""
-        from stages.score.metrics import sentence_bleu, tokenizer_of
+        from stages.score.tokenizers import sentence_bleu, tokenizer_of
 
         self._score = sentence_bleu(tokenizer_of(language))
 

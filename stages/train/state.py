@@ -117,10 +117,11 @@ class TrainingFiles:
         try:
             shutil.rmtree(directory / "kept", ignore_errors=True)
             (directory / "kept").mkdir(parents=True)
-            for update in self.wanted(progress.validations):
-                shutil.copyfile(self.candidate(update), directory / "kept" / f"{update}.safetensors")
+            kept = {f"kept/{update}.safetensors": self.candidate(update) for update in self.wanted(progress.validations)}
+            for name, candidate in kept.items():
+                shutil.copyfile(candidate, directory / name)
             weights = averaging.mean([load_file(self.candidate(update)) for update in averaged])
-            save_model(directory, config.family, config.network, sizes, weights)
+            save_model(directory, config.family, config.network, sizes, weights, list(kept))
             report = {
                 "updates": progress.update,
                 "epochs": progress.position.epoch,

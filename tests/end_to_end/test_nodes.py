@@ -103,10 +103,10 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
     monkeypatch.setattr(align_native, "IN_MEMORY_BYTES", 0)
     text = Text(tmp_path / "text", "text")
     config = corpus.CorpusConfig(source_language="en", target_language="de", embedded=48000, shard_rows=12000)
-    corpus.run(corpus.CorpusInputs(corpus.TextFiles()), config, work(text.path, LocalWorkers()))
+    corpus.STAGE.run(corpus.CorpusInputs(corpus.TextFiles()), config, work(text.path, LocalWorkers()))
     # Iterations enough to be under way when the node goes.
     inputs, settings = align.AlignInputs(text), align.AlignConfig(unit="words", iterations=12)
-    align.run(inputs, settings, work(tmp_path / "undisturbed", LocalWorkers()))
+    align.STAGE.run(inputs, settings, work(tmp_path / "undisturbed", LocalWorkers()))
 
     alive: list[Any] = [nodes.add(2)]  # both workers, so that whoever is at work goes with it
     ray.init(address=nodes.address, log_to_driver=False)

@@ -14,7 +14,8 @@ import pytest
 
 import stages.align.native
 from kernels import AlignmentModel, AlignOptions, fast_align, symmetrize
-from stages.align import AlignConfig, AlignInputs, run
+from stages.align import AlignConfig, AlignInputs
+from stages.align.run import run
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.stage import STOP, Resources
 from stages.workers import LocalWorkers

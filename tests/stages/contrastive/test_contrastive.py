@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import models.bundle.directory
-import stages.contrastive
+import stages.contrastive.run
 from stages.artifacts import System
-from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs, summarise
+from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs
+from stages.contrastive.run import summarise
 from stages.corpus.embedded.contrast import contrasts
 from stages.errors import DataError
 from stages.likelihood.pairs import Scored
@@ -60,7 +61,7 @@ def run(directory: Path, workers: Any = None) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.contrastive, "PIECE_PAIRS", 5)
+    monkeypatch.setattr(stages.contrastive.run, "PIECE_PAIRS", 5)
     monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Knows(6))
 
 

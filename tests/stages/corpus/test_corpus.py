@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from stages.artifacts import Text
-from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles, run
+from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles
 from stages.corpus.embedded import documents
 from stages.corpus.filters import comparison_keys
+from stages.corpus.run import run
 from stages.errors import ArtifactError, DataError, StageError
 from stages.shards import read_shards, row_counts, shard_path, shard_paths
 from stages.stage import ExternalFile, Resources, Work

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models.bundle.directory
-import stages.decode
+import stages.decode.run
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
 from stages.decode import DecodeConfig, DecodeInputs
-from stages.decoding.driver import batches
+from stages.decoding.batching import batches
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.shards import read_shards, shard_path, write_shard
 from stages.stage import STOP, Resources, Work
@@ -108,14 +108,14 @@ def make_work(directory: Path, **changes: Any) -> Work:
 
 def run(work: Work, text: Text, search: StepwiseSearch = SEARCH, batch_tokens: int = 12, system: str = "s") -> dict[str, bytes]:
     config = DecodeConfig(search=search, batch_tokens=batch_tokens)
-    stages.decode.run(DecodeInputs(System(Path("nowhere"), system), text), config, work)
+    stages.decode.run.run(DecodeInputs(System(Path("nowhere"), system), text), config, work)
     files = [path for path in sorted(work.directory.rglob("*")) if path.is_file() and "records" not in path.parts]
     return {str(path.relative_to(work.directory)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.decode, "PIECE_ROWS", 2)
+    monkeypatch.setattr(stages.decode.run, "PIECE_ROWS", 2)
 
 
 def test_every_row_is_there_in_order_with_its_ranks(tmp_path: Path, log: Log) -> None:

@@ -10,8 +10,9 @@ import torch
 
 import stages.decoding.calibration
 from models.family import Hypothesis
+from stages.decoding.batching import decode_batch
 from stages.decoding.calibration import BUDGETS, Calibration
-from stages.decoding.driver import decode_batch, translate
+from stages.decoding.driver import translate
 from stages.errors import StageError
 from stages.stage import Resources, Work
 from stages.workers import LocalWorkers

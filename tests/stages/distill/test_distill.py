@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models.bundle.directory
-import stages.distill
+import stages.distill.run
+from models.bundle.directory import FORMAT
+from models.bundle.integrity import measure, seal
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
@@ -83,7 +85,7 @@ def finish(tmp_path: Path, text: Text, *, name: str = "out", **config: Any) -> t
     (tmp_path / "teacher").mkdir(exist_ok=True)
     (tmp_path / "teacher" / "system.json").write_text(json.dumps(described))
     inputs = DistillInputs(text, System(tmp_path / "teacher", "system"))
-    stages.distill.run(inputs, DistillConfig(**{"search": SEARCH, **config}), work)
+    stages.distill.run.run(inputs, DistillConfig(**{"search": SEARCH, **config}), work)
     return directory, json.loads((directory / "distill.json").read_text())
 
 
@@ -94,7 +96,7 @@ def targets_of(directory: Path) -> dict[int, str]:
 @pytest.fixture(autouse=True)
 def teacher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Teacher(), raising=False)
-    monkeypatch.setattr(stages.distill, "PIECE_ROWS", 3)
+    monkeypatch.setattr(stages.distill.run, "PIECE_ROWS", 3)
     monkeypatch.setattr(Teacher, "lines", [])
     monkeypatch.setattr(Teacher, "dies_at", 10**9)
 
@@ -254,13 +256,17 @@ def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path,
     kept = {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")}
     assert kept
     sizes = {"source": 37, "target": 37, "joint": True}
-    whole = {"format": 1, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes, "parts": ["model.safetensors"]}
+    weights = tmp_path / "teacher" / "model.safetensors"
+    weights.write_bytes(b"\x80\x00 as it was")
+    whole = {"format": FORMAT, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes}
     network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
-    (tmp_path / "teacher" / "model.safetensors").write_bytes(b"\x80\x00 cut off")
+    languages = {"source": "en", "target": "de"}
+    described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})
+    weights.write_bytes(b"\x80\x00 as it is!")
     with monkeypatch.context() as real:
         real.setattr(models.bundle.directory, "load_system", LOAD_SYSTEM)
         with pytest.raises(ArtifactError, match=r"model.safetensors: .*damaged.*; remove the artifact and run again"):
-            finish(tmp_path, text, described={**whole, "languages": {"source": "en", "target": "de"}, "network": network})
+            finish(tmp_path, text, described=described)
     assert {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")} == kept
     before = len(Teacher.lines)
     _, counts = finish(tmp_path, text)

@@ -19,9 +19,10 @@ from models.bundle.vocabulary_digest import vocabulary_digest
 from stages import align
 from stages.artifacts import Links, Tokens, Vocabulary
 from stages.errors import ArtifactError, DataError, TransientError
-from stages.lattice import LatticeConfig, LatticeInputs, run
+from stages.lattice import LatticeConfig, LatticeInputs
 from stages.lattice import counts as lattice_counts
 from stages.lattice.recall import CANDIDATES
+from stages.lattice.run import run
 from stages.shards import shard_path, write_shards
 from stages.stage import STOP, Resources, Work
 from stages.workers import LocalWorkers
@@ -274,7 +275,7 @@ def test_links_of_the_align_stage_are_counted(tmp_path: Path) -> None:
     for shard_rows in (300, 50):
         directory = tmp_path / str(shard_rows)
         inputs = inputs_of(directory, shard_rows=shard_rows)
-        align.run(align.AlignInputs(inputs.tokens), align.AlignConfig(), work_in(directory / "align"))
+        align.STAGE.run(align.AlignInputs(inputs.tokens), align.AlignConfig(), work_in(directory / "align"))
         run(replace(inputs, links=Links(directory / "align", "align")), LatticeConfig(), work_in(directory / "out"))
         made.append(results(directory / "out"))
         said, aligned = (json.loads((directory / path).read_text()) for path in ("out/lattice.json", "align/align.json"))

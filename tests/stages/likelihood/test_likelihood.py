@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import models.bundle.directory
-import stages.likelihood
+import stages.likelihood.run
 from stages.artifacts import System, Text
 from stages.errors import DataError, StageError, TransientError
 from stages.likelihood import STAGE, LikelihoodConfig, LikelihoodInputs
@@ -54,7 +54,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
         return fake
 
     monkeypatch.setattr(models.bundle.directory, "load_system", load_system)
-    monkeypatch.setattr(stages.likelihood, "PIECE_ROWS", 3)
+    monkeypatch.setattr(stages.likelihood.run, "PIECE_ROWS", 3)
     return fake
 
 

@@ -16,15 +16,17 @@ from models.family import RESERVED, UNK
 from stages.artifacts import Ngram, Text, Tokens, Vocabulary
 from stages.corpus.embedded import pairs
 from stages.encode import EncodeConfig, EncodeInputs
-from stages.encode import run as encode
+from stages.encode.run import run as encode
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.likelihood import perplexity
-from stages.ngram import STAGE, NgramConfig, NgramInputs, run
+from stages.ngram import STAGE, NgramConfig, NgramInputs
 from stages.ngram import engines as ngram_engines
+from stages.ngram.run import run
 from stages.shards import write_shards
 from stages.stage import STOP, Resources, Work
-from stages.vocabulary import VocabularyConfig, VocabularyInputs, processor
-from stages.vocabulary import run as train_vocabulary
+from stages.vocabulary import VocabularyConfig, VocabularyInputs
+from stages.vocabulary.run import processor
+from stages.vocabulary.run import run as train_vocabulary
 from stages.workers import LocalWorkers
 
 PAIRS = list(pairs("train", 0, 400))

@@ -20,7 +20,7 @@ from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, Together
 from stages.report.analyses import mutual_information
 from stages.report.dag_drawing import Drawing, Vertex, draw
 from stages.score import MetricName, ScoreConfig, ScoreInputs
-from stages.score import run as score
+from stages.score.run import run as score
 from stages.score.tasks import SUMMARIZATION, TRANSLATION, Task
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work

@@ -8,14 +8,16 @@ import pyarrow as pa
 import pytest
 
 import models.bundle.directory
-import stages.decode
+import stages.tune.run
 from models.dag.config import DagSearch
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text, Tuned
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
-from stages.tune import TuneConfig, TuneInputs, run, with_tuned_penalty
+from stages.tune import TuneConfig, TuneInputs
+from stages.tune.penalty import with_tuned_penalty
+from stages.tune.run import run
 from stages.workers import LocalWorkers
 
 BEAM = StepwiseSearch(strategy="beam", beam_size=3, n_best=2, length_penalty=9.0)
@@ -45,7 +47,7 @@ class Shortening:
 @pytest.fixture(autouse=True)
 def system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Shortening())
-    monkeypatch.setattr(stages.decode, "PIECE_ROWS", 2)
+    monkeypatch.setattr(stages.tune.run, "PIECE_ROWS", 2)
 
 
 def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:

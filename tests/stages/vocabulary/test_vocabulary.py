@@ -13,7 +13,8 @@ from stages.corpus.embedded import pairs
 from stages.errors import ArtifactError, DataError
 from stages.shards import write_shards
 from stages.stage import Resources, Work
-from stages.vocabulary import VocabularyConfig, VocabularyInputs, _lines, processor, run
+from stages.vocabulary import VocabularyConfig, VocabularyInputs
+from stages.vocabulary.run import _lines, processor, run
 from stages.workers import LocalWorkers
 
 PAIRS = list(pairs("train", 0, 600))
