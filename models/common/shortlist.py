@@ -43,7 +43,9 @@ def lexicon_of(tables: CandidateTables, *, joint: bool) -> Lexicon:
     return Lexicon(np.argsort(-counts, kind="stable")[:MAX_SHORTLIST_TOKENS], linked)
 
 
-def listed_for(shortlist: Shortlist | None, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, words: int) -> Tensor | None:
+def listed_for(
+    shortlist: Shortlist | None, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, words: int
+) -> Tensor | None:
     """[B,V]: may a word be written for sources [B,S]? None: all may."""
     if shortlist is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from models.bundle.weights import make_model, read_json
 from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
+from models.common.problems import Problem
 from models.common.search import SystemParts, check_search
 from models.common.shortlist import listed_for, load_lexicon
 from models.common.sources import Sources, gather
@@ -55,6 +56,10 @@ class DagDecoder:
     def parts(self) -> SystemParts:
         """The parts of the system beside its network."""
         return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None)
+
+    def problems(self, search: DagSearch) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system."""
+        return search.problems(self.model.config, self.parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""

@@ -1,6 +1,5 @@
 """The `dag` family, as its callers see it."""
 
-from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, load
 from models.dag.graph import fits
 from models.dag.loss import loss

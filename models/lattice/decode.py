@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels import CandidateTables
 from models.common.inference import at_work, score_pairs
+from models.common.problems import Problem
 from models.common.search import SystemParts, check_search
 from models.common.sources import gather
 from models.family import Hypothesis
@@ -78,6 +79,15 @@ class LatticeDecoder:
         """Without `tables` it scores, but does not decode. `bigrams` are those of a network that does not change any more."""
         self.model, self.tables, self.bigrams = model, tables, bigrams
 
+    @property
+    def parts(self) -> SystemParts:
+        """The parts of the system beside its network."""
+        return SystemParts(tables=self.tables is not None)
+
+    def problems(self, search: LatticeSearch) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system."""
+        return search.problems(self.model.config, self.parts)
+
     def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
         """Sources without EOS as one batch, looked up for `search`. Raises ValueError for one that is longer than the network's
         `max_positions`."""
@@ -93,7 +103,7 @@ class LatticeDecoder:
         ValueError for a search with problems (`LatticeSearch.problems`), for a precision that the machine does not support, and if
         the decoder has no tables.
         """
-        check_search(search, self.model.config, SystemParts(tables=self.tables is not None))
+        check_search(search, self.model.config, self.parts)
         if len(prepared.ids) == 0:
             return []
         if search.strategy == "lookup":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +14,7 @@ from models.common.deduplicate import deduplicate
 from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
+from models.common.problems import Problem
 from models.common.search import SystemParts, check_search
 from models.common.shortlist import listed_for, load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
@@ -47,6 +48,10 @@ class StepwiseDecoder:
     def parts(self) -> SystemParts:
         """The parts of the system beside its network."""
         return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None, networks=len(networks(self.model)))
+
+    def problems(self, search: StepwiseSearch) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system."""
+        return search.problems(self.model.config, self.parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
@@ -84,7 +89,9 @@ class StepwiseDecoder:
             )
         with at_work(self.model) as device:
             source, lengths = prepared.tensors(device)
-            listed = listed_for(search.shortlist, self.lexicon, source, lengths, networks(self.model)[0].target_embedding.num_embeddings)
+            listed = listed_for(
+                search.shortlist, self.lexicon, source, lengths, networks(self.model)[0].target_embedding.num_embeddings
+            )
             given = (self.model, source, lengths, search, torch.from_numpy(limits).to(device))
             if search.strategy == "greedy":
                 return greedy(*given, joint_step(self.model.order, search, self.ngram), listed)
