@@ -53,7 +53,7 @@ from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.native import NativeSearch
 from models.stepwise.model import StepwiseModel, build
 from models.training.batch import padded
-from stages.report.text import table
+from stages.report.page.markdown import table
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
 ORDERS = ("autoregressive", "interleaved", "interleaved-sa")

@@ -32,7 +32,7 @@ from record import save
 
 from pipeline.run.history import Run, find_run
 from pipeline.run.records import metric_files, points_after, step_directory
-from stages.report.text import table
+from stages.report.page.markdown import table
 from stages.shards import read_shards
 
 STEP = "distill:train"

@@ -29,7 +29,7 @@ from models.bundle.directory import load_system
 from models.bundle.system import System
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
-from stages.report.text import table
+from stages.report.page.markdown import table
 
 
 @dataclass(frozen=True)

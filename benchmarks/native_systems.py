@@ -41,7 +41,7 @@ from stages.benchmark.translator import timed_translator
 from stages.decoding.ctranslate2 import foreign
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
-from stages.report.text import table
+from stages.report.page.markdown import table
 
 TORCH, NATIVE = "torch", "native"
 

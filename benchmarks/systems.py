@@ -23,7 +23,7 @@ from typing import Any
 from pipeline.config.load import load_config
 from pipeline.run.history import find_run
 from pipeline.run.records import step_directory
-from stages.report.text import table
+from stages.report.page.markdown import table
 
 METRICS = ("bleu", "rougeL")
 

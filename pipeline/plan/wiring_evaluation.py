@@ -63,7 +63,7 @@ class Evaluation:
             samples=config.samples,
             min_bleu=config.min_bleu,
             min_rouge=config.min_rouge,
-            together=self._together(),
+            mutual_information=self._system_pairs(),
         )
         return self.builder.add(report.STAGE, "run", inputs, page)
 
@@ -103,11 +103,11 @@ class Evaluation:
         inputs = likelihood.LikelihoodInputs(bundle, self.tests[test])
         return self.builder.add(likelihood.STAGE, f"{name}:{test}", inputs, likelihood.LikelihoodConfig())
 
-    def _together(self) -> dict[str, report.Together]:
+    def _system_pairs(self) -> dict[str, report.SystemPair]:
         pairs = self.config.evaluation.mutual_information
         networks = {name: network_of(self.config, pair.parallel) for name, pair in pairs.items()}
         return {
-            name: report.Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
+            name: report.SystemPair(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
             for name, pair in pairs.items()
             if isinstance(network := networks[name], StepwiseConfig)
         }

@@ -24,8 +24,8 @@ from stages.decoding.batching import batches
 from stages.decoding.sentences import Sentence, read_sentences
 from stages.errors import ArtifactError, DataError
 from stages.likelihood.pairs import left_out, loaded
-from stages.report.dag_drawing import draw, drawing_of
-from stages.report.dag_figures import posteriors, statistics
+from stages.report.figures.dag import posteriors, statistics
+from stages.report.figures.dag_drawing import draw, drawing_of
 
 PIECE_ROWS = 64
 """Pairs looked at a time."""
@@ -70,7 +70,8 @@ class Piece:
 
 
 def run(inputs: DagAnalysisInputs, config: DagAnalysisConfig, context: StepContext) -> None:
-    """Write `dag_analysis.json` and drawings: for each chosen sentence its graph and where its target stands in it, and the statistics.
+    """Write `dag_analysis.json` and drawings: for each chosen sentence its graph and where its target stands in it, and the
+    statistics.
 
     Pairs with an empty side or one too long for the network are left out and counted. Raises DataError when none is left or the
     system has no graphs.

@@ -12,7 +12,7 @@ from kernels.candidates import CandidateOptions, CandidateTables, Floats, Ints, 
 from models.family import RESERVED
 from stages.context import Context
 from stages.lattice.links import Aligner
-from stages.report.figures import recall_curves
+from stages.report.figures.lattice import recall_curves
 
 CANDIDATES = tuple(2**power for power in range(10))
 """K: 1, 2, 4, ..., 512."""

@@ -19,8 +19,7 @@ from stages.decoding.sentences import read_sentences
 from stages.errors import DataError
 from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.likelihood.pairs import loaded
-from stages.report.lattice_figures import latencies
-from stages.report.lattice_figures import ranks as figure
+from stages.report.figures.lattice import latencies, rank_histograms
 
 PARTS = ("lookup", "encoder", "scoring", "search")
 """What decoding consists of."""
@@ -39,7 +38,8 @@ LONGEST = (8, 16, 24, 32)
 
 
 def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, context: StepContext) -> None:
-    """Write `lattice_analysis.json`, and as records what each part takes. The search is the system's own, without a window of lengths.
+    """Write `lattice_analysis.json`, and as records what each part takes. The search is the system's own, without a window of
+    lengths.
 
     Raises DataError for a system of another family, and for a text without a sentence that the system can read.
     """
@@ -88,7 +88,7 @@ def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str
         "as many words as predicted), by its rank before the search: of words among the candidates of their slot by the counts, of "
         "pairs of neighbours among all pairs of their slots by the score of the pair alone."
     )
-    context.write_text(context.records("figures", "lattice_ranks.svg"), figure(counts["words"], counts["edges"]))
+    context.write_text(context.records("figures", "lattice_ranks.svg"), rank_histograms(counts["words"], counts["edges"]))
     context.write_json(context.records("figures", "lattice_ranks.json"), {"caption": f"{name}. {caption}"})
     columns = ["rank", "words, %", "pairs, %"]
     ranks = sorted(set(counts["words"]) | set(counts["edges"]))
@@ -133,7 +133,8 @@ def _write_times(found: Sequence[Taken], search: LatticeSearch, name: str, conte
     context.write_json(context.records("latency.json"), record)
     caption = (
         f"Milliseconds that the parts of decoding take, one sentence at a time ({search.label}, {device}, "
-        f"{context.resources.threads} threads, medians), by words of the output. Here the look-up is not overlapped with the network."
+        f"{context.resources.threads} threads, medians), by words of the output. Here the look-up is not overlapped with the "
+        "network."
     )
     rows = [
         [length, str(len(classes[length])), *(f"{value:.3f}" for value in parts.values()), f"{sum(parts.values()):.3f}"]

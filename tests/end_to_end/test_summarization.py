@@ -30,7 +30,7 @@ def test_both_orders_learn_what_to_tell(tmp_path: Path, caplog: pytest.LogCaptur
     assert demo(store, "defaults.training.updates=400", "evaluation.min_rouge=50").failed == {}
     results = json.loads(next(store.glob("report/*/results.json")).read_text())
     scores = {row["system"]: row["metrics"]["rougeL"]["score"] for row in results["rows"] if row["search"] == "greedy"}
-    lead = results["leads"]["demo"]["scores"]["rougeL"]
+    lead = results["lead_baselines"]["demo"]["scores"]["rougeL"]
     assert scores.keys() == {"autoregressive", "interleaved"}
     assert min(scores.values()) > max(50, lead + 15)
     markdown = next(store.glob("report/*/records/report.md")).read_text()

@@ -10,7 +10,7 @@ from pipeline.plan.step import Plan
 from pipeline.plan.wiring import STAGES, build_plan
 from pipeline.store.artifacts import Manifest, Store
 from stages.errors import DataError
-from stages.report import Together
+from stages.report import SystemPair
 
 CONFIG = {
     "name": "toy",
@@ -189,7 +189,7 @@ def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
     systems = {"one": {"order": "bidirectional-autoregressive"}, "four": {"order": "interleaved-sa"}}
     plan = planned(tmp_path, systems=systems, evaluation=evaluation)
     (step,) = [step for step in plan.steps if step.name == "report:run"]
-    assert step.config.together == {"fold": Together(parallel="four", sequential="one", step_size=4)}
+    assert step.config.mutual_information == {"fold": SystemPair(parallel="four", sequential="one", step_size=4)}
 
 
 def test_without_a_student_of_the_teacher_nothing_is_distilled(tmp_path: Path) -> None:

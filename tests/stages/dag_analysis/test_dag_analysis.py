@@ -29,8 +29,8 @@ from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
 from stages.decoding.sentences import Sentence
 from stages.errors import ArtifactError, DataError
-from stages.report.dag_drawing import Drawing, Vertex, draw, drawing_of
-from stages.report.dag_figures import posteriors, statistics
+from stages.report.figures.dag import posteriors, statistics
+from stages.report.figures.dag_drawing import Drawing, Vertex, draw, drawing_of
 from stages.shards import shard_path, write_shard
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
