@@ -1,9 +1,9 @@
-"""Every system of a config through torch and natively, turn by turn in one run: what the engine alone changes.
+"""Every system of a config through torch and natively, in alternating order in one run: what the engine alone changes.
 
     python benchmarks/native_systems.py CONFIG [--set KEY=VALUE ...] [--sentences 100] [--rounds 5] [--threads 1] [--json FILE]
 
 Nothing is made: systems that the config's store does not hold are left out and named. Each search of each system decodes the same
-sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines; turns are
+sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines; the engines are
 A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both engines wrote alike. A
 dash stands where a search has one engine alone: sampling has no native one, bf16 none through torch.
 """
@@ -36,10 +36,11 @@ from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
-from stages.benchmark.timing import Turn, evenly_spaced, measure
+from stages.benchmark.statistics import evenly_spaced
+from stages.benchmark.timing import RoundTimings, measure
 from stages.benchmark.translator import timed_translator
 from stages.decoding.ctranslate2 import foreign
-from stages.decoding.driver import load
+from stages.decoding.systems import load
 from stages.decoding.sentences import read_sentences
 from stages.report.page.markdown import table
 
@@ -88,10 +89,10 @@ def same(pairs: Sequence[tuple[System, Any]], lines: Sequence[str], size: int) -
     return statistics.fmean(one == other for one, other in zip(*written, strict=True))
 
 
-def timed(turns: Sequence[Turn], size: int, sentences: int) -> dict[str, float]:
+def timed(timings: Sequence[RoundTimings], size: int, sentences: int) -> dict[str, float]:
     """Milliseconds a sentence, alone and in batches."""
-    alone = statistics.median(value for turn in turns for value in turn.latencies_ms)
-    return {"alone": alone, "batch": statistics.median(1000 * turn.batch_seconds[size] / sentences for turn in turns)}
+    alone = statistics.median(value for own in timings for value in own.latencies_ms)
+    return {"alone": alone, "batch": statistics.median(1000 * own.batch_seconds[size] / sentences for own in timings)}
 
 
 def cells(found: dict[str, Any], kind: str) -> list[str]:
@@ -127,13 +128,13 @@ def compared(
 ) -> dict[str, dict[str, Any]]:
     """What each entry takes with each engine."""
     entrants = {(entry, engine): timed_translator(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
-    turns: list[Turn] = []
+    timings: list[RoundTimings] = []
     for number, fresh in enumerate(measure({" ".join(key): one for key, one in entrants.items()}, lines, rounds, (size,)), 1):
-        turns += fresh
+        timings += fresh
         print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     results: dict[str, dict[str, Any]] = {entry: {"same": same(list(both.values()), lines, size)} for entry, both in pairs.items()}
     for entry, engine in entrants:
-        mine = [turn for turn in turns if turn.entry == f"{entry} {engine}"]
+        mine = [own for own in timings if own.entry == f"{entry} {engine}"]
         results[entry][engine] = timed(mine, size, len(lines))
     return results
 

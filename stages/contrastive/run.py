@@ -11,8 +11,9 @@ from stages.artifacts import System
 from stages.context import StepContext, WorkerContext
 from stages.contrastive import ContrastiveConfig, ContrastiveInputs
 from stages.corpus.embedded.contrast import Contrast, Language, bands, contrasts, label
+from stages.decoding.systems import load_for_worker
 from stages.errors import DataError
-from stages.likelihood.pairs import Scored, loaded, score_pairs
+from stages.likelihood.pairs import Scored, score_pairs
 from stages.shards import shard_path, write_shard
 
 PIECE_PAIRS = 128
@@ -42,7 +43,7 @@ def run(inputs: ContrastiveInputs, config: ContrastiveConfig, context: StepConte
 
 def make_judge(argument: tuple[System, WorkerContext]) -> Callable[[Sequence[Contrast]], list[tuple[Scored, Scored]]]:
     """One worker: loads the system once, then scores the right and the wrong translation of each pair."""
-    system = loaded(*argument)
+    system = load_for_worker(*argument)
 
     def judge(pairs: Sequence[Contrast]) -> list[tuple[Scored, Scored]]:
         sources = [pair.source for pair in pairs]

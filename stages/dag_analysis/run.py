@@ -11,19 +11,20 @@ from typing import Any
 
 import models.bundle.system
 from models.bundle.directory import BundleError, load_model
+from models.common.batched_decoding import batches
 from models.dag.analysis import View, inspect
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.training.batch import collate
 from stages.artifacts import System, Trained
-from stages.benchmark.timing import evenly_spaced
+from stages.benchmark.statistics import evenly_spaced
 from stages.context import StepContext, WorkerContext
 from stages.dag_analysis import DagAnalysisConfig, DagAnalysisInputs
 from stages.dag_analysis.statistics import Counts, counts_of, summary
-from stages.decoding.batching import batches
 from stages.decoding.sentences import Sentence, read_sentences
+from stages.decoding.systems import load_for_worker
 from stages.errors import ArtifactError, DataError
-from stages.likelihood.pairs import left_out, loaded
+from stages.likelihood.pairs import left_out
 from stages.report.figures.dag import posteriors, statistics
 from stages.report.figures.dag_drawing import draw, drawing_of
 
@@ -113,7 +114,7 @@ def make_inspector(argument: tuple[System, Trained | None, int | None, WorkerCon
     """One worker: loads the networks once, then looks at pieces. Raises DataError for a system of another family, ArtifactError
     when the weights of the first validation are not there."""
     artifact, trained, update, context = argument
-    system = loaded(artifact, context)
+    system = load_for_worker(artifact, context)
     if system.family != "dag":
         raise DataError(f"dag_analysis: expected a system of family dag, got {system.name} of family {system.family}")
     assert isinstance(system.decoder, DagDecoder)

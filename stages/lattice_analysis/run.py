@@ -9,16 +9,17 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
+from models.common.batched_decoding import batches
 from models.lattice.analysis import Ranks, ranks
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, Taken
-from stages.benchmark.timing import environment, evenly_spaced
+from stages.benchmark.environment import environment
+from stages.benchmark.statistics import evenly_spaced
 from stages.context import Context, StepContext
-from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
+from stages.decoding.systems import load_for_worker
 from stages.errors import DataError
 from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
-from stages.likelihood.pairs import loaded
 from stages.report.figures.lattice import latencies, rank_histograms
 
 PARTS = ("lookup", "encoder", "scoring", "search")
@@ -43,7 +44,7 @@ def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, context: S
 
     Raises DataError for a system of another family, and for a text without a sentence that the system can read.
     """
-    system = loaded(inputs.system, context)
+    system = load_for_worker(inputs.system, context)
     if system.family != "lattice":
         raise DataError(f"lattice_analysis: expected a system of family lattice, got {system.name} of family {system.family}")
     assert isinstance(system.decoder, LatticeDecoder)

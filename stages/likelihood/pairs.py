@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from stages.artifacts import System
-from stages.context import Context
-from stages.decoding.driver import load
-
-if TYPE_CHECKING:
-    import models.bundle.system
+import models.bundle.system
 
 
 class Scored(NamedTuple):
@@ -23,14 +18,6 @@ class Scored(NamedTuple):
     """Of the target, with EOS."""
     left_out: str | None
     """Why there is no score: a side is `empty` or `over_long`, or the target `impossible`; None where there is one."""
-
-
-def loaded(system: System, context: Context) -> models.bundle.system.System:
-    """A system that is ready to score, in one worker of a step. Raises ArtifactError when its directory holds no whole one."""
-    import torch
-
-    torch.set_num_threads(context.resources.threads)
-    return load(system, "cuda" if context.resources.gpus else "cpu")
 
 
 def score_pairs(system: models.bundle.system.System, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:

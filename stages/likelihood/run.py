@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from stages.artifacts import System, Text
 from stages.context import Context, StepContext, WorkerContext
+from stages.decoding.systems import load_for_worker
 from stages.errors import ArtifactError, DataError, TransientError
 from stages.likelihood import LikelihoodConfig, LikelihoodInputs
-from stages.likelihood.pairs import loaded, score_pairs
+from stages.likelihood.pairs import score_pairs
 from stages.shards import drop_shards_from, read_shard, rows_of, shard_path, shard_paths, write_shard
 
 PIECE_ROWS = 256
@@ -81,7 +82,7 @@ def cut(text: Text, context: Context) -> Iterator[Piece]:
 def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Piece], int]:
     """One worker: loads the system once, then scores pieces; the rows of each."""
     artifact, context = argument
-    system = loaded(artifact, context)
+    system = load_for_worker(artifact, context)
 
     def score(piece: Piece) -> int:
         table = piece.read()

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from kernels import CandidateTables
 from models.bundle.vocabulary_digest import vocabulary_digest
+from models.common.batched_decoding import batches, decode_sentences
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan
 from models.training.parallel import gathered, sum_across
 from models.training.seeds import seed_of
 from models.training.worker import Place
-from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
 from stages.score.metrics import Comparison, score
@@ -88,12 +88,12 @@ class Validator:
     def _quality(self, model: nn.Module) -> float:
         """The task's metric; a source that the network cannot take counts as an empty output."""
         decoder: Any = self._family.decoder(model, **self._tables)
-        mine: dict[int, list[int]] = {}
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
-        for batch in batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]:
-            found = decoder.decode(decoder.prepare([self._sources[row] for row in batch], self._search), self._search)
-            mine |= {row: ranked[0].ids for row, ranked in zip(batch, found, strict=True)}
-        ids = {row: found for part in gathered(self._place, mine) for row, found in part.items()}
+        own_batches = batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]
+        rows = [row for batch in own_batches for row in batch]
+        found = decode_sentences(decoder, [self._sources[row] for row in rows], self._search, batch_tokens=BATCH_TOKENS)
+        own = {row: ranked[0].ids for row, ranked in zip(rows, found, strict=True)}
+        ids = {row: found for part in gathered(self._place, own) for row, found in part.items()}
         texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
         return float(score(self._metric, texts, self._references, self._how)["score"])
 

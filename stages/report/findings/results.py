@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stages.benchmark.timing import evenly_spaced
+from stages.benchmark.statistics import evenly_spaced
 from stages.decoding.sentences import Sentence, best_in_order, read_sentences
 from stages.errors import DataError
 from stages.report import Evaluated, ReportConfig, ReportInputs

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from stages.artifacts import Contrasted, DagAnalysis, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
+from stages.benchmark.summary import by_sentence, summarise
 from stages.benchmark.tables import table
-from stages.benchmark.timing import Turn, by_sentence, summarise
+from stages.benchmark.timing import RoundTimings
 from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, SystemPair
@@ -82,8 +83,8 @@ class Maker:
 
     def timings(self, slow: dict[str, float]) -> Timings:
         path, draw = self.root / "benchmark", random.Random(1)
-        turns = [
-            Turn(
+        timings = [
+            RoundTimings(
                 n,
                 entry,
                 [ms * draw.lognormvariate(0, 0.25) for _ in range(100)],
@@ -98,7 +99,7 @@ class Maker:
         ]
         baseline = next(iter(slow))
         protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "batch_sizes": [32], "baseline": baseline}
-        protocol["peers"] = dict.fromkeys(slow)
+        protocol["matched_baselines"] = dict.fromkeys(slow)
         where = {
             "device": "cpu",
             "cpu": "Example CPU <1>",
@@ -107,9 +108,9 @@ class Maker:
             "torch": "2",
             "load_average": [0.1, 0.2],
         }
-        figures = summarise(turns, baseline)
+        figures = summarise(timings, baseline)
         context = make_work(path)
-        record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(turns, baseline)}
+        record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(timings, baseline)}
         context.write_json(context.records("benchmark.json"), record)
         context.write_json(context.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
         return Timings(path, "benchmark-fingerprint")
