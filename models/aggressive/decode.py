@@ -86,10 +86,10 @@ class DraftDecoder:
 
     def problems(self, search: AggressiveSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system beside its network; a drafter that is being trained needs none."""
         return SystemParts()
 
@@ -169,13 +169,13 @@ class AggressiveDecoder(DraftDecoder):
 
     def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source. Raises ValueError for a search with problems (`AggressiveSearch.problems`)."""
-        check_search(search, self.model.config, self.parts)
+        check_search(search, self.model.config, self.system_parts)
         found = super().decode(prepared, search)
         self._warn(search)
         return found
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system beside its networks."""
         target_size = self.model.sizes.target
         return SystemParts(tables=self.linked is not None, drafter=self.hinter is not None, target_size=target_size)

@@ -27,9 +27,13 @@ def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) 
 
 
 def lexicon_of(tables: CandidateTables, *, joint: bool) -> Lexicon:
-    """Reserved ids and the words that most words of sources are linked to, of equals the lower id, at most `MAX_SHORTLIST_TOKENS`; and for each
-    word of a source the `MAX_LINKS` that it is linked to most often, with one vocabulary for both sides (`joint`) itself first, so
-    that names can be copied. Raises ValueError for tables that were counted without a backoff."""
+    """Return the tokens that shortlists consist of.
+
+    The common ones are the reserved ids and the tokens that most source tokens are linked to, the lower id among equals, at most
+    `MAX_SHORTLIST_TOKENS`. Each source token adds the `MAX_LINKS` tokens that it is linked to most often; with one vocabulary for
+    both sides (`joint`) the token itself comes first, so that names can be copied. Raises ValueError for tables that were counted
+    without a backoff.
+    """
     linked = np.full((tables.summary.source_size, MAX_LINKS), -1)
     counts = np.zeros(tables.summary.target_size, np.int64)
     for word, row in enumerate(linked):

@@ -53,13 +53,13 @@ class DagDecoder:
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system beside its network."""
         return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None)
 
     def problems(self, search: DagSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
@@ -70,7 +70,7 @@ class DagDecoder:
 
         Raises ValueError for a search with problems (`DagSearch.problems`) and for a precision that the machine does not support.
         """
-        check_search(search, self.model.config, self.parts)
+        check_search(search, self.model.config, self.system_parts)
         if not prepared.rows:
             return []
         return self._search(prepared, search)

@@ -80,13 +80,13 @@ class LatticeDecoder:
         self.model, self.tables, self.bigrams = model, tables, bigrams
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system beside its network."""
         return SystemParts(tables=self.tables is not None)
 
     def problems(self, search: LatticeSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
         """Sources without EOS as one batch, looked up for `search`. Raises ValueError for one that is longer than the network's
@@ -103,7 +103,7 @@ class LatticeDecoder:
         ValueError for a search with problems (`LatticeSearch.problems`), for a precision that the machine does not support, and if
         the decoder has no tables.
         """
-        check_search(search, self.model.config, self.parts)
+        check_search(search, self.model.config, self.system_parts)
         if len(prepared.ids) == 0:
             return []
         if search.strategy == "lookup":

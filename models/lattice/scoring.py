@@ -67,8 +67,11 @@ def score_memories(
 def kept_candidates(
     model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Tensor:
-    """[B,N,K] True for candidates whose log-probability after no word, plus that by the counts, is within `candidate_threshold` of the best of
-    their slot: the unigrams of the first round of cascaded decoding (Deng and Rush 2020), and what the counts know beside."""
+    """Return [B,N,K], True for candidates within `candidate_threshold` of the best of their slot.
+
+    Candidates are compared by their log-probability after no token, plus that by the counts: the unigrams of the first round of
+    cascaded decoding (Deng and Rush 2020), and the counts as a second source.
+    """
     assert search.candidate_threshold is not None
     batch, size, _ = slots.token_ids.shape
     places = torch.arange(size, device=slots.token_ids.device)

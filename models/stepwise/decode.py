@@ -45,13 +45,13 @@ class StepwiseDecoder:
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system beside its network."""
         return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None, networks=len(networks(self.model)))
 
     def problems(self, search: StepwiseSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
@@ -60,7 +60,7 @@ class StepwiseDecoder:
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Raises ValueError for a search with problems
         (`StepwiseSearch.problems`), and EngineError if the search needs CTranslate2 and it is not installed."""
-        check_search(search, self.model.config, self.parts)
+        check_search(search, self.model.config, self.system_parts)
         if not prepared.rows:
             return []
         limits = max_output_lengths(search.output_limits, prepared.lengths, self.model.config.max_positions)
