@@ -32,7 +32,7 @@ from stages.train.meter import Meter, finite, perplexity
 from stages.train.state import TrainingFiles
 from stages.train.token_files import TokenFiles, vocabulary_sizes
 from stages.train.validation import Validator
-from stages.workers.interrupts import held_back
+from stages.workers.interrupts import delayed_signals
 
 log = logging.getLogger("fewstep")
 
@@ -57,7 +57,7 @@ def train(job: Job, place: Place) -> None:
     torch.set_num_threads(place.threads)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
     try:
-        with held_back() as interrupted:
+        with delayed_signals() as interrupted:
             worker = Worker(job, place)
             worker.train(interrupted)
             worker.finish()
