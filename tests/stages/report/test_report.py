@@ -139,7 +139,7 @@ class Maker:
         )
 
 
-CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive")
+CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive/beam5")
 
 
 @pytest.fixture(scope="module")
@@ -317,7 +317,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         evaluated=tuple(evaluated),
         likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
         contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
-        graphs={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
+        dag_analyses={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
     )
     together = {"l2r": Together(parallel="interleaved", sequential="autoregressive", step_size=2)}
     STAGE.run(asked, replace(CONFIG, together=together), work := make_work(root / "out"))
@@ -391,7 +391,7 @@ def test_graphs_are_told_of_and_drawn(analysed: Work) -> None:
     assert "drawing 1 & more" in page.words
     assert "Graphs of graph on demo" in page.words
     assert "Graphs of graph on train" not in page.words, "nothing is drawn of it"
-    assert "graphs:graph:train" in page.words
+    assert "dag_analysis:graph:train" in page.words
 
 
 def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: Work) -> None:
@@ -497,7 +497,7 @@ def test_enough_bleu_passes_whatever_the_other_systems_reach(tmp_path: Path, inp
 
 
 def test_an_unknown_baseline_is_named(tmp_path: Path, inputs: ReportInputs) -> None:
-    with pytest.raises(DataError, match="expected one of autoregressive, interleaved, graph, got 'teacher'"):
+    with pytest.raises(DataError, match=r"expected one of autoregressive/beam5, .*, graph/beam5, got 'teacher'"):
         STAGE.run(inputs, replace(CONFIG, baseline="teacher"), make_work(tmp_path / "out"))
 
 
@@ -506,7 +506,11 @@ def test_several_test_sets_have_a_table_each(tmp_path: Path) -> None:
     tests = {"one": maker.text("one", 8), "two": maker.text("two", 9)}
     evaluated = tuple(maker.evaluated("autoregressive", "greedy", test, text, 0.2) for test, text in tests.items())
     work = make_work(tmp_path / "out")
-    STAGE.run(ReportInputs(maker.text("train", 3), tests, {}, evaluated), replace(CONFIG, samples=2), work)
+    STAGE.run(
+        ReportInputs(maker.text("train", 3), tests, {}, evaluated),
+        replace(CONFIG, samples=2, baseline="autoregressive/greedy"),
+        work,
+    )
     markdown = work.records("report.md").read_text()
     assert "## one: 8 sentences" in markdown
     assert "## two: 9 sentences" in markdown
@@ -525,7 +529,7 @@ def test_the_figures_to_see_first_are_not_the_speed_of_a_system_that_writes_noth
         timings={"demo": maker.timings({f"{system}/{search}": ms for system, search, _, ms in entries})},
     )
     work = make_work(tmp_path / "out")
-    STAGE.run(given, CONFIG, work)
+    STAGE.run(given, replace(CONFIG, baseline="autoregressive/greedy"), work)
     page = work.records("report.html").read_text(encoding="utf-8")
     tiles = page[page.index('class="tiles"') : page.index("</header>")]
     assert "interleaved/greedy" in tiles
