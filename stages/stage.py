@@ -112,14 +112,15 @@ class Work:
         return path.with_name(f"{path.name}.{self.attempt}.tmp")
 
     def write_text(self, path: Path, text: str) -> None:
-        """Write a file whole or not at all."""
+        """Write a file whole or not at all. It is synced when the step is committed: a file that a later attempt is to find
+        goes through `kernels.durable`."""
         temporary = self.temporary(path)
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
 
     def write_json(self, path: Path, value: object) -> None:
         """Write JSON (sorted keys, one final newline) whole or not at all."""
-        self.write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        self.write_text(path, json_text(value))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line to `records/metrics.<attempt>.jsonl`: the values at `step` (update, shard or row)."""
@@ -132,6 +133,11 @@ class Work:
         path, now = self.records("progress.json"), time.time()
         first = _first_report(path, self.attempt) or {"first_done": done, "first_time": now}
         self.write_json(path, {"done": done, "total": total, "unit": unit, "time": now, "attempt": self.attempt, **first})
+
+
+def json_text(value: object) -> str:
+    """JSON as files of a step hold it: sorted keys, one final newline."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _first_report(path: Path, attempt: str) -> dict[str, float]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
+from kernels import durable
 from kernels.fast_align.options import AlignOptions
 from stages.artifacts import Text, Tokens
 from stages.shards import read_shard, shard_paths
-from stages.stage import CHECKPOINTS, Work
+from stages.stage import CHECKPOINTS, Work, json_text
 from stages.workers import LocalWorkers
 
 if TYPE_CHECKING:
@@ -71,15 +72,18 @@ class Job:
 
     def save(self, path: Path, array: Any) -> None:
         """Write an array whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.work.temporary(path)
-        with temporary.open("wb") as file:
-            np.save(file, array)
-        temporary.replace(path)
+        self._save(path, lambda file: np.save(file, array))
 
     def save_json(self, path: Path, value: Mapping[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.work.write_json(path, value)
+        self._save(path, lambda file: file.write(json_text(value).encode()))
+
+    def _save(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
+        def write_file(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                write(file)
+
+        durable.make_directory(path.parent)
+        durable.write_whole(path, write_file, self.work.temporary(path))
 
 
 def load(path: Path) -> Any:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels import durable
 from stages.artifacts import System, Text
 from stages.decode.draft_statistics import numbers_of
 from stages.decoding.batching import batches, decode_batch
@@ -85,7 +86,7 @@ def decode_text(text: Text, task: Task, piece_rows: int, work: Work) -> list[Pie
     again. Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences, TransientError when it was
     asked to stop (what was decoded is kept).
     """
-    work.shard_cache.mkdir(parents=True, exist_ok=True)
+    durable.make_directory(work.shard_cache)
     pieces = list(cut(text, task, piece_rows, work.shard_cache))
     missing = [piece for piece in pieces if not _is_whole(piece)]
     total, done = sum(piece.rows for piece in pieces), sum(piece.rows for piece in pieces) - sum(piece.rows for piece in missing)

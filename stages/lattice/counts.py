@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from kernels import durable
 from kernels.candidates import (
     CandidateTables,
     CountOptions,
@@ -105,12 +106,12 @@ def counted(group: Group, work: Work) -> CountSummary | None:
 
 def _count(group: Group, job: Job, options: CountOptions) -> CountSummary:
     path = group.path(job.work)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    durable.make_directory(path.parent)
     pairs = [_read(job.inputs, index) for index in range(group.first, group.end)]
     source, target, links = (joined([pair[side] for pair in pairs]) for side in range(3))
     with explained(path, job.inputs.links.path):
         summary = count_candidates(source, target, links.values, job.work.temporary(path), options=options)
-        os.replace(job.work.temporary(path), path)
+        durable.rename(job.work.temporary(path), path)
     return summary
 
 
