@@ -6,9 +6,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
+CPP := $(shell find kernels -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
-CONFIG ?= configs/bench-demo.yaml
+CONFIG ?= configs/benchmarks/demo.yaml
 
 .PHONY: demo test test-slow test-asan lint bench docs clean
 .DELETE_ON_ERROR:
@@ -27,11 +28,13 @@ $(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its s
 demo: $(READY)          ## raw text to report on the embedded corpus, in minutes
 	$(BIN)/python -m pipeline run configs/demo.yaml
 
-lint: $(READY)          ## ruff, mypy
+lint: $(READY)          ## ruff, mypy, clang-format, prose, links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+	$(BIN)/pytest tests/test_prose.py tests/test_docs.py
 
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(PYTEST) -m "not slow"

@@ -33,6 +33,7 @@ from pipeline.config.schema import RunConfig, load_config
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
+from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
 from stages.benchmark.timing import Turn, evenly_spaced, measure
 from stages.benchmark.translator import timed_translator
@@ -40,7 +41,6 @@ from stages.decoding.ctranslate2 import foreign
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
 from stages.report.text import table
-from stages.stage import MANIFEST
 
 TORCH, NATIVE = "torch", "native"
 

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from kernels import durable
+from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
 from stages.errors import FULL, ArtifactError, DataError, FewstepError, unwritable
-from stages.stage import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile, Stage
+from stages.stage import Stage
 
 SCHEMA = 1
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
@@ -12,10 +12,9 @@ import numpy as np
 
 from kernels import durable
 from kernels.fast_align.options import AlignOptions
-from stages.artifacts import Text, Tokens
+from stages.artifacts import CHECKPOINTS, Text, Tokens
+from stages.context import StepContext, WorkerContext, json_text
 from stages.shards import read_shard, shard_paths
-from stages.stage import CHECKPOINTS, Work, json_text
-from stages.workers import LocalWorkers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,16 +35,16 @@ class Job:
     sizes: tuple[int, int] | None
     """Pieces of the source and the target vocabulary; None where words are aligned."""
     config: AlignConfig
-    work: Work
+    context: WorkerContext
     """For the files of workers; it spreads nothing."""
 
     @classmethod
-    def of(cls, bitext: Text | Tokens, config: AlignConfig, work: Work) -> Job:
+    def of(cls, bitext: Text | Tokens, config: AlignConfig, context: StepContext) -> Job:
         sizes = None
         if isinstance(bitext, Tokens):
             described = json.loads((bitext.path / "tokens.json").read_text(encoding="utf-8"))
             sizes = (described["source_size"], described["target_size"])
-        return cls(tuple(shard_paths(bitext.path)), sizes, config, replace(work, workers=LocalWorkers()))
+        return cls(tuple(shard_paths(bitext.path)), sizes, config, context.for_workers())
 
     def options(self, direction: Direction) -> AlignOptions:
         config = self.config
@@ -58,12 +57,12 @@ class Job:
             p0=config.p0,
             compatible=config.compatible,
             max_length=config.max_length,
-            threads=self.work.resources.threads,
+            threads=self.context.resources.threads,
         )
 
     def state(self, *parts: str) -> Path:
         """A file that later attempts find; gone when the step is done."""
-        return self.work.directory.joinpath(CHECKPOINTS, *parts)
+        return self.context.directory.joinpath(CHECKPOINTS, *parts)
 
     def links(self, direction: Direction, shard: int, array: str) -> Path:
         """Where an engine leaves what it found: `sources`, the position that each explained word of the shard is linked to
@@ -83,7 +82,7 @@ class Job:
                 write(file)
 
         durable.make_directory(path.parent)
-        durable.write_whole(path, write_file, self.work.temporary(path))
+        durable.write_whole(path, write_file, self.context.temporary(path))
 
 
 def load(path: Path) -> Any:

@@ -19,9 +19,10 @@ from pipeline.store.downloads import RemoteFile, fetched
 from pipeline.store.mirror import Mirror
 from stages.align import AlignConfig
 from stages.align.text import Job
+from stages.artifacts import MANIFEST
+from stages.context import WorkerContext
 from stages.shards import write_shard
-from stages.stage import MANIFEST, Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import Resources
 from tests.simulated_disk import SimulatedDisk, Survivors
 
 FINGERPRINT = "f" * 32
@@ -36,8 +37,8 @@ def simulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulateDisk:
     return lambda check: SimulatedDisk(tmp_path, monkeypatch, check)
 
 
-def make_work(directory: Path, store: Path) -> Work:
-    return Work(directory, "a", LocalWorkers(), Resources(workers=1, cpus=1), store / "shards")
+def make_context(directory: Path, store: Path) -> WorkerContext:
+    return WorkerContext(directory=directory, attempt="a", resources=Resources(workers=1, cpus=1), shard_cache=store / "shards")
 
 
 def begin(root: Path) -> tuple[Store, Path]:
@@ -207,15 +208,15 @@ def check_whole(folder: str, *contents: bytes) -> Callable[[Survivors], None]:
 
 
 def test_a_kept_shard_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
-    table, work = pa.table({"id": [1, 2, 3]}), make_work(tmp_path / "step", tmp_path)
-    write_shard(tmp_path / "reference.arrow", table, work)
+    table, context = pa.table({"id": [1, 2, 3]}), make_context(tmp_path / "step", tmp_path)
+    write_shard(tmp_path / "reference.arrow", table, context)
     disk = simulate(check_whole("shards/", (tmp_path / "reference.arrow").read_bytes()))
-    write_shard(work.shard_cache / "key.arrow", table, work)
+    write_shard(context.shard_cache / "key.arrow", table, context)
     assert "shards/key.arrow" in disk.survivors()
 
 
 def test_the_state_of_an_alignment_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
-    job = Job((), None, AlignConfig(), make_work(tmp_path / "step", tmp_path))
+    job = Job((), None, AlignConfig(), make_context(tmp_path / "step", tmp_path))
     job.save(tmp_path / "reference.npy", [1, 2, 3])
     disk = simulate(check_whole("step/", (tmp_path / "reference.npy").read_bytes(), b'{\n "a": 1\n}\n'))
     job.save(job.state("forward", "whole.npy"), [1, 2, 3])
