@@ -21,6 +21,7 @@ from stages.align import AlignConfig
 from stages.align.text import Job
 from stages.artifacts import MANIFEST
 from stages.context import WorkerContext
+from stages.errors import ArtifactError
 from stages.shards import write_shard
 from stages.workers import Resources
 from tests.simulated_disk import SimulatedDisk, Survivors
@@ -119,11 +120,12 @@ def test_a_copied_artifact_counts_as_compared_once_it_is_durable(tmp_path: Path,
 def test_a_stamp_of_an_earlier_version_is_not_believed(tmp_path: Path) -> None:
     store, directory = begin(tmp_path / "store")
     commit(store, directory)
-    stamp = store._stamp_file(directory)
-    (old,) = json.loads(stamp.read_text()).values()
-    stamp.write_text(json.dumps(old))
-    store.verify(directory)
-    assert json.loads(stamp.read_text()) != old
+    (directory / "other").write_text("stale")
+    status = {name: (directory / name).stat() for name in ("deep/result", "other")}
+    old = {name: [found.st_size, found.st_mtime_ns, found.st_ctime_ns] for name, found in status.items()}
+    store._stamp_file(directory).write_text(json.dumps(old))
+    with pytest.raises(ArtifactError, match="other: expected sha256"):
+        store.verify(directory)
 
 
 def test_what_a_mirror_gives_and_gets_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
