@@ -5,12 +5,13 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
+SITE := .venv/.site
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/bench-demo.yaml
 
-.PHONY: demo test test-slow test-asan lint bench docs clean
+.PHONY: demo test test-slow test-asan lint bench docs site clean
 .DELETE_ON_ERROR:
 
 $(PACKAGES): constraints.txt pyproject.toml
@@ -53,6 +54,13 @@ bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), a
 
 docs: $(READY)          ## write the generated pages anew
 	$(BIN)/python -m pipeline.config_docs
+
+$(SITE): $(READY)
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[docs]'
+	touch $@
+
+site: $(SITE)           ## the documentation as a web site, in build/site
+	$(BIN)/mkdocs build --quiet
 
 clean:                  ## what is built; the store stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
