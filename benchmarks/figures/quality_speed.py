@@ -1,9 +1,8 @@
-"""Draw quality against speed, the figure of the README, from what `benchmarks/systems.py --json FILE` wrote.
+"""Draw quality against speed, the figure of the README, from the table of all systems.
 
-    python benchmarks/figures/quality_speed.py [FILE] [--output docs/figures/quality-speed.svg]
+    python -m benchmarks.figures.quality_speed [FILE] [--output docs/figures/quality-speed.svg]
 
-All entries of the file are drawn as dots; those of `LABELS` are named. Speed is the ratio to the baseline of the file, on a
-logarithmic scale.
+All rows of the table are drawn as dots; those of `LABELS` are named. Speed is the ratio to the first row, on a logarithmic scale.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import matplotlib as mpl
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).resolve().parents[2]
+COLUMNS = ("entry", "BLEU", "speed-up")
 FAMILIES = {  # what a system's name starts with: its name in the legend, colour and mark
     "ct2": ("CTranslate2", "#64748b", "s"),
     "autoregressive": ("one token a step", "#2563a8", "o"),
@@ -26,6 +26,7 @@ FAMILIES = {  # what a system's name starts with: its name in the legend, colour
     "interleaved": ("two or four tokens a step", "#c2560c", "^"),
     "aggressive": ("draft and verify", "#7c3aa8", "D"),
     "graph": ("directed acyclic graph", "#1f7a4d", "v"),
+    "dag": ("directed acyclic graph", "#1f7a4d", "v"),
     "lattice": ("lattice", "#b4235a", "P"),
 }
 
@@ -63,12 +64,20 @@ def family(entry: str) -> tuple[str, str, str]:
     return FAMILIES[key]
 
 
-def draw(entries: dict[str, Any], axes: Axes) -> None:
+def read(file: Path) -> dict[str, tuple[float, float]]:
+    """Return the speed and the quality of each entry of a table."""
+    table = json.loads(file.read_text(encoding="utf-8"))
+    entry, quality, speed = (table["columns"].index(column) for column in COLUMNS)
+    return {row[entry]: (float(row[speed].rstrip("x")), float(row[quality])) for row in table["rows"]}
+
+
+def draw(entries: dict[str, tuple[float, float]], axes: Axes) -> None:
     """Draw all entries: the named ones with their names, the others pale."""
+    if missing := LABELS.keys() - entries.keys():
+        raise SystemExit(f"LABELS: expected entries of the table, found none named {', '.join(sorted(missing))}; rename the labels")
     seen: set[str] = set()
-    for entry, figures in sorted(entries.items(), key=lambda item: item[0] in LABELS):
+    for entry, (speed, quality) in sorted(entries.items(), key=lambda item: item[0] in LABELS):
         name, color, mark = family(entry)
-        speed, quality = figures["latency_ratio"]["median"], figures["metrics"]["bleu"]["score"]
         label = LABELS.get(entry)
         legend = name if label and name not in seen else None
         axes.plot(speed, quality, mark, color=color, markersize=8 if label else 4, alpha=1 if label else 0.25, label=legend)
@@ -81,14 +90,13 @@ def draw(entries: dict[str, Any], axes: Axes) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, nargs="?", default=HERE / "quality_speed.json")
-    parser.add_argument("--output", type=Path, default=HERE.parents[1] / "docs/figures/quality-speed.svg")
+    parser.add_argument("file", type=Path, nargs="?", default=ROOT / "benchmarks/results/systems.json")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs/figures/quality-speed.svg")
     arguments = parser.parse_args()
-    (result,) = json.loads(arguments.file.read_text(encoding="utf-8"))
     mpl.use("svg")
     mpl.rcParams.update({"svg.hashsalt": "fewstep", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
     figure, axes = pyplot.subplots(figsize=(9, 4.8), layout="constrained")
-    draw(result["entries"], axes)
+    draw(read(arguments.file), axes)
     axes.set(xscale="log", xlim=(0.27, 14), ylim=(38.4, 42.3))
     axes.set_xticks([0.5, 1, 2, 4, 8], ["0.5x", "1x", "2x", "4x", "8x"])
     axes.xaxis.set_minor_locator(mpl.ticker.NullLocator())

@@ -11,7 +11,7 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def problem(page: Path, target: str) -> str | None:
-    """What is wrong with a link, if anything."""
+    """Return what is wrong with a link, or None."""
     path, _, anchor = target.partition("#")
     file = (page.parent / path).resolve() if path else page
     if not file.exists():
