@@ -53,7 +53,7 @@ bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), a
 	$(BIN)/python benchmarks/base_size.py --json build/base_size.json
 
 docs: $(READY)          ## write the generated pages anew
-	$(BIN)/python -m pipeline.config_docs
+	$(BIN)/python -m pipeline.config.docs
 
 $(SITE): $(READY)
 	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[docs]'

@@ -36,7 +36,6 @@ from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import NativeDecoder as DraftingDecoder
 from models.aggressive.family import build as build_drafter
 from models.aggressive.head import DraftHead
-from models.batch import padded
 from models.common.backbone import Backbone
 from models.common.linear import pack
 from models.common.network import SIZES
@@ -45,14 +44,15 @@ from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import build as build_graph
 from models.family import Sizes
 from models.lattice.config import LatticeModelConfig, LatticeSearch
+from models.lattice.engines.native import NativeDecoder as LatticeDecoder
 from models.lattice.model import build as build_lattice
-from models.lattice.native import NativeDecoder as LatticeDecoder
 from models.lattice.tables import bigram_tables
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.stepwise.ctranslate2_search import CTranslate2Search
+from models.stepwise.engines.ctranslate2 import CTranslate2Search
+from models.stepwise.engines.native import NativeSearch
 from models.stepwise.model import StepwiseModel, build
-from models.stepwise.native import NativeSearch
-from stages.reporting.text import table
+from models.training.batch import padded
+from stages.report.text import table
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
 ORDERS = ("autoregressive", "interleaved", "interleaved-sa")

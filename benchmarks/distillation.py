@@ -30,9 +30,9 @@ from typing import Any
 
 from record import save
 
-from pipeline.records import metric_files, points_after, step_directory
-from pipeline.runs import Run, find_run
-from stages.reporting.text import table
+from pipeline.run.history import Run, find_run
+from pipeline.run.records import metric_files, points_after, step_directory
+from stages.report.text import table
 from stages.shards import read_shards
 
 STEP = "distill:train"
@@ -239,7 +239,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with TemporaryDirectory(prefix="fewstep-", ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary) if arguments.work is None else arguments.work.absolute()
+        folder = Path(temporary) if arguments.context is None else arguments.context.absolute()
         folder.mkdir(parents=True, exist_ok=True)
         arguments.data = arguments.text = arguments.data.absolute()
         if arguments.rows is not None:

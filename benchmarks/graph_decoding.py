@@ -28,7 +28,7 @@ import torch
 
 from kernels import Lexicon
 from models.common.embeddings import sinusoids
-from models.common.lists import MOST, MOST_LINKS
+from models.common.limits import MOST, MOST_LINKS
 from models.common.network import SIZES
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder

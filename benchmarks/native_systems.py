@@ -23,24 +23,24 @@ from record import save
 
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.decode import NativeDecoder as NativeDrafting
+from models.bundle.system import System
 from models.dag.decode import DagDecoder
 from models.dag.decode import NativeDecoder as NativeGraphs
 from models.lattice.decode import LatticeDecoder
-from models.lattice.native import NativeDecoder as NativeLattices
+from models.lattice.engines.native import NativeDecoder as NativeLattices
 from models.stepwise.config import StepwiseSearch
-from models.system import System
-from pipeline.config import RunConfig, load_config
-from pipeline.plan import Plan
-from pipeline.store import Store
-from pipeline.wiring import build_plan
+from pipeline.config.schema import RunConfig, load_config
+from pipeline.plan.step import Plan
+from pipeline.plan.wiring import build_plan
+from pipeline.store.artifacts import Store
+from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
-from stages.benchmark import entrant
-from stages.decoding import load
-from stages.engines import foreign
-from stages.reporting.text import table
-from stages.sentences import read_sentences
-from stages.stage import MANIFEST
-from stages.timing import Turn, evenly_spaced, measure
+from stages.benchmark.timing import Turn, evenly_spaced, measure
+from stages.benchmark.translator import timed_translator
+from stages.decoding.ctranslate2 import foreign
+from stages.decoding.driver import load
+from stages.decoding.sentences import read_sentences
+from stages.report.text import table
 
 TORCH, NATIVE = "torch", "native"
 
@@ -125,7 +125,7 @@ def compared(
     pairs: dict[str, dict[str, tuple[System, Any]]], lines: Sequence[str], rounds: int, size: int
 ) -> dict[str, dict[str, Any]]:
     """What each entry takes with each engine."""
-    entrants = {(entry, engine): entrant(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
+    entrants = {(entry, engine): timed_translator(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
     turns: list[Turn] = []
     for number, fresh in enumerate(measure({" ".join(key): one for key, one in entrants.items()}, lines, rounds, (size,)), 1):
         turns += fresh

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from stages.timing import environment
+from stages.benchmark.timing import environment
 
 
 def save(arguments: argparse.Namespace, **found: Any) -> None:

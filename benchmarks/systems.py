@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import load_config
-from pipeline.records import step_directory
-from pipeline.runs import find_run
-from stages.reporting.text import table
+from pipeline.config.schema import load_config
+from pipeline.run.history import find_run
+from pipeline.run.records import step_directory
+from stages.report.text import table
 
 METRICS = ("bleu", "rougeL")
 

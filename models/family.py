@@ -89,7 +89,7 @@ class Family(NamedTuple):
     fits: Callable[[Any, int, int], bool]
     """`fits(config, source_length, target_length)`: can this pair (lengths in tokens without EOS) be trained on?"""
     load: Callable[[Path, str], Decoder]
-    """`load(directory, device)`: the decoder of a system directory (`models.bundle`)."""
+    """`load(directory, device)`: the decoder of a system directory (`models.bundle.directory`)."""
     decoder: Callable[..., Decoder]
     """`decoder(network)`: the decoder of a living network, as it is at each call; its training mode is left as it was. A family
     that looks its candidates up is given `tables` (`kernels.CandidateTables`) beside it."""

@@ -3,7 +3,37 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.stage import Artifact
+MANIFEST = "manifest.json"
+"""Written last into an artifact's directory: where it is, the artifact is finished."""
+
+RECORDS = "records"
+"""Folder of what is never compared: timings, logs, metrics, figures."""
+
+CHECKPOINTS = "checkpoints"
+"""Folder of what a later attempt resumes from; dropped once the step is done."""
+
+STOP = "stop"
+"""A file of this name in a step's `.partial` directory asks it to save its state and end."""
+
+
+@dataclass(frozen=True)
+class ExternalFile:
+    """A file of the user's. It enters a fingerprint by content (`digest`), never by path."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a step leaves: a directory, named by the fingerprint of all that went into it."""
+
+    path: Path
+    fingerprint: str
+
+    @property
+    def records(self) -> Path:
+        return self.path / RECORDS
 
 
 @dataclass(frozen=True)
@@ -44,8 +74,9 @@ class Tables(Artifact):
 
 @dataclass(frozen=True)
 class Trained(Artifact):
-    """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes), `kept/<update>.safetensors`
-    (the best and the last weights, by option the first), `training.json` (updates, validations, what was averaged)."""
+    """`model.safetensors` (the averaged weights), `model.json` (family, network, vocabulary sizes, checksums),
+    `kept/<update>.safetensors` (the best and the last weights, by option the first), `training.json` (updates, validations, what
+    was averaged)."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +87,7 @@ class Ngram(Artifact):
 
 @dataclass(frozen=True)
 class System(Artifact):
-    """Everything that decoding needs, in one directory (`models.bundle`)."""
+    """Everything that decoding needs, in one directory (`models.bundle.directory`)."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +100,13 @@ class Hypotheses(Artifact):
     """`shards/00000.arrow ...` (id int64, rank int32, text string, ids list<uint32>, score float64, steps int32; margin float64,
     null where the search told none; source_tokens int32; where drafts were verified also drafting map<string, float64>),
     `hypotheses.txt` (the best of each sentence, one a line), `decode.json` (rows, search, near_ties; drafting, see
-    `stages.decoded_drafts`)."""
+    `stages.decode.draft_statistics`)."""
 
 
 @dataclass(frozen=True)
 class Scores(Artifact):
-    """`scores.json`: metric name -> {score, signature}; where it was asked for, `head_and_tail.json` (`stages.ngram_counts`),
-    `by_length.json` and `diversity.json` (`stages.breakdown`)."""
+    """`scores.json`: metric name -> {score, signature}; where it was asked for, `head_and_tail.json` (`stages.ngram.counts`),
+    `by_length.json` and `diversity.json` (`stages.score.breakdown`)."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +123,7 @@ class Contrasted(Artifact):
 
 @dataclass(frozen=True)
 class Graphs(Artifact):
-    """`graphs.json` (`stages.graph_statistics`), and drawings in `records/figures`."""
+    """`graphs.json` (`stages.dag_analysis.statistics`), and drawings in `records/figures`."""
 
 
 @dataclass(frozen=True)

@@ -14,21 +14,21 @@ from torch import Tensor, nn
 from kernels import Lexicon
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
+from models.aggressive.engines.native import NativeLoop
 from models.aggressive.head import DraftHead
 from models.aggressive.loop import State, draft_and_verify, statistics_of
 from models.aggressive.model import AggressiveModel
-from models.aggressive.native import NativeLoop
 from models.aggressive.rules import block_width
 from models.aggressive.verifier import Autoregressive, Verifying, as_verifier, codes_of
-from models.batch import Ints
-from models.common.at_work import at_work
+from models.bundle.vocabulary_digest import vocabulary_digest
+from models.bundle.weights import MEMBERS, BundleError, make_model, read_json
 from models.common.backbone import Backbone
+from models.common.inference import at_work
 from models.common.linear import pack
 from models.common.shortlist import check_listing, linked_words, listed_for, load_lexicon
 from models.common.sources import Sources, gather, output_limits
 from models.family import EOS, Decoder, Hypothesis
-from models.vocabulary import vocabulary_digest
-from models.weights import MEMBERS, BundleError, make_model, read_json
+from models.training.batch import Ints
 
 log = logging.getLogger("fewstep")
 
@@ -276,7 +276,7 @@ def check_pair(model: Network, verifier: Backbone) -> None:
 
 
 def load(directory: Path, device: str) -> AggressiveDecoder:
-    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    """The decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
     description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, AggressiveModel | DraftHead)
@@ -288,10 +288,10 @@ def load(directory: Path, device: str) -> AggressiveDecoder:
     _same_vocabulary(directory, verifier, "the verifier")
     hinter = None
     if (directory / DRAFTER).exists():
-        from models.bundle import load_system
+        from models.bundle.directory import load_system
 
         _same_vocabulary(directory, directory / DRAFTER, "the system that drafts")
-        other = load_system(directory / DRAFTER, device)
+        other = load_system(directory / DRAFTER, device, verify=False)  # compared already, as parts of this system
         hinter = (other.decoder, other.search)
     try:
         decoder = NativeDecoder if device == "cpu" else AggressiveDecoder

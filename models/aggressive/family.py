@@ -9,8 +9,8 @@ from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import DraftDecoder, load
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, fits
-from models.batch import Batch
 from models.family import Family, Loss, Sizes
+from models.training.batch import Batch
 
 
 def build(config: AggressiveConfig, sizes: Sizes) -> AggressiveModel | DraftHead:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from models.aggressive.head import DraftHead
-from models.batch import Batch
 from models.common.cross_entropy import cross_entropy
 from models.family import Loss
+from models.training.batch import Batch
 
 
 def loss(network: DraftHead, batch: Batch, label_smoothing: float) -> Loss:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from models.aggressive import glancing
 from models.aggressive.config import AggressiveConfig
 from models.aggressive.model import AggressiveModel, Source, sequences
-from models.batch import Batch
 from models.common.cross_entropy import cross_entropy
 from models.family import MASK, PAD, Loss
+from models.training.batch import Batch
 
 GOLDEN = 0.6180339887498949
 

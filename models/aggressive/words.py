@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveSearch
-from models.common.lists import MOST
+from models.common.limits import MOST
 from models.common.shortlist import listed
 from models.family import EOS, RESERVED
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sentencepiece import SentencePieceProcessor
 
 from kernels import NgramModel
-from models.weights import NGRAM, TARGET_PIECES, BundleError
+from models.bundle.weights import NGRAM, TARGET_PIECES, BundleError
 
 if TYPE_CHECKING:
     from kernels.ngram import NgramScorer

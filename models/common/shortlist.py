@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from kernels import CandidateTables, Lexicon
-from models.common.lists import MOST, MOST_LINKS
+from models.bundle.weights import TABLES
+from models.common.limits import MOST, MOST_LINKS
 from models.common.tables import load_tables
 from models.family import RESERVED, Sizes
-from models.weights import TABLES
 
 
 class ListingSearch(Protocol):

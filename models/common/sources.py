@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.batch import Ints, padded
-from models.common.at_work import check_lengths
+from models.common.inference import check_lengths
+from models.training.batch import Ints, padded
 
 
 class Sources(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kernels import CandidateTables
-from models.vocabulary import vocabulary_digest
-from models.weights import TABLES, BundleError
+from models.bundle.vocabulary_digest import vocabulary_digest
+from models.bundle.weights import TABLES, BundleError
 
 
 def load_tables(directory: Path, source_size: int, target_size: int, links: str) -> CandidateTables:

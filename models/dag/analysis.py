@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from kernels import dag_best_alignment, dag_log_likelihood
-from models.batch import Batch
-from models.common.at_work import at_work
+from models.common.inference import at_work
 from models.dag.loss import decoded_graphs
 from models.dag.model import DagModel
 from models.dag.vertices import Words, best_words
+from models.training.batch import Batch
 
 
 class View(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from models.common.lists import MOST, MOST_LINKS
+from models.common.limits import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
 
 Pin = Literal["none", "row", "column"]

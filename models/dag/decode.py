@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from models.common.at_work import at_work, score_pairs
+from models.bundle.weights import make_model, read_json
+from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
 from models.common.shortlist import check_listing, listed_for, load_lexicon
 from models.common.sources import Sources, gather
 from models.dag.config import DagSearch
+from models.dag.engines.native import NativeGraphs
 from models.dag.graph import decoding_factor, graph_lengths
 from models.dag.loss import log_probability
 from models.dag.model import DagModel, empty_vertices
-from models.dag.native import NativeGraphs
 from models.dag.search import Graph, finished, follows, greedy, search_graph, words_needed
 from models.dag.vertices import Words, best_words
 from models.family import Hypothesis, Sizes
-from models.weights import make_model, read_json
 
 if TYPE_CHECKING:
     from kernels import Lexicon
@@ -148,7 +148,7 @@ class NativeDecoder(DagDecoder):
 
 
 def load(directory: Path, device: str) -> DagDecoder:
-    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    """The decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
     description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, DagModel)

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
-from models.batch import Batch
 from models.common.token_scores import token_scores
 from models.dag import glancing, words
 from models.dag.config import DagConfig
@@ -18,6 +17,7 @@ from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices
 from models.dag.words import Words
 from models.family import BOS, Loss
+from models.training.batch import Batch
 
 
 class Graphs(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from models.common.at_work import at_work
+from models.common.inference import at_work
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, part_of, part_of_sources
 from models.lattice.scoring import Lattice, Slots

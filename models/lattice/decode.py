@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from kernels import CandidateTables
-from models.batch import Ints
-from models.common.at_work import at_work, score_pairs
+from models.common.inference import at_work, score_pairs
 from models.common.sources import gather
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
+from models.lattice.hypotheses import hypotheses
 from models.lattice.lookup import first_words, look_up
 from models.lattice.loss import log_probability
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import Lattice, Slots, score_memories, score_slots
 from models.lattice.search import best_paths
 from models.lattice.tables import BigramTables
-from models.lattice.written import hypotheses
+from models.training.batch import Ints
 
 CPU_ROWS, GPU_ROWS = 2**14, 2**18
 """Candidates scored at a time, unless one sentence alone has more."""

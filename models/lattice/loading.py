@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from models.bundle.weights import make_model, read_json
 from models.common.linear import pack
 from models.common.tables import load_tables
 from models.lattice.decode import LatticeDecoder
+from models.lattice.engines.native import NativeDecoder
 from models.lattice.model import LatticeModel
-from models.lattice.native import NativeDecoder
 from models.lattice.tables import bigram_tables
-from models.weights import make_model, read_json
 
 
 def load(directory: Path, device: str) -> LatticeDecoder:
-    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    """The decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
     description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, LatticeModel)

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from kernels import CandidateOptions, CandidateTables, lattice_candidates
-from models.batch import Ints
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.scoring import Slots
+from models.training.batch import Ints
 
 
 def look_up(tables: CandidateTables, source: Ints, lengths: Ints, search: LatticeSearch, longest: int) -> Slots:

@@ -7,11 +7,11 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from models.batch import Batch
 from models.common.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
 from models.lattice.markov import draw_pairs
 from models.lattice.model import LatticeModel
+from models.training.batch import Batch
 
 
 class Predictions(NamedTuple):

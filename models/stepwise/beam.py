@@ -13,7 +13,6 @@ from torch import Tensor
 
 from kernels import Beam, BeamOptions, Neighbours
 from kernels.beam import STRANGERS, Outcome
-from models.batch import Ints
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise.arrangement import in_natural_order
 from models.stepwise.config import StepwiseSearch
@@ -21,6 +20,7 @@ from models.stepwise.ensemble import Ensemble, begin
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import Order
 from models.stepwise.scores import ban
+from models.training.batch import Ints
 
 
 def beam_search(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from models.common.lists import MOST, MOST_LINKS
+from models.common.limits import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
 from models.stepwise.orders import ORDERS, Mask, Order, OrderName, SlotPositions, Start, Stop, Tail
 

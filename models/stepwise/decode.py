@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from models.batch import Ints
-from models.common.at_work import at_work, score_pairs
+from models.bundle.weights import make_model, read_json, weights_of
 from models.common.deduplicate import deduplicate
+from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
 from models.common.shortlist import check_listing, listed_for, load_lexicon
@@ -19,15 +19,15 @@ from models.common.sources import Sources, gather, output_limits
 from models.family import Hypothesis, Sizes
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch, misfit
-from models.stepwise.ctranslate2_search import CTranslate2Search
+from models.stepwise.engines.ctranslate2 import CTranslate2Search
+from models.stepwise.engines.native import NativeSearch
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.greedy import greedy
 from models.stepwise.joint_step import joint_step, neighbours
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
-from models.stepwise.native import NativeSearch
 from models.stepwise.sampling import sample
-from models.weights import make_model, read_json, weights_of
+from models.training.batch import Ints
 
 if TYPE_CHECKING:
     from kernels import Lexicon
@@ -153,7 +153,7 @@ def decode_batch(model: StepwiseModel, sources: Sequence[Sequence[int]], search:
 
 
 def load(directory: Path, device: str) -> StepwiseDecoder:
-    """The decoder of a system directory. Raises `models.weights.BundleError`."""
+    """The decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
     description = read_json(directory / "system.json", "a system")
     members = [make_model(directory, description, device, weights) for weights in weights_of(description)]
     found = [member for member in members if isinstance(member, StepwiseModel)]

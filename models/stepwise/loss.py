@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.batch import Batch
 from models.common.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
 from models.stepwise.ensemble import Ensemble, mean, networks
 from models.stepwise.model import Predictions, StepwiseModel
+from models.training.batch import Batch
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models.weights import flush, save_weights
+from models.bundle.weights import flush, save_weights
 
 SCHEMA = 1
 KEPT = 2

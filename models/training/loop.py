@@ -8,14 +8,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.batch import Batch, Position, Share
 from models.family import Loss
+from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import sum_across
-from models.training.place import Place
 from models.training.precision import TYPES, arithmetic
 from models.training.seeds import seed_of
+from models.training.worker import Place
 
 
 class Report(NamedTuple):

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from models.training.place import Place
+from models.training.worker import Place
 
 T = TypeVar("T")
 

@@ -1,10 +1,12 @@
 """Configs load, commands exist and Python compiles, in every fenced block of the documentation."""
 
+import ast
 import os
 import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import pytest
 import typer.main
 import yaml
 
-from pipeline.cli import app
-from pipeline.config import load_config
+from pipeline.commands.cli import app
+from pipeline.config.schema import load_config
 from tests.docs.pages import PAGES, ROOT, Block, blocks, name, text
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -80,6 +82,14 @@ def test_every_override_of_the_readme_is_valid(override: str) -> None:
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_python_compiles(block: Block) -> None:
     compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_imports_of_the_project_exist(block: Block) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in ("fewstep", "kernels", "models"):
+            module = import_module(node.module)
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == [], node.module
 
 
 (IN_README,) = [block.text.partition(".venv/bin/fewstep")[0] for block in blocks("") if "github.com/multi30k" in block.text]

@@ -16,10 +16,10 @@ from runs import ALONE, ROOT, Watched
 
 from models.common.attention import Memory
 from models.stepwise.model import StepwiseModel
-from pipeline import execute
-from pipeline.config import load_config
-from pipeline.store import Store
-from pipeline.wiring import build_plan
+from pipeline.config.schema import load_config
+from pipeline.plan.wiring import build_plan
+from pipeline.run import execute
+from pipeline.store.artifacts import Store
 
 pytestmark = [pytest.mark.slow]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import Cluster
-from pipeline.machines import RayMachines
-from stages.cluster import RayWorkers
-from stages.stage import Resources
+from pipeline.config.schema import Cluster
+from pipeline.run.machines import RayMachines
+from stages.workers import Resources
+from stages.workers.ray_workers import RayWorkers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 

@@ -18,9 +18,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from runs import ROOT, Watched, end
 
-from pipeline import garbage
-from pipeline.mirror import Mirror
-from pipeline.store import Manifest, Store
+from pipeline.store import garbage
+from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.mirror import Mirror
 
 pytestmark = [pytest.mark.slow]
 SECRET = "wJalrXUtnFEMI-not-to-be-found-anywhere"
@@ -134,7 +134,7 @@ def large(store: Store, megabytes: int = 96) -> Path:
 def killed_when(ready: Callable[[], bool], method: str, store: Store, url: str) -> None:
     """Push or pull in a process that is killed as soon as `ready`."""
     code = (
-        "from pathlib import Path; from pipeline.mirror import Mirror; from pipeline.store import Store\n"
+        "from pathlib import Path; from pipeline.store.mirror import Mirror; from pipeline.store.artifacts import Store\n"
         f"store = Store(Path({str(store.root)!r})); Mirror({url!r}, store).{method}(store.directory('system', 'a' * 32))"
     )
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, start_new_session=True)
@@ -183,7 +183,7 @@ def test_killed_in_the_midst_of_an_upload_and_of_a_download(s3: S3, tmp_path: Pa
 
 
 def test_text_from_object_storage(s3: S3, tmp_path: Path) -> None:
-    from pipeline.downloads import RemoteFile, fetched
+    from pipeline.store.downloads import RemoteFile, fetched
     from stages.errors import DataError
 
     s3.client.put_object(Bucket="fewstep", Key="text/a.en", Body=b"A man reads.\n" * 1000)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import execute
-from pipeline.config import load_config
-from pipeline.execute import RunReport
-from pipeline.store import Store
-from pipeline.translate import system_directory, translate_files
-from pipeline.wiring import build_plan
+from pipeline.commands.translate import system_directory, translate_files
+from pipeline.config.schema import load_config
+from pipeline.plan.wiring import build_plan
+from pipeline.run import execute
+from pipeline.run.execute import RunReport
+from pipeline.store.artifacts import Store
 
 pytestmark = [pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def test_both_orders_learn_what_to_tell(tmp_path: Path, caplog: pytest.LogCaptur
 
 def assert_translated_alike(store: Path, name: str, decoded: Path, text: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The command gives what the pipeline gave, for documents that are cut too, and says how many it cut."""
-    from stages.sentences import read_sentences
+    from stages.decoding.sentences import read_sentences
 
     sources = [sentence.source for sentence in read_sentences(text)]
     written, given = store.parent / f"{name}.txt", store.parent / "documents.txt"

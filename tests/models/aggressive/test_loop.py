@@ -12,7 +12,7 @@ from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
 from models.aggressive.loop import draft_and_verify, judge
 from models.aggressive.verifier import Verifying
-from models.common.at_work import at_work
+from models.common.inference import at_work
 from models.family import EOS, PAD, RESERVED
 from models.stepwise.greedy import _likeliest
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of

@@ -14,15 +14,15 @@ from models.aggressive.family import FAMILY
 from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
 from models.aggressive.model import AggressiveModel, fits, sequences
-from models.batch import collate
+from models.bundle.weights import WEIGHTS, save_weights, take_weights
 from models.family import EOS, MASK, PAD, Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import NativeDecoder as StepwiseNative
 from models.stepwise.loss import loss as stepwise_loss
 from models.stepwise.model import StepwiseModel
+from models.training.batch import collate
 from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer
-from models.weights import WEIGHTS, save_weights, take_weights
 from tests.models.aggressive.networks import DRAFTER, VERIFIER, drafter_of, head_of, sources, verifier_of
 
 

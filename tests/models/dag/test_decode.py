@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.batch import pad_rows
 from models.common.linear import TokenTable
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
@@ -18,6 +17,7 @@ from models.dag.model import DagModel
 from models.dag.search import Graph, greedy, search_graph, words_on
 from models.dag.vertices import BLOCK, MANY, Candidates, Words, best_words, candidates, highest
 from models.family import BOS, EOS, RESERVED, UNK, Sizes
+from models.training.batch import pad_rows
 
 SMALL = DagConfig(
     width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1, graph_factor=2.0, max_vertices=40

@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.batch import collate
 from models.common.embeddings import embed
 from models.dag import loss as module
 from models.dag.config import DagConfig
@@ -16,6 +15,7 @@ from models.dag.loss import log_probability, loss
 from models.dag.model import DagModel, empty_vertices
 from models.dag.words import choose
 from models.family import BOS, EOS, Sizes
+from models.training.batch import collate
 
 SMALL = DagConfig(
     width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=2, dropout=0.0, graph_factor=2.0, max_vertices=40

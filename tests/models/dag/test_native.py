@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from kernels import Lexicon
+from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
 from models.common.sources import gather
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, NativeDecoder, load
+from models.dag.engines.native import NativeGraphs
 from models.dag.model import DagModel
-from models.dag.native import NativeGraphs
 from models.family import EOS, UNK, Sizes
-from models.weights import WEIGHTS, describe, save_weights, write_json
 
 SMALL = DagConfig(
     encoder_layers=2,

@@ -9,18 +9,18 @@ import torch
 from torch.nn import functional as F
 
 from kernels import CandidateOptions, CandidateTables, lattice_candidates
-from models.batch import collate
+from models.bundle.weights import BundleError
 from models.common.tables import check_tables
 from models.family import UNK, Hypothesis, Sizes
 from models.lattice import decode
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
+from models.lattice.engines.native import NativeDecoder
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel
-from models.lattice.native import NativeDecoder
 from models.lattice.scoring import Slots
 from models.lattice.tables import bigram_tables
-from models.weights import BundleError
+from models.training.batch import collate
 from tests.models.lattice.made import SIZE, SMALL, counted, network, usual_pairs
 
 SOURCES = [[7, 8, 9], [12], [16, 15, 14, 13, 12, 11], [9, 9], [10, 7, 12, 8]]

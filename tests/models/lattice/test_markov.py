@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from models.batch import collate
 from models.common.attention import SelfAttention
 from models.family import BOS
 from models.lattice.loss import loss
 from models.lattice.markov import attend_alone, attend_pairs, draw_pairs, pairs
 from models.lattice.tables import rows
+from models.training.batch import collate
 from tests.models.lattice.made import network
 
 TARGET = torch.tensor([[9, 12, 8, 16, 11, 10, 2]])

@@ -7,7 +7,7 @@ import torch
 
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, part_of, part_of_sources
-from models.lattice.native import NativeDecoder
+from models.lattice.engines.native import NativeDecoder
 from models.lattice.tables import bigram_tables
 from tests.models.lattice.made import SIZE, counted, network, usual_pairs
 

@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 
-from models.batch import collate
 from models.common.cross_entropy import CPU_LOGITS
 from models.common.linear import pack
 from models.family import EOS
@@ -14,6 +13,7 @@ from models.lattice.config import LatticeSearch
 from models.lattice.loss import log_probability
 from models.lattice.scoring import Slots, score_slots
 from models.lattice.tables import bigram_tables
+from models.training.batch import collate
 from tests.models.lattice.made import SIZE, network
 
 SOURCE, LENGTHS = torch.tensor([[7, 8, 9, 2], [11, 2, 0, 0]]), torch.tensor([4, 2])

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.lattice.config import LatticeSearch
+from models.lattice.hypotheses import hypotheses
 from models.lattice.scoring import Lattice, Slots
 from models.lattice.search import best_paths, confidences
-from models.lattice.written import hypotheses
 from tests.models.lattice.made import all_paths, random_lattice
 
 BY_HAND = Lattice(

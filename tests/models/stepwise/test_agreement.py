@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from models.bundle import load_system
+from models.bundle.directory import load_system
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 

@@ -9,17 +9,17 @@ import pytest
 import sacrebleu
 import torch
 
-from models.batch import collate
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.stepwise.ctranslate2_model import EngineError, convertible, specification
-from models.stepwise.ctranslate2_search import CTranslate2Search
 from models.stepwise.decode import FinishedDecoder, StepwiseDecoder
+from models.stepwise.engines.ctranslate2 import CTranslate2Search
+from models.stepwise.engines.ctranslate2_model import EngineError, convertible, specification
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.loss import loss
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS
-from stages.embedded import pairs
+from models.training.batch import collate
+from stages.corpus.embedded import pairs
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=1, width=32, feed_forward=24, heads=2, dropout=0.0, max_positions=60)
 NEAR = 1e-4

@@ -6,7 +6,6 @@ import random
 import pytest
 import torch
 
-from models.batch import collate
 from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
 from models.stepwise import beam, greedy
 from models.stepwise.arrangement import restore
@@ -15,6 +14,7 @@ from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS, Order
+from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 GREEDY = StepwiseSearch()

@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 
-from models.batch import collate
 from models.family import EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS
+from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 WORDS = 10

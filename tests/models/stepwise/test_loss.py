@@ -3,13 +3,13 @@ import dataclasses
 import pytest
 import torch
 
-from models.batch import Batch, collate
 from models.family import EOS, Sizes
 from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS, Order
+from models.training.batch import Batch, collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8]]

@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from models import family_of
-from models.batch import collate
 from models.family import Sizes
 from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel, build, fits
 from models.stepwise.orders import ORDERS, Order
+from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 SIZES = Sizes(19, 19, True)

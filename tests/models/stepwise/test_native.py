@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kernels import Lexicon
+from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
 from models.family import EOS, UNK, Sizes
 from models.stepwise.arrangement import in_natural_order, restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -13,7 +14,6 @@ from models.stepwise.decode import NativeDecoder, StepwiseDecoder, load
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS
-from models.weights import WEIGHTS, describe, save_weights, write_json
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 NEAR = 1e-4

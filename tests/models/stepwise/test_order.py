@@ -6,7 +6,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.batch import collate
 from models.common.embeddings import sinusoids
 from models.family import EOS, PAD
 from models.stepwise.arrangement import arrange, labelled, permutation, restore, step_mask
@@ -14,6 +13,7 @@ from models.stepwise.config import StepwiseConfig
 from models.stepwise.orders import ORDERS, Order, OrderName
 from models.stepwise.outputs import Outputs
 from models.stepwise.slots import signed
+from models.training.batch import collate
 
 MASKS = {
     (1, 1): "100000 110000 111000 111100 111110 111111",

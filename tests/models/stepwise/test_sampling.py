@@ -5,13 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.batch import collate
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import decode_batch
 from models.stepwise.loss import log_probability
 from models.stepwise.model import build
 from models.stepwise.sampling import draw
+from models.training.batch import collate
 
 SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8], [13, 7]]
 

@@ -9,10 +9,10 @@ import sys
 import pytest
 import torch
 
-from models import weights
+from models.bundle import weights
+from models.bundle.weights import save_weights
 from models.training import checkpoint
 from models.training.checkpoint import Checkpoint, newest, save
-from models.weights import save_weights
 
 
 def make(update):
@@ -88,7 +88,7 @@ LIMITED = """
 import resource, signal, sys
 import torch
 from pathlib import Path
-from models.weights import save_weights
+from models.bundle.weights import save_weights
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (50000, 50000))
 try:

@@ -1,0 +1,133 @@
+"""Drafting and verifying on a CPU without torch: finished networks as arrays for `kernels.AggressiveTransformer`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import cast
+
+import torch
+
+from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, WritingRules
+from kernels.aggressive import Drafts
+from kernels.transformer import Precision
+from models.aggressive.config import AggressiveSearch
+from models.aggressive.head import DraftHead
+from models.aggressive.model import AggressiveModel
+from models.aggressive.rules import banned, block_width
+from models.aggressive.verifier import Autoregressive, codes_of
+from models.common.backbone import Backbone
+from models.common.limits import MOST
+from models.common.native import arrays_of, shape_of
+from models.family import EOS, MASK, PAD
+from models.training.batch import Ints
+
+BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
+
+
+class NativeLoop:
+    """Copies of a drafter and a verifier that do not change any more, a pair for each precision of the verifier that is asked for.
+    It counts torch's threads as its own."""
+
+    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None = None) -> None:
+        """Networks on the CPU in float32, and what lists of words are made of."""
+        self._model, self._verifier, self._lexicon = model, verifier, lexicon
+        self._transformers = {"fp32": self._transformer("fp32")}
+
+    def __call__(
+        self, source: Ints, lengths: Ints, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]
+    ) -> Drafts:
+        """For each source [B,S] what `models.aggressive.loop` finds, to the last bit alike in any company."""
+        precision = search.verifier_precision
+        if precision not in self._transformers:
+            self._transformers[precision] = self._transformer(precision)
+        return self._transformers[precision](
+            source,
+            lengths,
+            limits,
+            options=BEAM,
+            rules=writing_rules(search),
+            drafts=draft_options(search, block_width(search, self._model.config)),
+            hints=hints,
+            threads=torch.get_num_threads(),
+        )
+
+    @torch.no_grad()
+    def _transformer(self, precision: Precision) -> AggressiveTransformer:
+        config = cast(Autoregressive, self._verifier).config
+        arrays = arrays_of(self._verifier, config) | {"slot_codes": codes_of(self._verifier).numpy()}
+        lexicon = self._lexicon
+        drafter = copied(self._model, None if lexicon is None else lexicon.linked_words)
+        return AggressiveTransformer(
+            arrays, shape=shape_of(config, "relu"), precision=precision, drafter=drafter, lexicon=self._lexicon
+        )
+
+
+@lru_cache
+def writing_rules(search: AggressiveSearch) -> WritingRules:
+    """The kernel's rules."""
+    return WritingRules(
+        mask="causal",
+        banned=tuple(banned(search)),
+        min_tokens=search.min_tokens,
+        shortlist_words=search.shortlist_words or 0,
+        shortlist_links=search.shortlist_links,
+    )
+
+
+@lru_cache
+def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
+    """The kernel's options."""
+    loose = search.strategy == "gad++"
+    return DraftOptions(
+        proposals="nothing" if search.strategy == "greedy" else "lookup" if search.looks_up else "network",
+        verify=search.strategy != "draft",
+        width=width,
+        adaptive=search.adaptive,
+        words=search.draft_words or 0,
+        links=search.draft_links,
+        confidence=search.confidence,
+        precision=search.draft_precision,
+        ngram=search.ngram,
+        ranks=search.ranks if loose else 1,
+        gap=search.gap if loose else 0.0,
+        strict_end=search.strict_end,
+        worthwhile=search.worthwhile,
+    )
+
+
+@torch.no_grad()
+def copied(model: AggressiveModel | DraftHead, linked: Ints | None = None) -> Drafter:
+    """The kernel's copy of a drafter."""
+    drafter = _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
+    return replace(drafter, lexicon=Lexicon(model.words.most(MOST).numpy(), linked))
+
+
+def _head(model: DraftHead) -> Drafter:
+    config = replace(model.config, decoder_layers=1)
+    layers = {f"decoder.{name}": values.numpy() for name, values in model.head.state_dict().items()}
+    arrays = {name: values for name, values in arrays_of(model, config).items() if not name.startswith("decoder.")}
+    return Drafter(
+        arrays={**arrays, **layers, "slot_codes": model.slot_codes(config.max_positions).numpy()},
+        shape=shape_of(config, "relu"),
+        shares_encoder=True,
+        shares_words=True,
+        features=model.features.weight.numpy(),
+    )
+
+
+def _block_decoder(model: AggressiveModel) -> Drafter:
+    config = model.config
+    codes = model.slot_codes(config.max_positions)
+    return Drafter(
+        arrays={**arrays_of(model, config), "slot_codes": codes.numpy()},
+        shape=shape_of(config, "relu"),
+        shares_encoder=config.encoder == "shared",
+        shares_words=config.encoder == "shared" and model.sizes.joint,
+        sight="all" if config.prefix == "all" else "prefix",
+        codes_in_layers=config.layer_positions,
+        last_token=config.last_token,
+        mask=MASK,
+        copy_queries=model.copy_queries(codes).numpy() if config.soft_copy else None,
+    )

@@ -1,0 +1,166 @@
+"""A loaded system: lines in, lines out."""
+
+from __future__ import annotations
+
+import logging
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sentencepiece import SentencePieceProcessor
+
+from models.bundle.weights import BundleError
+from models.common.prefetch import ahead
+from models.family import RESERVED, Decoder, Hypothesis
+
+log = logging.getLogger("fewstep")
+
+BATCH_TOKENS = 4000
+"""Padded source tokens decoded at once, EOS included."""
+
+
+_CONTROLS = (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xFEFF)
+# SentencePiece writes a space as U+2581: in text that character counts as a space.
+_UNSEEN = {**dict.fromkeys(_CONTROLS), 0x2581: " "}
+
+
+class Translation(NamedTuple):
+    """One output of a search, be it a translation or a summary."""
+
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """Translates text, or summarises it, as it was trained to. What becomes of a line does not depend on the lines beside it."""
+
+    name: str
+    family: str
+    source_language: str
+    target_language: str
+    search: Any
+    """The default search, of the family's search type."""
+    decoder: Decoder
+    source_pieces: SentencePieceProcessor
+    target_pieces: SentencePieceProcessor
+    max_source_tokens: int
+    """Longer sources, in tokens without EOS, are cut."""
+    max_target_tokens: int
+    """Longer targets, in tokens without EOS, cannot be scored."""
+    cuts: bool = False
+    """Were the sources that it was trained on cut likewise? Else only what the network cannot take is."""
+
+    def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
+        """The best translation of each line; nothing for a blank one. `first_line` numbers the lines in warnings."""
+        return [ranked[0].text for ranked in self.translate_n_best(lines, search, first_line=first_line)]
+
+    def translate_n_best(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[list[Translation]]:
+        """The translations that `search` (default: the system's own) finds of each line, best first."""
+        sources = self._whole(lines, first_line)
+        if self.cuts and (cut := sum(len(ids) > self.max_source_tokens for ids in sources)):
+            last = first_line + len(lines) - 1
+            log.warning("lines %d to %d: cut %d to their first %d tokens", first_line, last, cut, self.max_source_tokens)
+        found = self.decode([ids[: self.max_source_tokens] for ids in sources], search)
+        texts = iter(self.decode_ids([hypothesis.ids for ranked in found for hypothesis in ranked]))
+        return [[Translation(next(texts), hypothesis.score) for hypothesis in ranked] for ranked in found]
+
+    def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
+        """Source ids of each line without EOS, cut to `max_source_tokens`. Broken characters are replaced, with a warning."""
+        return [ids[: self.max_source_tokens] for ids in self._whole(lines, first_line)]
+
+    def _whole(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
+        """Source ids of each line, uncut; a line that is too long for the network brings a warning, where cutting is no rule."""
+        encoded = _encode(self.source_pieces, lines, first_line)
+        for number, ids in enumerate(encoded, first_line):
+            if len(ids) > self.max_source_tokens and not self.cuts:
+                log.warning("line %d: cut to %d tokens, got %d", number, self.max_source_tokens, len(ids))
+        return encoded
+
+    def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
+        """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""
+        found = [[Hypothesis([], 0.0, 0)] for _ in sources]
+        chosen = search or self.search
+        batches = list(_batches([len(source) for source in sources]))
+        for batch, prepared in ahead(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
+            for index, ranked in zip(batch, self.decoder.decode(prepared, chosen), strict=True):
+                found[index] = ranked
+        return found
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1) -> list[float]:
+        """The natural log-probability of each line of `targets`, and of nothing after it, as the translation of its source.
+
+        Raises ValueError where the sides are not of equal number, and for a line that is too long: nothing is cut.
+        """
+        if len(sources) != len(targets):
+            raise ValueError(f"expected as many targets as sources ({len(sources)}), got {len(targets)}")
+        pairs = self.encode_pairs(sources, targets, first_line=first_line)
+        for number, (source, target) in enumerate(pairs, first_line):
+            for side, ids, longest in (("source", source, self.max_source_tokens), ("target", target, self.max_target_tokens)):
+                if len(ids) > longest:
+                    raise ValueError(f"line {number}: expected a {side} of at most {longest} tokens, got {len(ids)}")
+        return self.score_ids(pairs)
+
+    def encode_pairs(
+        self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
+    ) -> list[tuple[list[int], list[int]]]:
+        """Source and target ids of each pair of lines without EOS, however long."""
+        encoded = (_encode(self.source_pieces, sources, first_line), _encode(self.target_pieces, targets, first_line))
+        return list(zip(*encoded, strict=True))
+
+    def score_ids(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
+        """The log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
+        scores = [0.0] * len(pairs)
+        for batch in _batches([max(len(source), len(target), 1) for source, target in pairs]):
+            found = self.decoder.score([pairs[index][0] for index in batch], [pairs[index][1] for index in batch])
+            for index, score in zip(batch, found, strict=True):
+                scores[index] = score
+        return scores
+
+    def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
+        """Text of target ids."""
+        # One by one: for lists SentencePiece starts threads, which takes longer than a sentence does.
+        return [str(self.target_pieces.decode(list(ids))) for ids in targets]
+
+
+def _encode(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: int) -> list[list[int]]:
+    """Ids of lines that were cleaned first."""
+    # One by one, as in `decode_ids`.
+    return [list(pieces.encode(clean(line, number))) for number, line in enumerate(lines, first_line)]
+
+
+def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
+    """A vocabulary of `size` pieces, the first of them reserved. Raises BundleError for anything else."""
+    try:
+        pieces = SentencePieceProcessor(model_proto=path.read_bytes())
+    except (OSError, RuntimeError) as error:
+        raise BundleError(f"{path}: expected a SentencePiece model, got: {error}; the file is damaged") from error
+    if len(pieces) != size:
+        raise BundleError(f"{path}: expected {size} pieces as the network has, got {len(pieces)}; it is another vocabulary")
+    first = tuple(pieces.id_to_piece(list(range(len(RESERVED)))))
+    if first != RESERVED:
+        raise BundleError(
+            f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; it is another vocabulary"
+        )
+    return pieces
+
+
+def clean(line: str, number: int) -> str:
+    """Well-formed, NFC, without control characters, single spaces: as training text is made."""
+    if line.isascii() and line.isprintable():  # most text, at a fraction of the time
+        return " ".join(line.split())
+    whole = line.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if whole != line:
+        log.warning("line %d: not valid Unicode; broken characters are replaced", number)
+    return " ".join(unicodedata.normalize("NFC", whole.translate(_UNSEEN)).split())
+
+
+def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of the non-empty sources, the longest first, as many at a time as pad to `BATCH_TOKENS`."""
+    left = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
+    while left:
+        count = max(1, BATCH_TOKENS // (lengths[left[0]] + 1))
+        yield left[:count]
+        left = left[count:]

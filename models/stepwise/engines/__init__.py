@@ -1,0 +1,1 @@
+"""Engines that decode a stepwise network."""

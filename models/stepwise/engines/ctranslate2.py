@@ -1,0 +1,143 @@
+"""Greedy and beam search in CTranslate2, from ids to hypotheses as `models.stepwise` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import nn
+
+from models.family import EOS, RESERVED, Hypothesis
+from models.stepwise.config import StepwiseSearch
+from models.stepwise.engines.ctranslate2_model import convertible, ctranslate2, write_model
+from models.stepwise.scores import banned, penalty
+
+
+class CTranslate2Search:
+    """A copy of an autoregressive network as it is now, at work in CTranslate2. It counts torch's threads as its own.
+
+    What differs from the other engines: CTranslate2 ranks with probabilities among the tokens that may be written, they with those
+    among all tokens (the difference is nearly the same for all hypotheses of a length); it stops a batch at the longest of its
+    limits, after which what went beyond its own limit is searched again with that one; and it tells no margins, nor how often a
+    beam called the decoder (the tokens of the hypothesis are counted). Scores are computed anew over all tokens, so that the same
+    hypothesis has the same score, unless the search says otherwise.
+    """
+
+    def __init__(self, network: nn.Module, *, precision: str, device: str = "cpu") -> None:
+        """Raises EngineError where CTranslate2 is not installed, ValueError for a network, precision or device that it does not
+        take."""
+        package = ctranslate2()
+        supported = package.get_supported_compute_types(device)
+        if precision not in supported:
+            raise ValueError(f"precision: expected one of {', '.join(sorted(supported))} on this {device}, got {precision}")
+        model = convertible(network)
+        sizes = (model.sizes.source, model.sizes.target)
+        self._pieces = [_pieces(size) for size in sizes]
+        self._ids = {piece: id_ for id_, piece in enumerate(self._pieces[1])}
+        self._package, self._precision, self._device = package, precision, device
+        with TemporaryDirectory(prefix="fewstep-") as directory:
+            source, target = self._pieces
+            write_model(model, Path(directory), source_pieces=source, target_pieces=target)
+            self._files = {path.name: path.read_bytes() for path in Path(directory).iterdir()}
+        self._threads = 0
+        self._translator: Any = None
+
+    def __call__(self, sources: Sequence[Sequence[int]], search: StepwiseSearch, limits: Sequence[int]) -> list[list[Hypothesis]]:
+        """Hypotheses of each source (ids without EOS), best first; `limits` are the longest outputs in tokens with EOS. An empty
+        source has one, empty: CTranslate2 does not search for it.
+
+        Raises ValueError for a search that CTranslate2 has not.
+        """
+        check_search(search)
+        hypotheses = [[Hypothesis([], 0.0, 0)] for _ in sources]
+        if real := [index for index, source in enumerate(sources) if source]:
+            words = [[self._pieces[0][id_] for id_ in sources[index]] for index in real]
+            found = self._within(words, search, [limits[index] for index in real])
+            if search.rescore:
+                found = self._rescored(words, found, search)
+            for index, ranked in zip(real, found, strict=True):
+                hypotheses[index] = [_hypothesis(tokens, score) for tokens, score in ranked]
+        return hypotheses
+
+    def _within(self, words: list[list[str]], search: StepwiseSearch, limits: Sequence[int]) -> list[list[tuple[list[int], float]]]:
+        """`_search` with a limit for each source."""
+        found = self._search(words, search, max(limits))
+        over = [index for index, ranked in enumerate(found) if any(len(tokens) > limits[index] for tokens, _ in ranked)]
+        for limit in sorted({limits[index] for index in over}):
+            again = [index for index in over if limits[index] == limit]
+            for index, ranked in zip(again, self._search([words[index] for index in again], search, limit), strict=True):
+                found[index] = ranked
+        return found
+
+    def _search(self, words: list[list[str]], search: StepwiseSearch, limit: int) -> list[list[tuple[list[int], float]]]:
+        """(tokens with EOS, if they end with it; score) of each source."""
+        beam = search.strategy == "beam"
+        results = self._loaded().translate_batch(
+            words,
+            beam_size=search.beam_size if beam else 1,
+            num_hypotheses=search.n_best if beam else 1,
+            length_penalty=search.length_penalty,
+            max_decoding_length=limit,
+            min_decoding_length=search.min_tokens,
+            max_input_length=0,
+            suppress_sequences=[[RESERVED[token]] for token in banned(search)],
+            return_scores=beam or not search.rescore,
+            return_end_token=True,
+        )
+        return [
+            [
+                ([self._ids[piece] for piece in tokens], score)
+                for tokens, score in zip(one.hypotheses, one.scores or [0.0] * len(one.hypotheses), strict=True)
+            ]
+            for one in results
+        ]
+
+    def _rescored(
+        self, words: list[list[str]], found: list[list[tuple[list[int], float]]], search: StepwiseSearch
+    ) -> list[list[tuple[list[int], float]]]:
+        """The same hypotheses with log p / tokens^alpha, p among all tokens; best first by that."""
+        sources = [source for source, ranked in zip(words, found, strict=True) for _ in ranked]
+        outputs = [tokens for ranked in found for tokens, _ in ranked]
+        texts = [[self._pieces[1][id_] for id_ in _without_end(tokens)] for tokens in outputs]
+        results = self._loaded().score_batch(sources, texts, max_input_length=0)
+        # What the limit cut has no EOS to be charged for.
+        sums = [sum(result.log_probs[: len(tokens)]) for tokens, result in zip(outputs, results, strict=True)]
+        penalties = penalty(search, torch.tensor([len(tokens) for tokens in outputs])).tolist()
+        scores = iter([total / by for total, by in zip(sums, penalties, strict=True)])
+        return [sorted(((tokens, next(scores)) for tokens, _ in ranked), key=lambda pair: -pair[1]) for ranked in found]
+
+    def _loaded(self) -> Any:
+        """The translator, made anew where torch's threads have changed."""
+        threads = torch.get_num_threads()
+        if self._translator is None or self._threads != threads:
+            self._threads = threads
+            self._translator = self._package.Translator(
+                "fewstep", self._device, compute_type=self._precision, inter_threads=1, intra_threads=threads, files=self._files
+            )
+        return self._translator
+
+
+def check_search(search: StepwiseSearch) -> None:
+    """Raises ValueError for a search that CTranslate2 has not."""
+    if search.strategy == "sample":
+        raise ValueError("engine: expected auto or torch for sampling, got ctranslate2")
+    if search.strategy == "beam" and search.length_penalty_form == "gnmt" and search.length_penalty:
+        raise ValueError("engine: expected auto or torch with length_penalty_form gnmt, got ctranslate2")
+    if search.strategy == "beam" and search.prune is not None:
+        raise ValueError("engine: expected auto or torch with prune, got ctranslate2")
+
+
+def _pieces(size: int) -> list[str]:
+    """Names of ids: CTranslate2's interface takes words. The reserved ones are those of the vocabulary."""
+    return [RESERVED[id_] if id_ < len(RESERVED) else str(id_) for id_ in range(size)]
+
+
+def _without_end(tokens: list[int]) -> list[int]:
+    return tokens[:-1] if tokens and tokens[-1] == EOS else tokens
+
+
+def _hypothesis(tokens: list[int], score: float) -> Hypothesis:
+    return Hypothesis(_without_end(tokens), score, len(tokens))

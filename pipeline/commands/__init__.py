@@ -1,0 +1,1 @@
+"""The commands of the CLI: thin functions over the rooms below."""

@@ -1,0 +1,177 @@
+"""Look over this machine: is everything there that a run needs?"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pipeline.errors import FewstepError
+
+PACKAGES = ("numpy", "torch", "pyarrow", "sentencepiece", "safetensors", "sacrebleu", "pydantic", "mlflow", "ray")
+LOW_BYTES = 2**30
+RAY_SECONDS = 60.0
+
+
+class Check(NamedTuple):
+    """One line of the examination."""
+
+    name: str
+    verdict: Literal["ok", "warn", "FAIL"]
+    text: str
+
+
+def examine(config: Path | None, store: Path | None, *, verify: bool = False, in_process: bool = False) -> Iterator[Check]:
+    """All checks, cheap ones first. `in_process` leaves Ray out; `verify` hashes every artifact."""
+    yield from _versions(in_process)
+    yield _kernels()
+    settings: Any = None
+    if config is not None:
+        from pipeline.config.schema import load_config
+
+        try:
+            settings = load_config(config)
+            yield from _config(config, settings)
+        except FewstepError as error:
+            yield Check("config", "FAIL", str(error))
+    root = store or (settings.store.path if settings else Path("store"))
+    yield _disk(root)
+    yield _memory()
+    yield _gpus()
+    if not in_process:
+        yield _token()
+        yield from _ray(settings.cluster.address if settings else "")
+    if verify:
+        yield from _artifacts(root)
+
+
+def _versions(in_process: bool) -> Iterator[Check]:
+    yield Check("python", "ok", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    for package in PACKAGES:
+        try:
+            yield Check(package, "ok", metadata.version(package))
+        except metadata.PackageNotFoundError:
+            spared = in_process and package == "ray"
+            yield Check(package, "warn" if spared else "FAIL", f"not installed: pip install -c constraints.txt {package}")
+
+
+def _kernels() -> Check:
+    try:
+        return Check("kernels", "ok", f"importable here, {_imported_kernels()}")
+    except Exception as error:
+        return Check("kernels", "FAIL", f"cannot be imported here: {error}")
+
+
+def _imported_kernels() -> str:
+    """Where the kernels are imported from; raises when their compiled extension is missing or another than they need."""
+    native = import_module("kernels.native")
+    extension = native.fewstep_native
+    return f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
+
+
+def _config(path: Path, settings: Any) -> Iterator[Check]:
+    yield Check("config", "ok", str(path))
+    corpus = settings.corpus
+    texts = {"train": corpus.train, "validation": corpus.validation, **corpus.test}
+    for name, text in texts.items():
+        files = [*text.source, *text.target, *text.tsv, *text.parquet, *(f for joined in text.references for f in joined)]
+        missing = [str(file) for file in files if isinstance(file, Path) and not os.access(file, os.R_OK)]
+        if missing:
+            yield Check(f"text {name}", "FAIL", f"expected readable files, got none at {', '.join(missing)}")
+    if settings.store.mirror:
+        yield _mirror(settings.store.mirror)
+
+
+def _mirror(url: str) -> Check:
+    """Can it be read from here? What it holds does not matter."""
+    from pipeline.store.remote import Folder
+
+    try:
+        folder = Folder(url)
+        folder.read("fewstep")
+        return Check("mirror", "ok", f"{folder.url} answers")
+    except FewstepError as error:
+        return Check("mirror", "FAIL", str(error))
+
+
+def _disk(store: Path) -> Check:
+    there = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    if not os.access(there, os.W_OK):
+        return Check("disk", "FAIL", f"{there} is not writable; name another directory in store.path")
+    return Check("disk", "warn" if free < LOW_BYTES else "ok", f"{_gib(free)} free at {store}")
+
+
+def _memory() -> Check:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    cpus = len(os.sched_getaffinity(0))
+    return Check("memory", "warn" if total < LOW_BYTES else "ok", f"{_gib(total)}, {_gib(free)} of them unused; {cpus} CPUs")
+
+
+def _gpus() -> Check:
+    try:
+        import torch
+
+        names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    except Exception as error:
+        return Check("gpu", "warn", f"torch cannot tell: {error}")
+    return Check("gpu", "ok", ", ".join(names) or "none; networks run on the CPU")
+
+
+def _token() -> Check:
+    """Is there a token for Ray's authentication? What it is stays secret."""
+    from pipeline.run.machines import token_source
+
+    source, mode = token_source(), os.environ.get("RAY_AUTH_MODE", "not set")
+    if source:
+        return Check("ray token", "ok", f"found in {source}; RAY_AUTH_MODE is {mode}")
+    remedy = "a local cluster makes its own; for another, see ray get-auth-token --generate"
+    return Check("ray token", "warn" if os.environ.get("RAY_ADDRESS") else "ok", f"none; {remedy}")
+
+
+def _ray(address: str) -> Iterator[Check]:
+    """Connect as a run does, and import the kernels where its steps would be."""
+    from pipeline.config.schema import Cluster
+    from pipeline.run.machines import RayMachines
+
+    where = address or os.environ.get("RAY_ADDRESS") or "a cluster of this machine alone"
+    try:
+        machines = RayMachines(Cluster(address=address))
+    except Exception as error:
+        yield Check("ray", "FAIL", f"cannot connect to {where}: {error}")
+        return
+    try:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        nodes = machines.nodes
+        yield Check("ray", "ok", f"{where}: {len(nodes)} nodes, {sum(node.get('CPU', 0) for node in nodes.values()):g} CPUs")
+        look = ray.remote(num_cpus=0, max_retries=0)(_imported_kernels)
+        for node in nodes:  # each machine has an installation of its own
+            there = NodeAffinitySchedulingStrategy(node, soft=False)
+            found = ray.get(look.options(scheduling_strategy=there).remote(), timeout=RAY_SECONDS)
+            yield Check("kernels on ray", "ok", f"importable in a Ray task on node {node[:8]}, {found}")
+    except Exception as error:
+        yield Check("kernels on ray", "FAIL", f"cannot be imported in a Ray task: {error}")
+    finally:
+        machines.close()
+
+
+def _artifacts(root: Path) -> Iterator[Check]:
+    from pipeline.store.artifacts import Store
+
+    count = 0
+    for directory, problem in Store(root).verify_all():
+        count += 1
+        if problem:
+            yield Check("artifact", "FAIL", problem if str(directory) in problem else f"{directory}: {problem}")
+    yield Check("artifacts", "ok", f"{count} hashed in {root}")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

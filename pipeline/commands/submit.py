@@ -1,0 +1,177 @@
+"""Hand a run to a Ray cluster: `ray job submit` with the id, metadata and runtime environment of the run, and its exit status."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.commands.extension_wheel import write_extension_wheel
+from pipeline.config.schema import RunConfig, resolved
+from pipeline.errors import DataError
+from pipeline.plan.code_digest import git_revision
+from pipeline.plan.fingerprint import digest
+from pipeline.run.machines import token_source
+from stages.errors import StageError
+
+RUNTIME_ENV = Path("configs/cluster/runtime-env.yaml")
+ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
+STOPPED = 130
+"""Exit code of a job that was stopped, as that of a run which is interrupted."""
+POLL_SECONDS = 1.0
+STARTING, STARTING_SECONDS = "No available agent", 60.0
+"""What a head says that has only just started, and how long it may say so."""
+
+
+def run_command(config: Path, overrides: Sequence[str], until: str | None) -> list[str]:
+    """What the job runs, in the working directory that is sent along. Raises DataError for a config that lies outside of it."""
+    try:
+        inside = config.absolute().relative_to(Path.cwd())
+    except ValueError as error:
+        raise DataError(
+            f"{config}: expected a config below the current directory, which is what is sent to the cluster, {Path.cwd()}"
+        ) from error
+    command = ["python", "-m", "pipeline", "run", str(inside)]
+    if until is not None:
+        command += ["--until", until]
+    return [*command, *(part for override in overrides for part in ("--set", override))]
+
+
+def submission_id(settings: RunConfig, until: str | None) -> str:
+    """The same for the same config: `<name>-<8 digits>`."""
+    return f"{settings.name}-{digest([resolved(settings), until])[:8]}"
+
+
+def check_store(settings: RunConfig) -> None:
+    """Raises DataError for a store that the machines of a cluster cannot share."""
+    if not settings.store.path.is_absolute():
+        raise DataError(
+            f"store.path: expected the absolute path of a directory that all machines of the cluster share, got "
+            f"{str(settings.store.path)!r}, which would be lost with the job; give --set store.path=/shared/..."
+        )
+
+
+def submit(
+    settings: RunConfig, command: Sequence[str], *, until: str | None, address: str | None, with_extension: bool, follow: bool
+) -> int:
+    """Submit the run, or find it at work already, and print what it prints until it ends; the exit code of the run.
+
+    A job that ended is submitted anew under the id with the next number. With `follow=False` returns 0 at once.
+    Raises StageError when the cluster cannot be reached or refuses, DataError for a store that its machines cannot share.
+    """
+    check_store(settings)
+    client = _client(address)
+    job = _start(client, submission_id(settings, until), command, with_extension)
+    here = f"--address {address} " if address else ""
+    print(f"job {job}: follow it with `ray job logs {here}--follow {job}`, stop it with `ray job stop {here}{job}`", flush=True)
+    if not follow:
+        return 0
+    try:
+        asyncio.run(_print_logs(client, job))
+        return _exit_code(client, job)
+    except KeyboardInterrupt:
+        print(f"the job {job} goes on without being followed", flush=True)
+        return STOPPED
+    except (RuntimeError, OSError) as error:
+        raise StageError(f"job {job}: the cluster no longer answers: {error}; submit again to follow or to continue it") from error
+
+
+def _client(address: str | None) -> Any:
+    if token_source():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # read when ray is loaded
+    try:
+        from ray.job_submission import JobSubmissionClient
+
+        return JobSubmissionClient(address)
+    except ImportError as error:
+        raise StageError("ray is not installed: pip install 'ray[default,train]'") from error
+    except Exception as error:
+        raise _unreachable(address, error) from error
+
+
+def _unreachable(address: str | None, error: Exception) -> StageError:
+    where = address or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "this machine"
+    return StageError(
+        f"the jobs of the Ray cluster at {where}: expected to be let in, got: {error}; "
+        "check --address (http://head:8265) and the token (RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, docs/cluster.md)"
+    )
+
+
+def _start(client: Any, name: str, command: Sequence[str], with_extension: bool) -> str:
+    """The id of the job that does the work: the one that is at it, or a new one."""
+    try:
+        jobs = {job.submission_id: job.status.value for job in client.list_jobs() if job.submission_id}
+        earlier = [f"{name}-{number}" if number > 1 else name for number in range(1, len(jobs) + 2)]
+        job = next(known for known in earlier if jobs.get(known) not in ENDED)
+        if job in jobs:
+            print(f"job {job} is at work already", flush=True)
+            return job
+        with tempfile.TemporaryDirectory() as folder:
+            environment = _runtime_environment(Path(folder), with_extension)
+            _send(
+                client,
+                entrypoint=shlex.join(command),
+                submission_id=job,
+                metadata={"run": name, "revision": git_revision()},
+                runtime_env=environment,
+            )
+        return job
+    except (RuntimeError, OSError) as error:
+        raise _unreachable(client.get_address(), error) from error
+
+
+def _send(client: Any, **job: Any) -> None:
+    """Submit a job, to a head that is still starting as soon as it takes any."""
+    until = time.monotonic() + STARTING_SECONDS
+    while True:
+        try:
+            client.submit_job(**job)
+            return
+        except RuntimeError as error:
+            if STARTING not in str(error) or time.monotonic() > until:
+                raise
+        time.sleep(POLL_SECONDS)
+
+
+def _runtime_environment(folder: Path, with_extension: bool) -> dict[str, Any]:
+    import yaml
+
+    written = yaml.safe_load(RUNTIME_ENV.read_text(encoding="utf-8")) if RUNTIME_ENV.is_file() else {}
+    environment: dict[str, Any] = {"working_dir": ".", **written}
+    environment["env_vars"] = {**environment.get("env_vars", {}), "FEWSTEP_REVISION": git_revision()}
+    if with_extension:
+        environment["py_modules"] = [*environment.get("py_modules", []), str(write_extension_wheel(folder))]
+    return environment
+
+
+async def _print_logs(client: Any, job: str) -> None:
+    """Print the job's output as it comes, each part once, until it ends. A connection that breaks off is made again."""
+    shown = 0
+    while True:
+        ended, seen = client.get_job_status(job).value in ENDED, 0
+        try:
+            async for text in client.tail_job_logs(job):
+                print(text[max(0, shown - seen) :], end="", flush=True)
+                seen += len(text)
+                shown = max(shown, seen)
+        except (RuntimeError, OSError):  # the next turn goes on, if the cluster still answers
+            time.sleep(POLL_SECONDS)
+        if ended:
+            return
+        await asyncio.sleep(POLL_SECONDS)
+
+
+def _exit_code(client: Any, job: str) -> int:
+    info = client.get_job_info(job)
+    if info.status.value == "SUCCEEDED":
+        return 0
+    if info.status.value == "STOPPED":
+        return STOPPED
+    if info.driver_exit_code is None:
+        raise StageError(f"the job {job} failed before its command ended: {info.message}")
+    return int(info.driver_exit_code)

@@ -1,0 +1,185 @@
+"""Translate (or summarise) a stream line by line: each answer is given as soon as no more input is ready, in order."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import select
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.config.schema import parse_search
+from pipeline.errors import ArtifactError, DataError
+from pipeline.run.history import Run, find_run
+from pipeline.run.records import step_directory
+
+log = logging.getLogger("fewstep")
+
+STDIN, STDOUT = 0, 1
+CHUNK = 1 << 16
+
+
+class Translator(Protocol):
+    """What a loaded system offers (`models.bundle.system.System`)."""
+
+    def translate(self, lines: list[str], search: Any = None, *, first_line: int = 1) -> list[str]: ...
+
+
+def system_directory(store: Path, where: str, name: str | None) -> Path:
+    """The directory of a system: `where` itself, or the system `name` of the run `where`.
+
+    Raises DataError when there is none.
+    """
+    if name is None and (Path(where) / "system.json").is_file():
+        return Path(where)
+    if name is None and Path(where).is_dir() and not (Path(where) / "run.json").is_file():
+        raise DataError(f"translate: expected the directory of a system (with system.json), or RUN SYSTEM, got {where}")
+    run = find_run(store, where)
+    names = list(run.spec["config"]["systems"])
+    if name is None or name not in names:
+        raise DataError(f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}")
+    directory = _of_run(run, name)
+    if not (directory / "system.json").is_file() or directory.suffix == ".partial":
+        raise DataError(f"{run.path.name}: the system {name} is not finished; finish it with the run command")
+    return directory
+
+
+def _of_run(run: Run, name: str) -> Path:
+    config = run.spec["config"]
+    for entry in run.spec["plan"]:
+        if entry["step"] == f"system:{name}":
+            return step_directory(run.store, entry)
+    pinned = (config["teacher"] or {}).get("from", "") if "use" in config["systems"][name] else ""
+    return Path(pinned)
+
+
+def translate_files(
+    directory: Path, source: Path | None, output: Path | None, *, search: str | None, device: str, batch: int, verify: bool = True
+) -> None:
+    """Load the system in `directory` and translate a file or standard input. What `output` held stays until the system is ready.
+
+    With `verify`, the system's files are compared with their digests first.
+
+    Raises ConfigError for a search that is none, DataError for a file that cannot be opened, for an output that is the input and
+    for a device that is not there, ArtifactError for a broken system.
+    """
+    options = None if search is None else parse_search(_spelled_out(search), f"--search {search}", _family(directory))
+    with ExitStack() as stack:
+        read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
+        _check_apart(read, output)
+        system = _loaded(directory, device, verify)
+        write = STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
+        stream(system, read, write, search=options, batch=batch)
+
+
+def stream(system: Translator, read: int, write: int, *, search: Any = None, batch: int = 64) -> None:
+    """Translate the lines that come from one file descriptor into another, at most `batch` at a time.
+
+    One line out for each line in. Bytes that are not UTF-8 are replaced, with a warning that names the line.
+    Raises BrokenPipeError when nobody reads the output any more.
+    """
+    first = 1
+    for chunk in _chunks(read, batch):
+        lines = [_decoded(line, number) for number, line in enumerate(chunk, first)]
+        texts = system.translate(lines, search, first_line=first)
+        _write_all(write, "".join(" ".join(text.splitlines()) + "\n" for text in texts).encode("utf-8"))
+        first += len(chunk)
+
+
+def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
+    """Lines as they come: waits for one, then takes what else is ready."""
+    more = select.poll()
+    more.register(read, select.POLLIN)
+    ready: list[bytes] = []
+    block, rest = b"-", b""
+    while block:
+        try:
+            block = os.read(read, CHUNK)
+        except OSError as error:
+            yield from _parts(ready, most)
+            raise DataError(f"input: expected readable text, got: {error.strerror}") from error
+        *lines, rest = (rest + block).split(b"\n")
+        ready += lines if block or not rest else [*lines, rest]
+        now = len(ready) - len(ready) % most if block and more.poll(0) else len(ready)
+        yield from _parts(ready[:now], most)
+        ready = ready[now:]
+
+
+def _parts(lines: list[bytes], most: int) -> Iterator[list[bytes]]:
+    return (lines[start : start + most] for start in range(0, len(lines), most))
+
+
+def _decoded(line: bytes, number: int) -> str:
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        log.warning("line %d: not UTF-8 at byte %d; replaced what cannot be read", number, error.start + 1)
+        return line.decode("utf-8", "replace")
+
+
+def _write_all(write: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(write, data) :]
+
+
+def _opened(path: Path, flags: int, stack: ExitStack) -> int:
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        raise DataError(f"{path}: expected a file that can be opened, got: {error.strerror}") from error
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
+def _check_apart(read: int, output: Path | None) -> None:
+    """Raises DataError when the translations would go into the very file that is read."""
+    try:
+        source, target = os.fstat(read), os.fstat(STDOUT) if output is None else output.stat()
+    except OSError:
+        return
+    if stat.S_ISREG(target.st_mode) and os.path.samestat(source, target):
+        raise DataError(
+            f"{output or 'standard output'}: expected an output other than the input, got the same file; "
+            "write to a new file and rename it afterwards"
+        )
+
+
+def _spelled_out(search: str) -> str:
+    """`beam5-dedup` for `{beam: {beam_size: 5, deduplicate: true}}`, as searches are called in tables."""
+    name = re.fullmatch(r"(greedy|sample|beam)((?<=beam)\d+)?(-dedup)?", search)
+    if name is None:
+        return search
+    options = [f"beam_size: {name[2]}"] if name[2] else []
+    options += ["deduplicate: true"] if name[3] else []
+    return f"{{{name[1]}: {{{', '.join(options)}}}}}"
+
+
+def _family(directory: Path) -> str:
+    """The family of a system, by its description; its other faults come out when it is loaded."""
+    try:
+        return str(json.loads((directory / "system.json").read_text(encoding="utf-8"))["family"])
+    except (OSError, ValueError, KeyError):
+        return "stepwise"
+
+
+def _loaded(directory: Path, device: str, verify: bool) -> Translator:
+    import torch
+
+    from models.bundle.directory import BundleError, load_system
+
+    if device == "auto":
+        device = "cuda:0" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"--device: expected cpu, or a GPU of this machine such as cuda:0, got {device!r} ({reason})") from error
+    try:
+        return load_system(directory, device, verify)
+    except BundleError as error:
+        raise ArtifactError(str(error)) from error

@@ -1,0 +1,1 @@
+"""The config: its schema, its YAML form, its checks."""

@@ -1,0 +1,157 @@
+"""Put what pydantic found into words: where, what was expected, what was got, and the nearest valid name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import get_close_matches
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pipeline.config.tree import Node, Path, dotted, shown
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "text",
+    "path_type": "a path",
+    "bool_type": "true or false",
+    "dataclass_type": "a map of keys",
+    "dict_type": "a map of keys",
+    "tuple_type": "a list",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "too_short": "at least {min_length} entry",
+    "string_too_short": "at least {min_length} character",
+    "string_pattern_mismatch": "letters, digits, _ and - only",
+    "literal_error": "{expected}",
+}
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """One thing that is wrong with a config."""
+
+    path: Path
+    expected: str
+    got: str
+    valid: tuple[str, ...] = ()
+    """Names that would be right here."""
+
+    def text(self) -> str:
+        near = get_close_matches(self.got.strip("'"), self.valid, n=1)
+        return f"expected {self.expected}, got {self.got}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def complaints(errors: Iterable[Mapping[str, Any]], whole: type) -> list[Complaint]:
+    """One complaint per error of pydantic over the dataclass `whole`. Tags of choices are taken out of paths."""
+    return [_complaint(error, whole) for error in _genuine(list(errors))]
+
+
+def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
+    loc, kind = tuple(error["loc"]), error["type"]
+    if kind == "unexpected_keyword_argument":
+        return _wrong_key(*_followed(whole, loc))
+    path, _ = _followed(whole, loc[:-1] if loc[-1:] == ("[key]",) else loc)
+    if kind in ("missing", "missing_argument"):
+        return Complaint(path, "a value", "nothing")
+    if kind == "union_tag_invalid":
+        families = tuple(sorted(re.findall(r"<(\w+)>", error["ctx"]["expected_tags"].replace("<use>", ""))))
+        return Complaint((*path, "family"), f"one of {', '.join(families)}", repr(error["ctx"]["tag"].strip("<>")), families)
+    got = shown(error["input"])
+    if kind not in _EXPECTED:
+        return Complaint(path, f"something else ({error['msg']})", got)
+    context = {key: f"{v:g}" if isinstance(v, float) else v for key, v in error.get("ctx", {}).items()}
+    valid = tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+    return Complaint(path, _EXPECTED[kind].format(**context), got, valid)
+
+
+def _genuine(errors: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Without lists that are called too short because entries of theirs are wrong."""
+    for error in errors:
+        size = len(error["loc"])
+        inside = any(len(other["loc"]) > size and other["loc"][:size] == error["loc"] for other in errors)
+        if not (inside and error["type"] == "too_short"):
+            yield error
+
+
+def _wrong_key(path: Path, kinds: Iterable[Any]) -> Complaint:
+    valid = tuple(sorted(key for kind in kinds for key in keys(strip(kind))))
+    known = bool(get_close_matches(str(path[-1]), valid, n=1))
+    expected = "a known key" if known else f"one of the keys {', '.join(valid)}"
+    return Complaint(path, expected, repr(path[-1]), valid)
+
+
+def report(found: Sequence[Complaint], root: Node) -> list[str]:
+    """`file:line: dotted.path: expected ..., got ...`, one line for each place, in the order of the places."""
+    lines: dict[tuple[str, str], str] = {}
+    for complaint in sorted(found, key=lambda c: c.path[:1] != ("defaults",)):
+        node, rest = root.locate(complaint.path)
+        where = (node.where, dotted((*node.path, *rest)))
+        lines.setdefault(where, complaint.text())
+    return [": ".join(p for p in (where, path, text) if p) for (where, path), text in sorted(lines.items(), key=_place)]
+
+
+def _place(line: tuple[tuple[str, str], str]) -> tuple[str, int, str]:
+    (where, path), _ = line
+    file, _, number = where.rpartition(":")
+    return (file, int(number), path) if number.isdigit() else (where, 0, path)
+
+
+def _followed(whole: type, loc: Path) -> tuple[Path, list[Any]]:
+    """The path that pydantic's `loc` stands for, and the types in which its last part was looked up.
+
+    What looks like a tag is one only where the types leave a choice: a key of the user's may look the same.
+    """
+    path: Path = ()
+    around: list[Any] = []
+    here: list[Any] = [whole]
+    for part in loc:
+        if chosen := [strip(kind) for kind in here if any(getattr(x, "tag", None) == part for x in metadata(kind))]:
+            here = chosen
+        else:
+            path, around, here = (*path, part), here, [inner for kind in here for inner in _inside(kind, part)]
+    return path, around
+
+
+def keys(kind: Any) -> dict[str, str]:
+    """Key in a file -> field of a dataclass."""
+    if not is_dataclass(kind):
+        return {}
+    hints = get_type_hints(kind, include_extras=True)
+    return {next((a for m in metadata(hints[f.name]) if (a := getattr(m, "alias", None))), f.name): f.name for f in fields(kind)}
+
+
+def metadata(hint: Any) -> tuple[Any, ...]:
+    """What `Annotated` adds to a type."""
+    return getattr(hint, "__metadata__", ())
+
+
+def _inside(kind: Any, part: str | int) -> list[Any]:
+    """Types found one step further."""
+    bare = strip(kind)
+    if is_dataclass(bare):
+        name = keys(bare).get(str(part))
+        return members(get_type_hints(bare, include_extras=True)[name]) if name else []
+    if get_origin(bare) in (dict, tuple):
+        return members(get_args(bare)[get_origin(bare) is dict])
+    return []
+
+
+def members(kind: Any) -> list[Any]:
+    """The types of a choice, one for any other type; None is left out."""
+    bare = strip(kind)
+    if get_origin(bare) not in (Union, UnionType):
+        return [kind]
+    return [m for member in get_args(bare) if member is not type(None) for m in members(member)]
+
+
+def strip(kind: Any) -> Any:
+    """A type without what `Annotated` adds."""
+    return strip(get_args(kind)[0]) if get_origin(kind) is Annotated else kind

@@ -1,0 +1,84 @@
+"""Rules on texts, what is counted from them, and where they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pipeline.config.expand import FILES
+from pipeline.config.rules import Rule, broken
+from pipeline.config.tree import Path
+from pipeline.store.downloads import FORM, RemoteFile
+from pipeline.store.remote import MIRRORS, TEXTS, wrong_url
+from pipeline.tracking.publication import masked
+from stages.corpus.embedded import LANGUAGES
+
+if TYPE_CHECKING:
+    from pipeline.config.schema import RunConfig, TextConfig
+
+RESERVED_TESTS = ("train", "validation")
+"""Names of other corpus steps."""
+
+
+def corpus(config: RunConfig) -> Iterator[Rule]:
+    corpus = config.corpus
+    texts: dict[Path, TextConfig] = {("corpus", "train"): corpus.train, ("corpus", "validation"): corpus.validation}
+    texts.update({("corpus", "test", name): text for name, text in corpus.test.items()})
+    for path, text in texts.items():
+        yield from _text(path, text, config)
+    for name in RESERVED_TESTS:
+        if name in corpus.test:
+            yield broken(("corpus", "test", name), "a name other than 'train' and 'validation'", repr(name))
+    if corpus.filters.max_length < corpus.filters.min_length:
+        path, got = ("corpus", "filters"), f"{corpus.filters.max_length} < {corpus.filters.min_length}"
+        yield broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))
+
+
+def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
+    given = [name for name in ("embedded", "tsv", "parquet") if getattr(text, name)]
+    given += ["source and target"] if text.source or text.target else []
+    if len(given) != 1:
+        yield broken(path, "exactly one of embedded, source and target, tsv, parquet", ", ".join(given) or "none of them")
+    elif given == ["source and target"] and not (text.source and text.target):
+        missing = "target" if text.source else "source"
+        yield broken((*path, missing), "files of both sides", f"no {missing}")
+    for name in FILES:
+        yield from _files((*path, name), getattr(text, name))
+    for number, side in enumerate(text.references):
+        yield from _files((*path, "references", number), side)
+    languages, embedded = (config.languages.source, config.languages.target), LANGUAGES[config.task]
+    if text.embedded and sorted(languages) != sorted(embedded):
+        expected = f"languages {embedded[0]} and {embedded[1]} with the embedded corpus"
+        yield broken((*path, "embedded"), expected, "-".join(languages), ("languages",), ("task",))
+    if text.references and (path[1] != "test" or not text.source):
+        yield broken((*path, "references"), "further references only beside source and target of a test set", "some here")
+
+
+def _files(path: Path, files: Sequence[object]) -> Iterator[Rule]:
+    for number, file in enumerate(files):
+        if not isinstance(file, RemoteFile):
+            continue
+        if expected := wrong_url(file.url, TEXTS):
+            yield broken((*path, number, "url"), expected, repr(masked(file.url)))
+        if file.sha256 and not FORM.fullmatch(file.sha256):
+            yield broken((*path, number, "sha256"), "64 hex digits", repr(file.sha256))
+
+
+def mirror(config: RunConfig) -> Iterator[Rule]:
+    url = config.store.mirror
+    if url and (expected := wrong_url(url, MIRRORS)):
+        yield broken(("store", "mirror"), expected, repr(masked(url)))
+
+
+def counts(config: RunConfig) -> Iterator[Rule]:
+    from pipeline.config.schema import Pinned
+    from pipeline.config.systems import LatticeSystem
+
+    if config.lattice is None and not any(isinstance(system, LatticeSystem) for system in config.systems.values()):
+        return
+    if config.alignment is not None and config.alignment.unit != "pieces":
+        yield broken(("alignment", "unit"), "pieces for the lattice", config.alignment.unit, ("lattice",))
+    distilled = config.lattice is not None and config.lattice.data == "distilled"
+    if distilled and config.teacher is None and not isinstance(config.distillation, Pinned):
+        expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
+        yield broken(("lattice", "data"), expected, "distilled", ("teacher",), ("distillation",))

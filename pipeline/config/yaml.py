@@ -1,0 +1,211 @@
+"""Read a config as written: YAML with line numbers, `base:` files, and `--set` overrides."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipeline.config.tree import Node, dotted, merge, shown
+from pipeline.config.tree import Path as Keys
+from pipeline.errors import ConfigError
+
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's plain scalars: `no` is text (a language), `1e-9` a number, a date text."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012  (the name is PyYAML's)
+
+
+for _name, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.inf|\.nan", "-+.0123456789"),
+):
+    _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), list(_first))
+
+
+NAMED: tuple[Keys, ...] = (("systems",), ("corpus", "test"))
+"""Maps of things that the user names, of which a file may leave out some of its base's."""
+
+
+def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
+    """The file at `path` over its base, with the overrides on top, and what is wrong with the way it is written.
+
+    Raises ConfigError when a file cannot be read at all.
+    """
+    problems: list[str] = []
+    root = _read_over_base(path, (), problems)
+    for override in overrides:
+        root = _override(root, override, problems)
+    if "base" in root.map:
+        problems.append(f"{root.map['base'].where}: base: expected it in the file itself, got it from the command line")
+    return root, problems
+
+
+def read_value(text: str, where: str, problems: list[str], path: Keys = ()) -> Node:
+    """One value given on the command line. Raises ConfigError when it is no YAML."""
+    return _Reader(where, problems, fixed=True).read(text, path)
+
+
+def _read_over_base(path: Path, above: tuple[Path, ...], problems: list[str]) -> Node:
+    """The file at `path`, which those `above` are laid over, over its own base."""
+    root = _read_file(path, problems)
+    base = root.map.get("base")
+    if base is None:
+        return root
+    if file := _base_file(path, base, above, problems):
+        root = _lay(_read_over_base(file, (*above, path), problems), root)
+    return root.without(("base",))
+
+
+def _base_file(path: Path, base: Node, above: tuple[Path, ...], problems: list[str]) -> Path | None:
+    if not isinstance(base.value, str):
+        problems.append(f"{base.where}: base: expected the path of one file, got {shown(base.value)}")
+        return None
+    file = path.parent / base.value
+    if not file.is_file():
+        problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which does not exist")
+    elif any(file.samefile(other) for other in (*above, path)):
+        problems.append(f"{base.where}: base: expected a file that is not itself laid over this one, got {str(file)!r}")
+    else:
+        return file
+    return None
+
+
+def _lay(under: Node, over: Node) -> Node:
+    """`over` on top of `under`, less the systems and test sets of `under` that `over` sets to nothing."""
+    merged = merge(under, over)
+    for path in NAMED:
+        for name, entry in _entries(over, path).items():
+            if entry.value is None and name in _entries(under, path):
+                merged = merged.without((*path, name))
+    return merged
+
+
+def _entries(root: Node, path: Keys) -> dict[str, Node]:
+    """The map at `path`; empty where there is none."""
+    for key in path:
+        root = root.map.get(str(key), Node({}, root.where, ()))
+    return root.map
+
+
+def _read_file(path: Path, problems: list[str]) -> Node:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError([f"{path}: expected a readable YAML file, got: {error.strerror}"]) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: expected UTF-8, got the byte 0x{error.object[error.start]:02x} at {error.start}"]) from error
+    return _as_map(_Reader(str(path), problems).read(text), problems)
+
+
+def _as_map(node: Node, problems: list[str]) -> Node:
+    if node.value is None:
+        return node.with_value({})
+    if not isinstance(node.value, dict):
+        problems.append(f"{node.where}: expected a map of keys, got {shown(node.value)}")
+        return node.with_value({})
+    return node
+
+
+def _override(root: Node, override: str, problems: list[str]) -> Node:
+    where = f"--set {override}"
+    key, separator, text = override.partition("=")
+    keys = key.split(".")
+    if not separator or not all(keys):
+        problems.append(f"{where}: expected KEY=VALUE with a dotted key, such as training.updates=100")
+        return root
+    try:
+        node = read_value(text, where, problems, tuple(keys))
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return root
+    for depth in range(len(keys) - 1, -1, -1):
+        node = Node({keys[depth]: node}, where, tuple(keys[:depth]))
+    return _lay(root, node)
+
+
+class _Reader:
+    """From YAML's own nodes to ours."""
+
+    def __init__(self, file: str, problems: list[str], fixed: bool = False) -> None:
+        self.file = file
+        self.problems = problems
+        self.fixed = fixed
+        """Is `file` an override, without lines?"""
+        self.open: list[int] = []
+
+    def read(self, text: str, path: Keys = ()) -> Node:
+        try:
+            node = yaml.compose(text, Loader=_Loader)
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+            what = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+            raise ConfigError([f"{self.where(mark)}: expected YAML, got: {what}"]) from error
+        if node is None:
+            return Node(None, self.where(None), path)
+        return self.convert(node, self.where(node.start_mark), path)
+
+    def where(self, mark: Any) -> str:
+        return self.file if self.fixed else f"{self.file}:{mark.line + 1 if mark else 1}"
+
+    def convert(self, node: yaml.Node, where: str, path: Keys) -> Node:
+        if id(node) in self.open:
+            raise ConfigError([f"{where}: {dotted(path)}: expected an alias of something else, got one that holds itself"])
+        self.open.append(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return Node(self.entries(node, path), where, path)
+            if isinstance(node, yaml.SequenceNode):
+                items = [self.convert(item, self.where(item.start_mark), (*path, i)) for i, item in enumerate(node.value)]
+                return Node(items, where, path)
+            return Node(self.scalar(node, where, path), where, path)
+        finally:
+            self.open.pop()
+
+    def entries(self, node: yaml.MappingNode, path: Keys) -> dict[str, Node]:
+        entries: dict[str, Node] = {}
+        for key, value in node.value:
+            where, place = self.where(key.start_mark), (*path, str(key.value))
+            if problem := _problem_of(key, entries):
+                self.problems.append(f"{where}: {dotted(place)}: {problem}")
+            else:
+                entries[key.value] = self.convert(value, where, place)
+        return entries
+
+    def scalar(self, node: yaml.Node, where: str, path: Keys) -> Any:
+        kind, text = node.tag.removeprefix(_TAG), str(node.value)
+        try:
+            match kind:
+                case "null":
+                    return None
+                case "bool":
+                    return {"true": True, "false": False}[text.lower()]
+                case "int":
+                    return int(text.replace("_", ""))
+                case "float":
+                    return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+                case "str":
+                    return text
+        except (ValueError, KeyError):
+            pass
+        self.problems.append(f"{where}: {dotted(path)}: expected a plain YAML value, got {text!r} tagged {node.tag}")
+        return text
+
+
+def _problem_of(key: yaml.Node, others: Mapping[str, Node]) -> str | None:
+    """What is wrong with a key by itself and beside the ones before it."""
+    if key.tag != _TAG + "str":
+        return f"expected text as a key, got {shown(key.value)}; put it in quotes"
+    if key.value == "<<":
+        return "expected a key, got YAML's merge key, which is not supported; use base: or defaults: for what is shared"
+    if key.value in others:
+        return f"expected each key once, got it again (first on line {others[key.value].where.rpartition(':')[2]})"
+    return None

@@ -1,0 +1,1 @@
+"""From a config to a plan of steps, as plain data."""

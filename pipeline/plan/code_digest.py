@@ -1,0 +1,94 @@
+"""A digest of a stage's code: its module and everything of ours that it imports, without comments, docstrings and layout;
+behind kernels.native stand the sources of the extension."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from models import FAMILIES
+
+ROOMS = ("kernels", "models", "stages")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def code_digest(module: str) -> str:
+    """16 hex digits over the syntax trees of `module` and all it imports from stages, models and kernels."""
+    trees: dict[str, str] = {}
+    _collect(module, trees)
+    return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()[:16]
+
+
+def _collect(module: str, trees: dict[str, str]) -> None:
+    path = _file(module)
+    if module in trees or path is None:
+        return
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = _imports(tree)
+    if module == "models":
+        imported |= {f"models.{family}.family" for family in FAMILIES}
+    trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
+    if module == "kernels.native":
+        trees["csrc"] = _native_digest()
+    for name in imported:
+        _collect(name, trees)
+
+
+def _native_digest() -> str:
+    """Of the sources of the compiled extension; a wheel has none."""
+    sources = sorted(path for folder in ("csrc", "bindings") for path in (ROOT / "kernels" / folder).rglob("*.*"))
+    return hashlib.sha256(b"\n".join(path.name.encode() + b" " + path.read_bytes() for path in sources)).hexdigest()
+
+
+def _file(module: str) -> Path | None:
+    if module.split(".")[0] not in ROOMS:
+        return None
+    path = ROOT.joinpath(*module.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            kept = [
+                s
+                for s in body
+                if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant) and isinstance(s.value.value, str))
+            ]
+            node.body = kept or [ast.Pass()]  # type: ignore[attr-defined]
+    return tree
+
+
+@cache
+def git_revision() -> str:
+    """The commit of the code, with `+` when the work tree differs from it. Outside a repository it is what FEWSTEP_REVISION says
+    (a job is told so the revision of what was sent), else `unknown`."""
+    try:
+        revision = _git("rev-parse", "--short=12", "HEAD").strip()
+        return revision + ("+" if _git("status", "--porcelain", "--untracked-files=no").strip() else "")
+    except (OSError, subprocess.SubprocessError):
+        return os.environ.get("FEWSTEP_REVISION", "unknown")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True, timeout=10).stdout

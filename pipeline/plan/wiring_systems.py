@@ -1,0 +1,248 @@
+"""The middle of the flow: teachers, what they write, and all systems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import cast
+
+from models.stepwise.config import StepwiseSearch
+from models.training.config import TrainingConfig
+from pipeline.config.schema import Pinned, RunConfig
+from pipeline.config.systems import AggressiveSystem, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.plan.step import Builder
+from pipeline.plan.wiring_counts import Counts
+from pipeline.plan.wiring_texts import Texts
+from pipeline.store.artifacts import Store
+from stages import distill, system, train, tune
+from stages.artifacts import System, Tables, Text, Tokens, Trained, Tuned, Vocabulary
+from stages.errors import DataError
+from stages.families import PenalisedSearch, Search
+
+Teachers = tuple[Trained | System, ...]
+"""The teacher and the others of its ensemble; empty without a teacher."""
+
+
+@dataclass(frozen=True)
+class Systems:
+    """Each method plans some steps and returns what they will leave."""
+
+    config: RunConfig
+    store: Store
+    builder: Builder
+    texts: Texts
+    training: Text
+    held_out: tuple[Text, ...]
+    """Texts whose sentences no other may hold."""
+    vocabulary: Vocabulary
+    validation_text: Text
+    validation: Tokens
+    trainings: dict[str, Trained] = field(default_factory=dict)
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    """By system and search, where the length penalty is tuned."""
+    written: dict[str, Tokens] = field(default_factory=dict)
+    """In pieces, what systems that verify drafts made of the training text and of more."""
+    distillations: dict[str, Text] = field(default_factory=dict)
+    """What the teacher made of `train` and `monolingual`, and what systems that verify drafts made of the training text and of
+    more."""
+
+    def teachers(self, raw: Tokens) -> Teachers:
+        settings = self.config.teacher
+        if settings is None:
+            return ()
+        if not isinstance(settings, Pinned):
+            members = [replace(settings, training=recipe) for recipe in settings.recipes()]
+            return tuple(self._train(_member_name(number), member, (raw,)) for number, member in enumerate(members, 1))
+        pinned, manifest = self.store.pinned([system.STAGE, train.STAGE], settings.path, "teacher.from")
+        if manifest.stage == train.STAGE.name and manifest.inputs["vocabulary"] != self.vocabulary.fingerprint:
+            raise DataError(
+                f"teacher.from: expected a network trained on this run's vocabulary {self.vocabulary.fingerprint[:8]}, got one "
+                f"trained on {manifest.inputs['vocabulary'][:8]}: {settings.path}; pin that vocabulary too (vocabulary.from), "
+                "or name the directory of a system, which brings its own"
+            )
+        return (cast(Trained | System, pinned),)
+
+    def distilled(self, text: Text, teachers: Teachers) -> dict[str, Text]:
+        """What the teachers make of the training text, and of text in the source language alone; by the name of the data."""
+        config = self.config.distillation
+        if isinstance(config, Pinned):
+            pinned, manifest = self.store.pinned([distill.STAGE], config.path, "distillation.from")
+            if manifest.inputs["text"] != text.fingerprint:
+                raise DataError(
+                    f"distillation.from: expected outputs for this run's training text {text.fingerprint[:8]}, which holds no "
+                    f"test sentence, got those of {manifest.inputs['text'][:8]}: {config.path}; leave the corpus as it was for "
+                    "that text, or distil anew"
+                )
+            return {"distilled": cast(Text, pinned)}
+        teacher = teachers[0]
+        if isinstance(teacher, Trained):
+            teacher = self._bundle(
+                "teacher", system.SystemInputs(teacher, self.vocabulary, members=_others(teachers)), config.search
+            )
+        plain = distill.DistillConfig(search=config.search, batch_tokens=config.batch_tokens, max_ratio=config.max_ratio)
+        language = self.config.languages.target
+        chosen = plain if config.choose == "score" else replace(plain, choose=config.choose, target_language=language)
+        found = {"distilled": self._distil("train", text, teacher, chosen)}
+        if config.monolingual:
+            monolingual = self.texts.monolingual("", config.monolingual, self.held_out)
+            found["distilled:monolingual"] = self._distil("monolingual", monolingual, teacher, plain)
+        return found
+
+    def all(self, data: dict[str, tuple[Tokens, ...]], teachers: Teachers, counts: Counts) -> dict[str, System]:
+        """By name, in the order of the config. What verifies or drafts for others comes before them."""
+        found: dict[str, System] = {}
+        for name, settings in sorted(self.config.systems.items(), key=lambda item: isinstance(item[1], AggressiveSystem)):
+            found[name] = self._system(name, settings, data, teachers, counts, found)
+        return {name: found[name] for name in self.config.systems}
+
+    def _system(
+        self,
+        name: str,
+        settings: TrainedSystem | UsedSystem,
+        data: dict[str, tuple[Tokens, ...]],
+        teachers: Teachers,
+        counts: Counts,
+        others: dict[str, System],
+    ) -> System:
+        """`others`: the systems of other families than `aggressive`, which come first."""
+        companions: tuple[System | None, System | None] = (None, None)
+        if isinstance(settings, AggressiveSystem):
+            companions = (others[settings.verifier], others[settings.drafter_system] if settings.drafter_system else None)
+            if settings.data == "verifier":
+                data = data | {"verifier": self._written_by(name, settings, others)}
+        networks: Teachers
+        if isinstance(settings, TrainedSystem):
+            initial, learnt = self._initial(settings, teachers, companions[0]), _mixed(settings, data)
+            tables = counts.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
+            networks = (self._train(name, settings, learnt, initial, tables),)
+        else:
+            networks, learnt, tables = teachers if settings.use == "ensemble" else teachers[:1], data["raw"], None
+        first = networks[0]
+        if isinstance(first, System):
+            self._tune(name, settings, first)
+            return first
+        if any(_lists(search) for search in settings.search):
+            tables = counts.shortlist(name, learnt[-1])
+        weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
+        model = counts.language_model if weighed else None
+        inputs = system.SystemInputs(first, self.vocabulary, model, tables, members=_others(networks))
+        inputs = replace(inputs, verifier=companions[0], drafter=companions[1])
+        search = settings.search[0]
+        averaging = None if isinstance(settings, UsedSystem) else settings.averaging
+        tunes_default = search in self._tuned_searches(settings)
+        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, inputs, search, settings.family, averaging)
+        self._tune(name, settings, bundle)
+        if not tunes_default:
+            return bundle
+        tuned = self.tuned[f"{name}/{search.name}"]
+        return self._bundle(name, replace(inputs, tuned=tuned), search, settings.family, averaging)
+
+    def _initial(self, settings: TrainedSystem, teachers: Teachers, verifier: System | None) -> Trained | System | None:
+        """Whose weights a training starts from."""
+        if settings.initial_weights == "random":
+            return None
+        if settings.initial_weights == "teacher":
+            return teachers[0]
+        return verifier if isinstance(settings, AggressiveSystem) else self.trainings[settings.initial_weights]
+
+    def _train(
+        self,
+        name: str,
+        settings: StepwiseTeacher | TrainedSystem,
+        data: tuple[Tokens, ...],
+        initial: Trained | System | None = None,
+        tables: Tables | None = None,
+    ) -> Trained:
+        inputs = train.TrainInputs(data, self.validation, self.validation_text, self.vocabulary, initial, tables)
+        config = train.TrainConfig(
+            family=settings.family,
+            network=settings.network,
+            training=settings.training,
+            target_language=self.config.languages.target,
+            task=self.config.task,
+        )
+        trained = self.builder.add(train.STAGE, name, inputs, config)
+        self.trainings[name] = trained
+        return trained
+
+    def _tune(self, name: str, settings: TrainedSystem | UsedSystem, bundle: System) -> None:
+        """Choose the length penalties of a system's searches, if the config asks for it."""
+        wanted = self.config.evaluation
+        for search in self._tuned_searches(settings):
+            config = tune.TuneConfig(
+                search=search,
+                length_penalties=wanted.length_penalties,
+                target_language=self.config.languages.target,
+                task=self.config.task,
+                tokenizer=wanted.tokenizer,
+                lowercase=wanted.lowercase,
+                batch_tokens=wanted.batch_tokens,
+            )
+            entry = f"{name}/{search.name}"
+            self.tuned[entry] = self.builder.add(tune.STAGE, entry, tune.TuneInputs(bundle, self.validation_text), config)
+
+    def _tuned_searches(self, settings: TrainedSystem | UsedSystem) -> list[PenalisedSearch]:
+        """Searches whose length penalty is chosen on the validation text."""
+        if not self.config.evaluation.length_penalties:
+            return []
+        return [search for search in settings.search if isinstance(search, PenalisedSearch) and search.penalises_length]
+
+    def _written_by(self, drafter: str, settings: AggressiveSystem, others: dict[str, System]) -> tuple[Tokens, ...]:
+        """What a drafter's verifier makes, greedily, of the training text, and of further text where the drafter has some."""
+        search = StepwiseSearch()
+        texts = {f"{settings.verifier}/{search.name}": self.training}
+        if settings.monolingual:
+            further = self.texts.monolingual(drafter, settings.monolingual, self.held_out)
+            texts[f"{settings.verifier}/{search.name}:{drafter}"] = further
+        for name, text in texts.items():
+            if name not in self.distillations:
+                self._distil(name, text, others[settings.verifier], distill.DistillConfig(search=search))
+                self.written[name] = self.texts.encoded(name, self.distillations[name], self.vocabulary)
+        return tuple(self.written[name] for name in texts)
+
+    def _distil(self, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
+        self.distillations[name] = self.builder.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)
+        return self.distillations[name]
+
+    def _bundle(
+        self,
+        name: str,
+        inputs: system.SystemInputs,
+        search: Search,
+        family: str = "stepwise",
+        averaging: TrainingConfig | None = None,
+    ) -> System:
+        languages = self.config.languages
+        config = system.SystemConfig(
+            name=name.removesuffix("/untuned"),
+            family=family,
+            source_language=languages.source,
+            target_language=languages.target,
+            search=search,
+            task=self.config.task,
+            max_source_tokens=self.config.corpus.max_source_tokens,
+            averaging=averaging,
+        )
+        return self.builder.add(system.STAGE, name, inputs, config)
+
+
+def _member_name(number: int) -> str:
+    """What the n-th network of the teacher's ensemble is called; no system can be called so."""
+    return "teacher" if number == 1 else f"teacher/{number}"
+
+
+def _lists(search: object) -> bool:
+    """Does a search choose among words that those of the source are linked to?"""
+    return bool(getattr(search, "shortlist_words", None) or getattr(search, "draft_links", 0))
+
+
+def _others(networks: Sequence[Trained | System]) -> tuple[Trained, ...]:
+    """All networks of an ensemble but the first."""
+    return tuple(network for network in networks[1:] if isinstance(network, Trained))
+
+
+def _mixed(settings: TrainedSystem, data: dict[str, tuple[Tokens, ...]]) -> tuple[Tokens, ...]:
+    """What a system learns from, as often as it stands in an epoch."""
+    if settings.data != "mixed":
+        return data[settings.data]
+    return data["raw"] * settings.mixture.raw + data["distilled"] * settings.mixture.distilled

@@ -1,0 +1,1 @@
+"""Run a plan: attempts, leases, machines, records."""

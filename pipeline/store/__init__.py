@@ -1,0 +1,1 @@
+"""Artifacts on disk and on object storage."""

@@ -1,0 +1,207 @@
+"""The store's mirror on object storage: finished artifacts and checkpoints, each there whole or not at all.
+
+An artifact's files lie under `<stage>/<fingerprint>/<attempt>/`, so that two machines that made the same one do not mix theirs;
+`<attempt>.index.json` beside it tells their digests, records included. `<stage>/<fingerprint>/manifest.json`, written last, is what
+"done" means here too. A training's checkpoints lie under `<stage>/<fingerprint>.partial/<digest of their index>/`, and
+`<fingerprint>.partial/index.json`, written last, names them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from pipeline.plan.fingerprint import digest
+from pipeline.store.artifacts import SCHEMA, Store, file_digest
+from pipeline.store.remote import DamagedError, Folder
+from stages.artifacts import CHECKPOINTS, MANIFEST
+from stages.errors import ArtifactError, StageError, unwritable
+
+FETCHING = ".fetching"
+"""Suffix of a directory that is being filled from the mirror."""
+CONNECTIONS = 8
+
+Index = dict[str, dict[str, Any]]
+"""Relative path -> {bytes, sha256}."""
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Mirror:
+    """A folder on object storage that holds what the store holds, or will hold."""
+
+    def __init__(self, url: str, store: Store) -> None:
+        self.url = url
+        self.store = store
+
+    @cached_property
+    def _folder(self) -> Folder:
+        return Folder(self.url)
+
+    def holds(self, directory: Path) -> bool:
+        """Is this artifact there?"""
+        return self._folder.read(f"{self._name(directory)}/{MANIFEST}") is not None
+
+    def push(self, directory: Path) -> bool:
+        """Upload a finished artifact, unless it is there already; was anything sent?
+
+        Raises ArtifactError when a file is not what the manifest says, StageError when the mirror cannot be used.
+        """
+        manifest = self.store.manifest(directory)
+        if manifest is None or self.holds(directory):
+            return False
+        name = self._name(directory)
+        records = [record for record in manifest.records if (directory / record).is_file()]
+        index = self._upload(directory, [*manifest.files, *records, MANIFEST], f"{name}/{manifest.attempt}")
+        for file, entry in manifest.files.items():
+            if index[file] != entry:
+                raise ArtifactError(
+                    f"{directory / file}: expected sha256 {entry['sha256']}, got {index[file]['sha256']}; the artifact was "
+                    f"altered and is not mirrored: remove {directory} and repeat the run command to make it again"
+                )
+        self._folder.write(f"{name}/{manifest.attempt}.index.json", _json(index))
+        self._folder.upload(f"{name}/{MANIFEST}", directory / MANIFEST)
+        return True
+
+    def pull(self, directory: Path) -> bool:
+        """Download an artifact into the store, if it is there; its digests are compared before it gets its name.
+
+        Raises ArtifactError when it is damaged there, StageError when the mirror cannot be used or the disk is full.
+        """
+        name = self._name(directory)
+        text = self._folder.read(f"{name}/{MANIFEST}")
+        if text is None:
+            return False
+        manifest = self._parsed(name, MANIFEST, text)
+        if (manifest.get("schema"), manifest.get("fingerprint")) != (SCHEMA, directory.name):
+            raise self._wrong(name, f"expected a manifest of {directory.name} and schema {SCHEMA}, got another")
+        attempt = str(manifest["attempt"])
+        index: Index = self._parsed(name, f"{attempt}.index.json", self._folder.read(f"{name}/{attempt}.index.json"))
+        differing = [file for file, entry in manifest["files"].items() if index.get(file) != entry]
+        if differing or MANIFEST not in index:
+            raise self._wrong(
+                name, f"expected {attempt}.index.json to agree with the manifest, got another {(differing or [MANIFEST])[0]}"
+            )
+        temporary = directory.with_name(f"{directory.name}.{secrets.token_hex(4)}{FETCHING}")
+        try:
+            self._download(name, attempt, index, temporary)
+            self.store.adopt(temporary, directory)
+        except OSError as error:
+            raise unwritable(temporary, error) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return True
+
+    def push_checkpoints(self, partial: Path) -> bool:
+        """Upload the newest checkpoint of a running training and its candidates; was anything sent?
+
+        What the training drops meanwhile is left for the next time.
+        """
+        try:
+            index = _checkpoint_index(partial)
+            name = self._name(partial)
+            version = digest(index)[:32]
+            earlier = self._folder.read(f"{name}/index.json")
+            if not index or (earlier is not None and json.loads(earlier)["version"] == version):
+                return False
+            sent = self._upload(partial, index, f"{name}/{version}")
+        except FileNotFoundError:
+            return False
+        if sent != index:
+            return False
+        self._folder.write(f"{name}/index.json", _json({"version": version, "files": index}))
+        self._folder.remove(
+            found for found in self._folder.sizes(name) if f"/{version}/" not in found and not found.endswith("index.json")
+        )
+        return True
+
+    def pull_checkpoints(self, partial: Path) -> bool:
+        """Download the checkpoint of a training that the store holds none of, if there is one; was there?"""
+        if (partial / CHECKPOINTS).exists():
+            return False
+        name = self._name(partial)
+        text = self._folder.read(f"{name}/index.json")
+        if text is None:
+            return False
+        found = self._parsed(name, "index.json", text)
+        temporary = partial.with_name(f"{partial.name}.{secrets.token_hex(4)}{FETCHING}")
+        try:
+            self._download(name, found["version"], found["files"], temporary)
+            partial.mkdir(parents=True, exist_ok=True)
+            os.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS)
+        except OSError as error:
+            raise unwritable(temporary, error) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+        return True
+
+    def drop_checkpoints(self, partial: Path) -> None:
+        """Remove the checkpoints of a step that is done."""
+        names = sorted(self._folder.sizes(self._name(partial)), key=lambda name: not name.endswith("/index.json"))
+        self._folder.remove(names)
+
+    def _name(self, directory: Path) -> str:
+        return f"{directory.parent.name}/{directory.name}"
+
+    def _upload(self, directory: Path, names: Iterable[str], place: str) -> Index:
+        files = list(names)
+        index = dict(
+            zip(files, _at_once(lambda name: self._folder.upload(f"{place}/{name}", directory / name), files), strict=True)
+        )
+        there = self._folder.sizes(place)
+        lost = [name for name in files if there.get(f"{place}/{name}") != index[name]["bytes"]]
+        if lost:
+            raise StageError(
+                f"{self._folder.address(place)}/{lost[0]}: expected to be there after its upload, got nothing or a part"
+            )
+        return index
+
+    def _download(self, name: str, place: str, index: Index, target: Path) -> None:
+        for file in index:
+            if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
+                raise self._wrong(name, f"expected files below it, got {file!r}")
+
+        def download(file: str) -> None:
+            try:
+                self._folder.download(f"{name}/{place}/{file}", target / file, index[file])
+            except DamagedError as error:
+                raise self._wrong(name, f"{place}/{file}: {error}") from error
+
+        _at_once(download, list(index))
+
+    def _parsed(self, name: str, file: str, text: bytes | None) -> dict[str, Any]:
+        try:
+            return dict(json.loads(text or b""))
+        except ValueError as error:
+            raise self._wrong(name, f"expected JSON in {file}, got {error if text else 'nothing'}") from error
+
+    def _wrong(self, name: str, what: str) -> ArtifactError:
+        where = self._folder.address(name)
+        return ArtifactError(f"{where}: {what}; it was damaged: remove {where} and repeat the run command to make it again")
+
+
+def _checkpoint_index(partial: Path) -> Index:
+    """The newest whole checkpoint and all candidates; empty where there is no checkpoint."""
+    folder = partial / CHECKPOINTS
+    updates = sorted((int(path.name), path) for path in folder.glob("*") if path.name.isdigit()) if folder.is_dir() else []
+    if not updates:
+        return {}
+    files = [*updates[-1][1].iterdir(), *(folder / "candidates").glob("*.safetensors")]
+    return {str(f.relative_to(partial)): {"bytes": f.stat().st_size, "sha256": file_digest(f)} for f in sorted(files)}
+
+
+def _at_once(function: Callable[[A], B], items: list[A]) -> list[B]:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        return list(pool.map(function, items))
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,93 @@
+"""fast_align of this project: in memory where the text is small, else as map and reduce over shards. The links are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kernels.fast_align.em import last_pass, passes
+from kernels.fast_align.model import AlignmentModel
+from stages.align.records import fit_record, pass_record, report_pass
+from stages.align.sharded import align_sharded
+from stages.align.text import DIRECTIONS, Direction, Job, load_json, whole_text
+from stages.context import StepContext
+from stages.errors import DataError, TransientError
+from stages.shards import rows_of
+
+if TYPE_CHECKING:
+    from fewstep_native import I64, AlignedLinks
+
+IN_MEMORY_BYTES = 1 << 26
+"""Text shards of at most this size together are aligned in memory, each direction by one worker (ten to forty bytes of memory for a
+byte of text). A kill then costs the passes of the directions that are not finished: seconds."""
+
+
+def align_natively(job: Job, context: StepContext) -> dict[str, Any]:
+    """Leave the links of both directions and their models; what `align.json` says of them."""
+    small = sum(shard.stat().st_size for shard in job.shards) <= IN_MEMORY_BYTES
+    fitted = _align_in_memory(job, context) if small else align_sharded(job, context)
+    for direction in DIRECTIONS:
+        if not fitted[direction]["target_words"]:
+            raise DataError(
+                f"align: expected pairs with words on both sides, got none among {sum(map(rows_of, job.shards))} "
+                f"({fitted[direction]['empty']} with an empty side, {fitted[direction]['too_long']} longer than "
+                f"alignment.max_length = {job.config.max_length})"
+            )
+    return fitted
+
+
+def _align_in_memory(job: Job, context: StepContext) -> dict[str, Any]:
+    missing = [direction for direction in DIRECTIONS if not job.state(direction, "fitted.json").exists()]
+    for done, _ in enumerate(context.workers.map(make_whole, job, missing), 1):
+        context.progress(len(DIRECTIONS) - len(missing) + done, len(DIRECTIONS), "directions")
+        if context.stop_requested() and done < len(missing):
+            raise TransientError("asked to stop: the links of one direction are kept")
+    fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
+    for number in range(job.config.iterations):
+        report_pass(context, number, {direction: fitted[direction]["passes"][number] for direction in DIRECTIONS})
+    return fitted
+
+
+def make_whole(job: Job) -> Callable[[Direction], None]:
+    return partial(_align_whole, job)
+
+
+def _align_whole(job: Job, direction: Direction) -> None:
+    """Fit and align all shards in one direction."""
+    from kernels.native import fewstep_native
+
+    options = job.options(direction)
+    text = whole_text(job, range(len(job.shards)))
+    aligner = fewstep_native.Aligner(
+        text, options.reverse, options.native(), options.tension, keep_columns=True, threads=options.threads
+    )
+    told = list(passes(aligner, options))
+    found = aligner.align(margins=False, threads=options.threads)
+    told.append(last_pass(found, aligner.target_words))
+    model = AlignmentModel(aligner.model())
+    model.save(job.context.directory / f"{direction}.align")
+    starts, _ = text.ids(not options.reverse)
+    _save_by_shard(job, direction, starts, found)
+    record = fit_record(
+        [pass_record(one) for one in told],
+        tension=model.tension,
+        length_ratio=model.length_ratio,
+        counts={
+            "target_words": aligner.target_words,
+            "empty": aligner.empty,
+            "too_long": aligner.long,
+            "cells": model.cells,
+            "near_ties": found.near_ties,
+        },
+    )
+    job.save_json(job.state(direction, "fitted.json"), record)
+
+
+def _save_by_shard(job: Job, direction: Direction, starts: I64, found: AlignedLinks) -> None:
+    sources, row = found.sources(), 0
+    for shard, path in enumerate(job.shards):
+        end = row + rows_of(path)
+        job.save(job.links(direction, shard, "sources"), sources[starts[row] : starts[end]])
+        job.save(job.links(direction, shard, "starts"), starts[row : end + 1] - starts[row])
+        row = end

@@ -1,0 +1,265 @@
+"""EM as map and reduce over shards, for text that one machine's memory should not hold. What is finished is not done again.
+
+Below `checkpoints/` each direction has: `cells/` of each shard; `whole.*`, their union, and `places/` of each shard in it; and for
+each iteration `counts/` of each shard, then `t` and `iteration.json`, with which the iteration is done and the last one dropped.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernels.fast_align.em import Pass, Sums, fit_tension, summarise
+from kernels.fast_align.shards import (
+    UNSEEN,
+    Cells,
+    Counts,
+    Part,
+    cells_of,
+    expect,
+    length_ratio,
+    maximise,
+    merge_cells,
+    model_of,
+    places_in,
+    shard_aligner,
+    take,
+)
+from stages.align.records import fit_record, pass_record, report_pass
+from stages.align.text import DIRECTIONS, Direction, Job, load, load_json
+from stages.align.words import all_words, make_collector, make_merger, text_of, word_file, words_of
+from stages.context import StepContext
+from stages.errors import TransientError
+
+if TYPE_CHECKING:
+    from fewstep_native import Aligner
+
+Item = tuple[Direction, int]
+"""A direction, and a shard or iteration."""
+
+
+def align_sharded(job: Job, context: StepContext) -> dict[str, Any]:
+    """Leave the links of both directions and their models; what `align.json` says of them."""
+    shards = range(len(job.shards))
+    items = [(direction, shard) for direction in DIRECTIONS for shard in shards]
+    if job.sizes is None:
+        _each(context, make_collector, job, [s for s in shards if not word_file(job, s).exists()], "shards of words")
+        if not all_words(job).exists():
+            _each(context, make_merger, job, [0], "words merged")
+    _each(context, make_indexer, job, [item for item in items if not _summary_file(job, *item).exists()], "shards indexed")
+    _each(context, make_cell_merger, job, [d for d in DIRECTIONS if not job.state(d, "whole.json").exists()], "directions merged")
+    for number in range(job.config.iterations - 1):
+        _iterate(job, context, items, number)
+    _each(context, make_linker, job, [item for item in items if not _linked_file(job, *item).exists()], "shards linked")
+    _each(context, make_concluder, job, [d for d in DIRECTIONS if not job.state(d, "fitted.json").exists()], "directions concluded")
+    fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
+    report_pass(context, job.config.iterations - 1, {direction: fitted[direction]["passes"][-1] for direction in DIRECTIONS})
+    return fitted
+
+
+def _iterate(job: Job, context: StepContext, items: Sequence[Item], number: int) -> None:
+    if all(_done(job, direction, number).exists() for direction in DIRECTIONS):
+        return
+    missing = [
+        (direction, shard, number)
+        for direction, shard in items
+        if not _done(job, direction, number).exists() and not _sums_file(job, direction, number, shard).exists()
+    ]
+    _each(context, make_counter, job, missing, f"shards counted, iteration {number + 1}")
+    reductions = [(direction, number) for direction in DIRECTIONS if not _done(job, direction, number).exists()]
+    _each(context, make_reducer, job, reductions, f"directions reduced, iteration {number + 1}")
+    report_pass(context, number, {direction: load_json(_done(job, direction, number))["pass"] for direction in DIRECTIONS})
+
+
+def _each(context: StepContext, make: Callable[[Job], Callable[[Any], None]], job: Job, items: Sequence[Any], unit: str) -> None:
+    """Map over items; what was done so far is kept when the driver asks to stop."""
+    for done, _ in enumerate(context.workers.map(make, job, items), 1):
+        context.progress(done, len(items), unit)
+        if context.stop_requested():
+            raise TransientError(f"asked to stop: {done} of {len(items)} {unit}")
+
+
+def _summary_file(job: Job, direction: Direction, shard: int) -> Path:
+    return job.state(direction, "cells", f"{shard:05d}.json")
+
+
+def _sums_file(job: Job, direction: Direction, number: int, shard: int) -> Path:
+    return job.state(direction, f"iteration{number}", "counts", f"{shard:05d}.json")
+
+
+def _linked_file(job: Job, direction: Direction, shard: int) -> Path:
+    return job.state("links", direction, f"{shard:05d}.json")
+
+
+def _done(job: Job, direction: Direction, number: int) -> Path:
+    return job.state(direction, f"iteration{number}.json")
+
+
+def _beside(path: Path, array: str) -> Path:
+    """The file of an array that belongs to a JSON file."""
+    return path.with_name(f"{path.stem}.{array}.npy")
+
+
+def _cells_of(job: Job, direction: Direction, shard: int) -> Cells:
+    summary = _summary_file(job, direction, shard)
+    return Cells(load(_beside(summary, "starts")), load(_beside(summary, "columns")))
+
+
+def _whole(job: Job, direction: Direction) -> Cells:
+    return Cells(load(job.state(direction, "whole.starts.npy")), load(job.state(direction, "whole.columns.npy")))
+
+
+def _places_file(job: Job, direction: Direction, shard: int) -> Path:
+    return job.state(direction, "places", f"{shard:05d}.npy")
+
+
+def _probabilities_file(job: Job, direction: Direction, number: int) -> Path:
+    return _beside(_done(job, direction, number), "t")
+
+
+def make_indexer(job: Job) -> Callable[[Item], None]:
+    return partial(_index, job)
+
+
+def _index(job: Job, item: Item) -> None:
+    """The cells of a shard, and its sizes."""
+    direction, shard = item
+    options = job.options(direction)
+    text = text_of(job, shard)
+    aligner = shard_aligner(text, options, options.tension)
+    summary, cells = _summary_file(job, direction, shard), cells_of(aligner)
+    job.save(_beside(summary, "starts"), cells.starts)
+    job.save(_beside(summary, "columns"), cells.columns)
+    job.save(job.links(direction, shard, "starts"), text.ids(not options.reverse)[0])
+    counts = {"target_words": aligner.target_words, "empty": aligner.empty, "too_long": aligner.long}
+    job.save_json(summary, {"counts": counts, "sizes": aligner.sizes()})
+
+
+def make_cell_merger(job: Job) -> Callable[[Direction], None]:
+    return partial(_merge_cells, job)
+
+
+def _merge_cells(job: Job, direction: Direction) -> None:
+    """The cells of all shards, where each shard's lie in them, and the sizes of all pairs."""
+    shards = [_cells_of(job, direction, shard) for shard in range(len(job.shards))]
+    whole = merge_cells(shards)
+    for shard, cells in enumerate(shards):
+        job.save(_places_file(job, direction, shard), places_in(whole, cells))
+    job.save(job.state(direction, "whole.starts.npy"), whole.starts)
+    job.save(job.state(direction, "whole.columns.npy"), whole.columns)
+    sizes: dict[tuple[int, int], int] = {}
+    counts = dict.fromkeys(("target_words", "empty", "too_long"), 0)
+    for shard in range(len(job.shards)):
+        summary = load_json(_summary_file(job, direction, shard))
+        counts = {key: counts[key] + summary["counts"][key] for key in counts}
+        for m, n, count in summary["sizes"]:
+            sizes[m, n] = sizes.get((m, n), 0) + count
+    job.save_json(job.state(direction, "whole.json"), {"counts": counts, "sizes": [[*size, sizes[size]] for size in sorted(sizes)]})
+
+
+def _aligner_before(job: Job, direction: Direction, shard: int, number: int) -> Aligner:
+    """A shard with the probabilities and the tension that iteration `number` starts from."""
+    tension = job.config.tension if number == 0 else load_json(_done(job, direction, number - 1))["tension"]
+    aligner = shard_aligner(text_of(job, shard), job.options(direction), tension)
+    if number:
+        t = load(_probabilities_file(job, direction, number - 1))
+        take(aligner, load(job.state(direction, "whole.starts.npy")), load(_places_file(job, direction, shard)), t)
+    return aligner
+
+
+def make_counter(job: Job) -> Callable[[tuple[Direction, int, int]], None]:
+    return partial(_count, job)
+
+
+def _count(job: Job, item: tuple[Direction, int, int]) -> None:
+    """The E-step of a shard."""
+    direction, shard, number = item
+    counts, sums = expect(_aligner_before(job, direction, shard, number), job.context.resources.threads)
+    path = _sums_file(job, direction, number, shard)
+    job.save(_beside(path, "low"), counts.low)
+    job.save(_beside(path, "high"), counts.high)
+    job.save_json(path, {"log_likelihood": sums.log_likelihood, "null_posterior": sums.null_posterior, "feature": sums.feature})
+
+
+def make_reducer(job: Job) -> Callable[[Item], None]:
+    return partial(_reduce, job)
+
+
+def _reduce(job: Job, item: Item) -> None:
+    """Tension and M-step over the counts of all shards."""
+    direction, number = item
+    shards, options = range(len(job.shards)), job.options(direction)
+    told, tension = _summary(job, direction, number)
+    starts = load(job.state(direction, "whole.starts.npy"))
+    parts = []
+    for shard in shards:
+        path = _sums_file(job, direction, number, shard)
+        counts = Counts(load(_beside(path, "low")), load(_beside(path, "high")))
+        parts.append(Part(_cells_of(job, direction, shard).starts, load(_places_file(job, direction, shard)), counts))
+    path = _probabilities_file(job, direction, number)
+    temporary = job.context.temporary(path)
+    t = np.lib.format.open_memmap(temporary, "w+", np.float64, (int(starts[-1]),))
+    maximise(starts, parts, options, t)
+    t.flush()
+    temporary.replace(path)
+    job.save_json(_done(job, direction, number), {"pass": pass_record(told), "tension": tension})
+    shutil.rmtree(path.with_name(f"iteration{number}"), ignore_errors=True)
+    if number:
+        _probabilities_file(job, direction, number - 1).unlink(missing_ok=True)
+
+
+def _summary(job: Job, direction: Direction, number: int) -> tuple[Pass, float]:
+    """What iteration `number` tells, and the tension that follows from it."""
+    files = [_sums_file(job, direction, number, shard) for shard in range(len(job.shards))]
+    sums = sum((Sums(**load_json(path)) for path in files), start=Sums())
+    whole, options = load_json(job.state(direction, "whole.json")), job.options(direction)
+    told = summarise(sums, whole["counts"]["target_words"])
+    tension = job.config.tension if number == 0 else load_json(_done(job, direction, number - 1))["tension"]
+    if number and options.optimize_tension and told.target_words:
+        told = fit_tension(told, tension, [tuple(size) for size in whole["sizes"]], options)
+        tension = told.tensions[-1]
+    return told, tension
+
+
+def make_linker(job: Job) -> Callable[[Item], None]:
+    return partial(_link, job)
+
+
+def _link(job: Job, item: Item) -> None:
+    """The last pass over a shard: its best links."""
+    direction, shard = item
+    aligner = _aligner_before(job, direction, shard, job.config.iterations - 1)
+    found = aligner.align(margins=False, threads=job.context.resources.threads)
+    job.save(job.links(direction, shard, "sources"), found.sources())
+    high, low = found.log_likelihood
+    record = {"log_likelihood": high * 2**64 + low, "near_ties": found.near_ties}
+    job.save_json(_linked_file(job, direction, shard), record)
+
+
+def make_concluder(job: Job) -> Callable[[Direction], None]:
+    return partial(_conclude, job)
+
+
+def _conclude(job: Job, direction: Direction) -> None:
+    """The model, and what is told of the direction."""
+    options, whole, cells = job.options(direction), load_json(job.state(direction, "whole.json")), _whole(job, direction)
+    done = [load_json(_done(job, direction, number)) for number in range(options.iterations - 1)]
+    t = load(_probabilities_file(job, direction, len(done) - 1)) if done else np.full(len(cells.columns), UNSEEN)
+    tension = done[-1]["tension"] if done else options.tension
+    ratio = length_ratio([tuple(size) for size in whole["sizes"]])
+    model_of(cells, t, options, tension, ratio, words_of(job)).save(job.context.directory / f"{direction}.align")
+    linked = [load_json(_linked_file(job, direction, shard)) for shard in range(len(job.shards))]
+    last = summarise(Sums(sum(shard["log_likelihood"] for shard in linked)), whole["counts"]["target_words"])
+    counts = {**whole["counts"], "cells": len(cells.columns), "near_ties": sum(shard["near_ties"] for shard in linked)}
+    record = fit_record(
+        [*(one["pass"] for one in done), pass_record(last)],
+        tension=tension,
+        length_ratio=ratio,
+        counts=counts,
+    )
+    job.save_json(job.state(direction, "fitted.json"), record)

@@ -1,0 +1,131 @@
+"""What the workers of an alignment are told, and how they read text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from kernels.fast_align.options import AlignOptions
+from stages.artifacts import CHECKPOINTS, Text, Tokens
+from stages.context import StepContext, WorkerContext
+from stages.shards import read_shard, shard_paths
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from fewstep_native import I64, U8, U32, Bitext
+
+    from stages.align import AlignConfig
+
+Direction = Literal["forward", "reverse"]
+
+DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One alignment. Picklable."""
+
+    shards: tuple[Path, ...]
+    sizes: tuple[int, int] | None
+    """Pieces of the source and the target vocabulary; None where words are aligned."""
+    config: AlignConfig
+    context: WorkerContext
+    """For the files of workers; it spreads nothing."""
+
+    @classmethod
+    def of(cls, bitext: Text | Tokens, config: AlignConfig, context: StepContext) -> Job:
+        sizes = None
+        if isinstance(bitext, Tokens):
+            described = json.loads((bitext.path / "tokens.json").read_text(encoding="utf-8"))
+            sizes = (described["source_size"], described["target_size"])
+        return cls(tuple(shard_paths(bitext.path)), sizes, config, context.for_workers())
+
+    def options(self, direction: Direction) -> AlignOptions:
+        config = self.config
+        return AlignOptions(
+            reverse=direction == "reverse",
+            iterations=config.iterations,
+            tension=config.tension,
+            optimize_tension=config.optimize_tension,
+            alpha=config.alpha,
+            p0=config.p0,
+            compatible=config.compatible,
+            max_length=config.max_length,
+            threads=self.context.resources.threads,
+        )
+
+    def state(self, *parts: str) -> Path:
+        """A file that later attempts find; gone when the step is done."""
+        return self.context.directory.joinpath(CHECKPOINTS, *parts)
+
+    def links(self, direction: Direction, shard: int, array: str) -> Path:
+        """Where an engine leaves what it found: `sources`, the position that each explained word of the shard is linked to
+        (int32, -1 for none), and `starts`, where those of each sentence begin (int64, rows + 1)."""
+        return self.state("links", direction, f"{shard:05d}.{array}.npy")
+
+    def save(self, path: Path, array: Any) -> None:
+        """Write an array whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self.context.temporary(path)
+        with temporary.open("wb") as file:
+            np.save(file, array)
+        temporary.replace(path)
+
+    def save_json(self, path: Path, value: Mapping[str, Any]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.context.write_json(path, value)
+
+
+def load(path: Path) -> Any:
+    """A saved array, memory-mapped."""
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def load_json(path: Path) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return value
+
+
+def lines_of(table: pa.Table, side: str) -> tuple[I64, U8]:
+    """Where each line of a side starts, and all letters."""
+    column = _joined(table, side)
+    starts, letters = _offsets(column, column.buffers()[1], np.int32), column.buffers()[2]
+    return starts, np.frombuffer(letters, np.uint8) if letters else np.zeros(0, np.uint8)
+
+
+def numbers_of(table: pa.Table, side: str) -> tuple[I64, U32]:
+    """Where each sentence of a side starts, and all its numbers."""
+    column = _joined(table, side)
+    return _offsets(column, column.buffers()[1], np.int32), column.values.to_numpy().astype(np.uint32)
+
+
+def _joined(table: pa.Table, side: str) -> Any:
+    import pyarrow as pa
+
+    chunks = table.column(side).chunks
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays([*chunks, pa.array([], table.schema.field(side).type)])
+
+
+def _offsets(column: Any, buffer: Any, kind: type[np.int32]) -> I64:
+    if len(column) == 0:
+        return np.zeros(1, np.int64)
+    return np.frombuffer(buffer, kind)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+
+
+def whole_text(job: Job, shards: Sequence[int]) -> Bitext:
+    """These shards as one text: of words with their numbers by first appearance, or of pieces."""
+    from kernels.native import fewstep_native
+
+    text = fewstep_native.Bitext()
+    for shard in shards:
+        table = read_shard(job.shards[shard])
+        if job.sizes:
+            text.add_ids(*numbers_of(table, "source"), *numbers_of(table, "target"), *job.sizes)
+        else:
+            text.add_lines(*lines_of(table, "source"), *lines_of(table, "target"))
+    return text

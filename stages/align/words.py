@@ -1,0 +1,88 @@
+"""Words of many shards under one numbering: by first appearance in the whole text, as a single reader would number them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernels.fast_align.shards import numbered_text
+from stages.align.text import Job, lines_of, load, numbers_of
+from stages.shards import read_shard, write_shard
+
+if TYPE_CHECKING:
+    from fewstep_native import Bitext
+
+
+def word_file(job: Job, shard: int) -> Path:
+    return job.state("words", f"{shard:05d}.arrow")
+
+
+def all_words(job: Job) -> Path:
+    return job.state("words.arrow")
+
+
+def _numbers_file(job: Job, shard: int) -> Path:
+    return job.state("words", f"{shard:05d}.numbers.npy")
+
+
+def make_collector(job: Job) -> Callable[[int], None]:
+    return partial(_collect, job)
+
+
+def _collect(job: Job, shard: int) -> None:
+    """The words of a shard in order of first appearance, and its sentences in numbers of these."""
+    import pyarrow as pa
+
+    from kernels.native import fewstep_native
+
+    table, text = read_shard(job.shards[shard]), fewstep_native.Bitext()
+    text.add_lines(*lines_of(table, "source"), *lines_of(table, "target"))
+    for target, side in enumerate(("source", "target")):
+        starts, numbers = text.ids(bool(target))
+        job.save(job.state("words", f"{shard:05d}.{side}.starts.npy"), starts)
+        job.save(job.state("words", f"{shard:05d}.{side}.npy"), numbers)
+    words = pa.array([text.word(number) for number in range(text.words)], pa.binary())
+    write_shard(word_file(job, shard), pa.table({"word": words}), job.context)
+
+
+def make_merger(job: Job) -> Callable[[int], None]:
+    return partial(_merge, job)
+
+
+def _merge(job: Job, _: int) -> None:
+    """The words of all shards in order of first appearance, and for each shard the numbers of its own in it."""
+    import pyarrow as pa
+
+    known: dict[bytes, int] = {}
+    for shard in range(len(job.shards)):
+        words = read_shard(word_file(job, shard))["word"].to_pylist()
+        job.save(_numbers_file(job, shard), np.array([known.setdefault(word, len(known)) for word in words], np.uint32))
+    write_shard(all_words(job), pa.table({"word": pa.array(list(known), pa.binary())}), job.context)
+
+
+def text_of(job: Job, shard: int) -> Bitext:
+    """A shard in numbers of the whole."""
+    if job.sizes:
+        table = read_shard(job.shards[shard])
+        return numbered_text(numbers_of(table, "source"), numbers_of(table, "target"), *job.sizes)
+    numbers, size = load(_numbers_file(job, shard)), read_shard(all_words(job)).num_rows
+    sides = [
+        (load(job.state("words", f"{shard:05d}.{side}.starts.npy")), numbers[load(job.state("words", f"{shard:05d}.{side}.npy"))])
+        for side in ("source", "target")
+    ]
+    return numbered_text(sides[0], sides[1], size, size)
+
+
+def words_of(job: Job) -> Bitext:
+    """A text whose words are those of all shards, in order; of no words where they are numbers."""
+    from kernels.native import fewstep_native
+
+    text = fewstep_native.Bitext()
+    if job.sizes is None:
+        line = np.frombuffer(b" ".join(read_shard(all_words(job))["word"].to_pylist()), np.uint8)
+        text.add_lines(np.array([0, len(line)]), line, np.zeros(2, np.int64), np.zeros(0, np.uint8))
+    return text

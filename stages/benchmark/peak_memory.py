@@ -1,0 +1,71 @@
+"""Measure the memory that a system takes in a process of its own.
+
+`python -m stages.benchmark.peak_memory` reads a request as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.decoding.ctranslate2 import foreign
+from stages.errors import StageError
+
+
+def peak_memory(system: Path, search: Mapping[str, Any], lines: Sequence[str], device: str, threads: int) -> dict[str, float]:
+    """MiB that a process holds on top of what it held before: once the system is loaded (`loaded`), and at most while it translates
+    `lines` as one batch (`peak`). On a GPU also what torch allocated there at most (`gpu`).
+
+    Raises StageError when the process fails.
+    """
+    request = {"system": str(system), "search": dict(search), "lines": list(lines), "device": device, "threads": threads}
+    paths = os.pathsep.join(path for path in sys.path if path)
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.benchmark.peak_memory"],
+        input=json.dumps(request),
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": str(threads)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise StageError(f"benchmark: measuring the memory of {system} failed: {done.stderr.strip()[-1000:]}")
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _memory(key: str) -> float:
+    """MiB that this process holds now (VmRSS), or held at most (VmHWM: not `getrusage`, which counts what its parent held)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1024
+
+
+def _measure(request: Mapping[str, Any]) -> dict[str, float]:
+    import torch
+
+    import models
+    from models.bundle.directory import load_system, read_description
+    from models.stepwise.engines.ctranslate2_model import ctranslate2
+    from stages.benchmark.translator import timed_translator
+
+    torch.set_num_threads(request["threads"])
+    search = models.family_of(read_description(Path(request["system"]))["family"]).search_type(**request["search"])
+    if foreign(search):
+        ctranslate2()  # code is not counted
+    before = _memory("VmRSS")
+    system = load_system(request["system"], request["device"], verify=False)  # the benchmark has loaded it itself
+    loaded = _memory("VmRSS")
+    timed_translator(system, search)(request["lines"])
+    found = {"loaded": loaded - before, "peak": _memory("VmHWM") - before}
+    if request["device"] != "cpu":
+        found["gpu"] = torch.cuda.max_memory_allocated() / 2**20
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(json.load(sys.stdin))))

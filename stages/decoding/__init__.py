@@ -1,0 +1,1 @@
+"""Decode texts with any system: the driver that several stages share."""

@@ -1,0 +1,177 @@
+"""Count links shard by shard into runs, and merge the runs into candidate tables."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kernels.candidates import (
+    CandidateTables,
+    CountOptions,
+    CountSummary,
+    Sentences,
+    TableOptions,
+    TableSummary,
+    count_candidates,
+    merge_candidates,
+    read_counts,
+)
+from models.bundle.vocabulary_digest import vocabulary_digest
+from models.family import RESERVED
+from stages.artifacts import CHECKPOINTS
+from stages.context import Context, WorkerContext
+from stages.errors import ArtifactError, unwritable
+from stages.lattice.links import aligner_of, forward_links, sentences
+from stages.shards import read_shard, row_counts, shard_path, shard_paths
+
+if TYPE_CHECKING:
+    from stages.lattice import LatticeConfig, LatticeInputs
+    from stages.lattice.recall import Recall
+
+RUN_ROWS = 1 << 17
+"""Shards are counted together up to about this many pairs: large runs say less twice, small ones lose less when an attempt ends."""
+
+TABLES = "tables.bin"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is the same for all workers."""
+
+    inputs: LatticeInputs
+    config: LatticeConfig
+    context: WorkerContext
+
+
+class Group(NamedTuple):
+    """Shards `first` to `end` (left out), which are counted together."""
+
+    first: int
+    end: int
+    rows: int
+
+    def path(self, context: Context) -> Path:
+        """Where the counts of the group are kept while the step is not done."""
+        return context.directory / CHECKPOINTS / "counts" / f"{self.first:05d}-{self.end:05d}.run"
+
+
+def groups_of(inputs: LatticeInputs) -> list[Group]:
+    """All shards of the training tokens, grouped. Raises ArtifactError when the links are not those of these tokens."""
+    rows, linked = row_counts(inputs.tokens.path), row_counts(inputs.links.path)
+    if rows != linked:
+        raise ArtifactError(
+            f"{inputs.links.path}: expected links of {sum(rows)} pairs in {len(rows)} shards, as in {inputs.tokens.path}, "
+            f"got {sum(linked)} in {len(linked)}; align these tokens"
+        )
+    groups, first = [], 0
+    for index in range(len(rows)):
+        count = sum(rows[first : index + 1])
+        if count >= RUN_ROWS or index + 1 == len(rows):
+            groups.append(Group(first, index + 1, count))
+            first = index + 1
+    return groups or [Group(0, 0, 0)]
+
+
+def make_counter(job: Job) -> Callable[[Group], CountSummary]:
+    """What a worker does with a group of shards: count it, unless an earlier attempt did."""
+    sizes = json.loads((job.inputs.tokens.path / "tokens.json").read_text(encoding="utf-8"))
+    options = CountOptions(
+        source_size=sizes["source_size"],
+        target_size=sizes["target_size"],
+        max_offset=job.config.max_offset,
+        max_length=job.config.max_length,
+    )
+
+    def count(group: Group) -> CountSummary:
+        return counted(group, job.context) or _count(group, job, options)
+
+    return count
+
+
+def counted(group: Group, context: Context) -> CountSummary | None:
+    """What an earlier attempt left of the group; None when it is not there or not whole."""
+    try:
+        summary = read_counts(group.path(context))
+    except (OSError, ValueError):
+        return None
+    return summary if summary.pairs + summary.empty + summary.too_long == group.rows else None
+
+
+def _count(group: Group, job: Job, options: CountOptions) -> CountSummary:
+    path = group.path(job.context)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pairs = [_read(job.inputs, index) for index in range(group.first, group.end)]
+    source, target, links = (joined([pair[side] for pair in pairs]) for side in range(3))
+    with explained(path, job.inputs.links.path):
+        summary = count_candidates(source, target, links.values, job.context.temporary(path), options=options)
+        os.replace(job.context.temporary(path), path)
+    return summary
+
+
+def _read(inputs: LatticeInputs, index: int) -> tuple[Sentences, Sentences, Sentences]:
+    """Source, target and links of a shard. Raises ArtifactError when a pair has links for more or fewer target pieces."""
+    tokens = read_shard(shard_path(inputs.tokens.path, index))
+    path = shard_path(inputs.links.path, index)
+    source, target, links = sentences(tokens["source"]), sentences(tokens["target"]), forward_links(path)
+    if not np.array_equal(target.starts, links.starts):
+        row = int(np.argmax(np.diff(target.starts) != np.diff(links.starts)))
+        raise ArtifactError(
+            f"{path}: row {row}: expected a link or none for each of the {np.diff(target.starts)[row]} target pieces, "
+            f"got {np.diff(links.starts)[row]}; align these tokens"
+        )
+    return source, target, links
+
+
+def joined(parts: Sequence[Sentences]) -> Sentences:
+    """Sentences behind one another."""
+    starts, end = [np.zeros(1, np.int64)], 0
+    for part in parts:
+        starts.append(part.starts[1:] + end)
+        end += len(part.values)
+    return Sentences(np.concatenate([np.zeros(0, np.uint8), *(part.values for part in parts)]), np.concatenate(starts))
+
+
+def make_finisher(job: Job) -> Callable[[Sequence[Group]], tuple[TableSummary, Recall]]:
+    """What one worker does once all groups are counted: merge them, and measure the recall of the tables."""
+    from stages.lattice.recall import measure
+
+    def finish(groups: Sequence[Group]) -> tuple[TableSummary, Recall]:
+        inputs, context = job.inputs, job.context
+        aligner = aligner_of(inputs.links)
+        options = TableOptions(
+            top=job.config.top,
+            reserved=len(RESERVED),
+            tension=aligner.tension,
+            backoff=job.config.backoff,
+            vocabulary=vocabulary_digest(inputs.vocabulary.path),
+        )
+        path = context.directory / TABLES
+        with explained(path, context.directory):
+            merge_candidates([group.path(context) for group in groups], context.temporary(path), options=options)
+            os.replace(context.temporary(path), path)
+            tables = CandidateTables.load(path)
+        validation = map(read_shard, shard_paths(inputs.validation.path))
+        pairs = ((sentences(table["source"]), sentences(table["target"])) for table in validation)
+        with explained(path, inputs.validation.path):
+            recall = measure(tables, aligner, pairs, job.config.length_window, context.resources.threads)
+        return tables.summary, recall
+
+    return finish
+
+
+@contextmanager
+def explained(path: Path, culprit: Path) -> Iterator[None]:
+    """Failures of the kernels in the terms of a stage: `path` is being written, the data comes from `culprit`."""
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(path, error) from error
+    except ValueError as error:
+        raise ArtifactError(f"{culprit}: {error}; remove the artifact and run again") from error

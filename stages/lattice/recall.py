@@ -1,0 +1,210 @@
+"""Recall of lattices: how many reference tokens are among the candidates of their slot (Deng and Rush 2021, Figure 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernels.candidates import CandidateOptions, CandidateTables, Floats, Ints, Sentences, lattice_candidates
+from models.family import RESERVED
+from stages.context import Context
+from stages.lattice.links import Aligner
+from stages.report.figures import recall_curves
+
+CANDIDATES = tuple(2**power for power in range(10))
+"""K: 1, 2, 4, ..., 512."""
+
+NAMES = {
+    "recall": "lattice, true length",
+    "recall_predicted_length": "lattice, predicted length",
+    "recall_shared_words": "shared vocabulary of K words",
+    "recall_shared_vocabulary": "shared vocabulary, K words a source token",
+}
+"""What the report calls each metric."""
+
+SLOTS = 2048
+"""Slots looked up at a time."""
+
+
+def _zeros() -> Ints:
+    return np.zeros(len(CANDIDATES), np.int64)
+
+
+@dataclass
+class Recall:
+    """Reference tokens, and how many of them were found, for each K of `CANDIDATES`."""
+
+    tokens: int = 0
+    """Reference tokens, EOS not counted."""
+    sentences: int = 0
+    found: Ints = field(default_factory=_zeros)
+    """Among the candidates of their slot, in a lattice of as many slots as the reference has tokens."""
+    found_predicted: Ints = field(default_factory=_zeros)
+    """The same with the slots that the predicted length asks for; tokens beyond them are not found."""
+    found_shared: Ints = field(default_factory=_zeros)
+    """In the shared vocabulary: the union over the source pieces x of the K pieces with the largest P(y | x) of the aligner."""
+    found_shared_words: Ints = field(default_factory=_zeros)
+    """Among the K pieces with the largest P(y | x) for any source piece x: a shared vocabulary as wide as a slot."""
+    shared_words: Ints = field(default_factory=_zeros)
+    """Words of the shared vocabularies, summed over sentences."""
+
+    @property
+    def has_shared(self) -> bool:
+        """Is there a shared vocabulary to compare with?"""
+        return bool(self.shared_words.any())
+
+    def series(self) -> dict[str, Ints]:
+        """What was found, by the name of its metric."""
+        lattice = {"recall": self.found, "recall_predicted_length": self.found_predicted}
+        shared = {"recall_shared_words": self.found_shared_words, "recall_shared_vocabulary": self.found_shared}
+        return lattice | (shared if self.has_shared else {})
+
+    def share(self, found: Ints) -> list[float]:
+        """Recall by K."""
+        return [int(count) / max(self.tokens, 1) for count in found]
+
+
+def measure(
+    tables: CandidateTables, aligner: Aligner, pairs: Iterable[tuple[Sentences, Sentences]], window: int, threads: int
+) -> Recall:
+    """Recall over shards of (source, target). Raises ValueError for pieces outside the vocabulary of the tables."""
+    recall = Recall()
+    ranking = Ranking(aligner, tables.summary.target_size)
+    options = CandidateOptions(candidates=CANDIDATES[-1], threads=threads)
+    for source, target in pairs:
+        if len(target.values) and int(target.values.max()) >= tables.summary.target_size:
+            raise ValueError(
+                f"target piece {target.values.max()} is outside the tables' vocabulary of {tables.summary.target_size}; "
+                "encode the text with the vocabulary of the tables"
+            )
+        for rows in batches(np.diff(target.starts)):
+            _add_lattices(recall, tables, source, target, rows, window, options)
+        for row in range(len(target.starts) - 1):
+            _add_shared(recall, ranking, sentence(source, row), sentence(target, row))
+    return recall
+
+
+def sentence(sentences: Sentences, row: int) -> Ints:
+    return np.asarray(sentences.values[sentences.starts[row] : sentences.starts[row + 1]], np.int64)
+
+
+def batches(lengths: Ints) -> Iterator[range]:
+    """Consecutive rows that, padded to the longest, have at most `SLOTS` slots (or are one)."""
+    first, longest = 0, 0
+    for row, length in enumerate(lengths):
+        longest = max(longest, int(length))
+        if longest * (row + 1 - first) > SLOTS and row > first:
+            yield range(first, row)
+            first, longest = row, int(length)
+    if first < len(lengths):
+        yield range(first, len(lengths))
+
+
+def _add_lattices(
+    recall: Recall,
+    tables: CandidateTables,
+    source: Sentences,
+    target: Sentences,
+    rows: range,
+    window: int,
+    options: CandidateOptions,
+) -> None:
+    sources, targets = padded(source, rows), padded(target, rows)
+    lengths, slots = np.diff(source.starts)[rows.start : rows.stop], np.diff(target.starts)[rows.start : rows.stop]
+    found = lattice_candidates(tables, sources, lengths, num_slots=slots, options=options)
+    same = found.token_ids == targets[:, :, None]
+    ranks = np.where(same.any(2), same.argmax(2), CANDIDATES[-1])
+    real = np.arange(ranks.shape[1]) < slots[:, None]
+    predicted = np.array([tables.words(int(length), window)[1] for length in lengths], np.int64)
+    within = real & (np.arange(ranks.shape[1]) < predicted[:, None])
+    recall.tokens += int(slots.sum())
+    recall.found += [int((ranks[real] < count).sum()) for count in CANDIDATES]
+    recall.found_predicted += [int((ranks[within] < count).sum()) for count in CANDIDATES]
+
+
+def padded(sentences: Sentences, rows: range) -> Ints:
+    """[rows, longest], with -2 behind the shorter ones."""
+    lengths = np.diff(sentences.starts)[rows.start : rows.stop]
+    result = np.full((len(rows), int(lengths.max(initial=0))), -2, np.int64)
+    result[np.arange(result.shape[1]) < lengths[:, None]] = sentences.values[
+        sentences.starts[rows.start] : sentences.starts[rows.stop]
+    ]
+    return result
+
+
+class Ranking:
+    """The target pieces of each source piece by the aligner's P(y | x), ties in the order of ids."""
+
+    def __init__(self, aligner: Aligner, target_size: int) -> None:
+        self._aligner = aligner
+        self._rows: dict[int, tuple[Ints, Floats]] = {}
+        self._none = max(target_size, CANDIDATES[-1])
+        self._rank = np.full(target_size, self._none, np.int64)
+        self._probability = np.zeros(target_size)
+        self._place = np.full(target_size, self._none, np.int64)
+
+    def _row(self, piece: int) -> tuple[Ints, Floats]:
+        if piece not in self._rows:
+            targets, probabilities = self._aligner.row(piece)
+            offered = np.flatnonzero(targets >= len(RESERVED))
+            best = offered[np.lexsort((targets[offered], -probabilities[offered]))][: CANDIDATES[-1]]
+            self._rows[piece] = targets[best], probabilities[best]
+        return self._rows[piece]
+
+    def shared(self, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
+        """Where each target piece stands among all pieces of the source's rows, ordered by their largest P(y | x), its best rank in
+        a row (both past the largest K where it is in none), and the ranks of all of them."""
+        rows = [self._row(int(piece)) for piece in np.unique(source)]
+        for targets, probabilities in rows:
+            self._rank[targets] = np.minimum(self._rank[targets], np.arange(len(targets)))
+            self._probability[targets] = np.maximum(self._probability[targets], probabilities)
+        words = np.unique(np.concatenate([np.zeros(0, np.int64), *(targets for targets, _ in rows)]))
+        words = words[np.lexsort((words, -self._probability[words]))]
+        self._place[words] = np.arange(len(words))
+        found = self._place[target], self._rank[target], self._rank[words]
+        self._rank[words], self._probability[words], self._place[words] = self._none, 0.0, self._none
+        return found
+
+
+def _add_shared(recall: Recall, ranking: Ranking, source: Ints, target: Ints) -> None:
+    places, ranks, all_ranks = ranking.shared(source, target)
+    recall.sentences += 1
+    recall.found_shared_words += [int((places < count).sum()) for count in CANDIDATES]
+    recall.found_shared += [int((ranks < count).sum()) for count in CANDIDATES]
+    recall.shared_words += [int((all_ranks < count).sum()) for count in CANDIDATES]
+
+
+def record(recall: Recall, context: Context) -> None:
+    """Recall as metrics (the step is K), as a table and as a figure."""
+    series = {key: recall.share(found) for key, found in recall.series().items()}
+    for place, count in enumerate(CANDIDATES):
+        context.metrics(count, {key: values[place] for key, values in series.items()})
+    caption = _caption(recall)
+    context.write_json(context.records("tables", "lattice_recall.json"), _table(recall, series, caption))
+    named = {NAMES[key]: list(zip(CANDIDATES, values, strict=True)) for key, values in series.items()}
+    context.write_text(context.records("figures", "lattice_recall.svg"), recall_curves(named))
+    context.write_json(context.records("figures", "lattice_recall.json"), {"caption": caption})
+
+
+def _table(recall: Recall, series: dict[str, list[float]], caption: str) -> dict[str, Any]:
+    columns = {"K": [str(count) for count in CANDIDATES]}
+    columns |= {f"{NAMES[key]}, %": [f"{100 * value:.1f}" for value in values] for key, values in series.items()}
+    if recall.has_shared:
+        columns["words"] = [f"{count / max(recall.sentences, 1):.0f}" for count in recall.shared_words]
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return {"title": "Recall of lattices", "caption": caption, "columns": list(columns), "rows": rows}
+
+
+def _caption(recall: Recall) -> str:
+    lattice = (
+        f"Share of the {recall.tokens:,} target tokens of {recall.sentences:,} validation sentences, EOS left out, that are among "
+        "the K candidates of their slot, with as many slots as the reference has tokens and with those of the predicted length."
+    )
+    shared = (
+        " Beside it vocabularies that all slots of a sentence share, by the aligner's probabilities: the K most probable words of "
+        "any source token, and the K most probable words of each source token (the last column: how many these are together)."
+    )
+    return lattice + (shared if recall.has_shared else "")

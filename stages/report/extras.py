@@ -1,0 +1,225 @@
+"""What a report embeds besides results: figures, tables that steps left, and where everything comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stages.artifacts import MANIFEST
+from stages.report import drafts as drafting
+from stages.report.breakdown_tables import bin_name
+from stages.report.curves import Series, read_curves
+from stages.report.figures import (
+    Point,
+    agreement,
+    length_curves,
+    quality_diversity,
+    quality_speed,
+    speed_spread,
+    training_curves,
+)
+from stages.report.results import NAMES
+from stages.score.tasks import Task
+
+if TYPE_CHECKING:
+    from stages.artifacts import Artifact
+    from stages.report import Evaluated, ReportInputs
+    from stages.report.results import Findings
+
+LOSSES = ("nll", "valid_loss")
+"""Metrics of a training: loss on its own text and on the validation text, both without label smoothing."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """An SVG document with its words."""
+
+    name: str
+    svg: str
+    caption: str
+    wide: bool = False
+    """Shown at its own size, however wide?"""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What the page shows besides findings."""
+
+    speed: dict[str, Figure]
+    """Quality against speed, by test set."""
+    agreement: Figure | None
+    """Accuracy on minimal pairs, by distance."""
+    spread: list[Figure]
+    """Speed-up over sentences, of each test set where several entries were timed."""
+    by_length: list[Figure]
+    """BLEU by reference length, of each test set where it was asked for."""
+    diversity: list[Figure]
+    """Quality against diversity of samples, of each test set where there are some."""
+    graphs: dict[str, list[Figure]]
+    """What was drawn of the graphs of each system, by heading."""
+    curves: Figure | None
+    figures: list[Figure]
+    """Figures that steps left in their records."""
+    tables: list[dict[str, Any]]
+    """Tables that steps left in their records: title, caption, columns, rows."""
+    trainings: dict[str, dict[str, Any]]
+    """`training.json` by training."""
+    provenance: list[tuple[str, str, str]]
+    """(what, fingerprint, source revision) of every input."""
+
+
+def collect(inputs: ReportInputs, findings: Findings) -> Extras:
+    """Draw the figures and read what the inputs left in their records."""
+    drafts = drafting.read(inputs)
+    lattices = [found for systems in inputs.lattices.values() for found in systems.values()]
+    recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
+    return Extras(
+        speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
+        agreement=_agreement(findings.analyses.contrastive),
+        spread=[figure for test, found in findings.benchmarks.items() if (figure := _spread(test, found, findings.task.unit))],
+        by_length=[_by_length(test, entries) for test, entries in findings.analyses.by_length.items()],
+        diversity=[figure for test, found in findings.analyses.diversity.items() if (figure := _diversity(test, found))],
+        graphs=_graphs(inputs),
+        curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, findings.task),
+        figures=[*(figure for artifact in recorded for figure in _figures(artifact)), *_drafting(drafts)],
+        tables=[
+            *(
+                json.loads(path.read_text(encoding="utf-8"))
+                for artifact in recorded
+                for path in _records(artifact, "tables/*.json")
+            ),
+            *(drafting.table(test, entries) for test, entries in drafts.items()),
+        ],
+        trainings={name: _optional(trained.path / "training.json") for name, trained in inputs.trainings.items()},
+        provenance=list(_provenance(inputs)),
+    )
+
+
+def _speed(test: str, findings: Findings) -> Figure | None:
+    points = [
+        Point(row.entry, row.system, quality, row.timing["latency_ms"]["median"], row.timing["sentences_per_second"]["median"])
+        for row in findings.of(test)
+        if row.timing and (quality := row.score(findings.task.metric)) is not None
+    ]
+    if not points:
+        return None
+    caption = (
+        "Quality against speed. Filled points on the dashed line are the Pareto front: no other entry is better in one without "
+        "being worse in the other. Better is up and to the left (latency), up and to the right (throughput)."
+    )
+    return Figure(f"quality_speed.{test}", quality_speed(points, NAMES[findings.task.metric], findings.task.unit), caption)
+
+
+def _agreement(contrastive: dict[str, dict[str, Any]]) -> Figure | None:
+    if not contrastive:
+        return None
+    curves = {
+        system: [(band["distance"], 100 * band["correct"] / band["pairs"]) for band in found["bands"] if band["pairs"]]
+        for system, found in contrastive.items()
+    }
+    caption = (
+        "How often each system holds a translation likelier than the same with its verb in the wrong number, by distance in words "
+        "from the subject to the verb; by chance it would be 50 %."
+    )
+    return Figure("agreement", agreement(curves), caption)
+
+
+def _spread(test: str, benchmark: dict[str, Any], unit: str) -> Figure | None:
+    baseline = benchmark["protocol"]["baseline"]
+    curves = {entry: found for entry, found in benchmark["by_sentence"].items() if entry != baseline}
+    if not curves:
+        return None
+    caption = (
+        f"How many times as fast as {baseline} each entry is at single {unit}s of {test}, from the one that gains least to the one "
+        "that gains most."
+    )
+    return Figure(f"speed_spread.{test}", speed_spread(curves, unit), caption)
+
+
+def _by_length(test: str, entries: dict[str, dict[str, Any]]) -> Figure:
+    curves = {entry: [(bin_name(part), part["bleu"]) for part in found["bins"]] for entry, found in entries.items()}
+    return Figure(f"by_length.{test}", length_curves(curves), f"BLEU on {test} by the length of the reference.")
+
+
+def _diversity(test: str, entries: dict[str, dict[str, Any]]) -> Figure | None:
+    points = {
+        entry: (found["pairwise_bleu"], found["bleu"]) for entry, found in entries.items() if found["pairwise_bleu"] is not None
+    }
+    if not points:
+        return None
+    caption = (
+        f"Samples on {test}: their quality (BLEU, the mean over ranks) against how alike those of one sentence are. Better is up, "
+        "more diverse to the left."
+    )
+    return Figure(f"diversity.{test}", quality_diversity(points), caption)
+
+
+def _graphs(inputs: ReportInputs) -> dict[str, list[Figure]]:
+    found: dict[str, list[Figure]] = {}
+    for text, systems in inputs.graphs.items():
+        for system, artifact in systems.items():
+            drawn = [
+                replace(figure, name=f"graphs.{system}.{text}.{figure.name}", wide=figure.name.endswith("-graph"))
+                for figure in _figures(artifact)
+            ]
+            if drawn:
+                found[f"Graphs of {system} on {text}"] = drawn
+    return found
+
+
+def _curves(trainings: dict[str, dict[str, Series]], task: Task) -> Figure | None:
+    metric, quality = NAMES[task.metric], f"valid_{task.metric}"
+    found = {name: curves for name, curves in trainings.items() if any(key in curves for key in (*LOSSES, quality))}
+    if not found:
+        return None
+    caption = (
+        f"Loss without label smoothing (training: faint, with dropout; validation: points) and {metric} of greedy {task.outputs} "
+        "of the validation text, against the optimiser's updates."
+    )
+    return Figure("training_curves", training_curves(found, LOSSES, (quality, metric)), caption)
+
+
+def _figures(artifact: Artifact) -> Iterator[Figure]:
+    for path in _records(artifact, "figures/*.svg"):
+        words = _optional(path.with_suffix(".json"))
+        yield Figure(path.stem, path.read_text(encoding="utf-8"), str(words.get("caption", path.stem)))
+
+
+def _drafting(drafts: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Figure]:
+    for test, entries in drafts.items():
+        if any(told["search"]["strategy"] in drafting.VERIFIED for told in entries.values()):
+            yield Figure(f"drafting.{test}", drafting.figure(entries), f"Drafting on {test}. {drafting.FIGURE}")
+
+
+def _records(artifact: Artifact, pattern: str) -> list[Path]:
+    return sorted(artifact.records.glob(pattern))
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
+    artifacts: dict[str, Artifact] = {"corpus:train": inputs.corpus}
+    artifacts |= {f"corpus:{name}": text for name, text in inputs.tests.items()}
+    artifacts |= inputs.counts
+    artifacts |= {f"train:{name}": trained for name, trained in inputs.trainings.items()}
+    for item in inputs.evaluated:
+        artifacts |= {f"{verb}:{item.system}/{item.search}:{item.test}": artifact for verb, artifact in _parts(item)}
+    artifacts |= {f"benchmark:all:{test}": timing for test, timing in inputs.timings.items()}
+    for test, likelihoods in inputs.likelihoods.items():
+        artifacts |= {f"likelihood:{system}:{test}": found for system, found in likelihoods.items()}
+    artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
+    for text, systems in inputs.graphs.items():
+        artifacts |= {f"graphs:{system}:{text}": found for system, found in systems.items()}
+    for test, looked in inputs.lattices.items():
+        artifacts |= {f"lattices:{system}:{test}": found for system, found in looked.items()}
+    for step, artifact in artifacts.items():
+        yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
+
+
+def _parts(item: Evaluated) -> list[tuple[str, Artifact]]:
+    return [("decode", item.hypotheses), ("score", item.scores)]

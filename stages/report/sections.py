@@ -1,0 +1,156 @@
+"""The sections of the report page below its results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from stages.report.extras import Extras, Figure
+from stages.report.figures import inlined
+from stages.report.markup import Markup, count, element, join, table
+from stages.report.results import NAMES, Findings, Sample
+from stages.report.text import cut_line, number
+from stages.score.tasks import Task
+
+
+def figure_element(figure: Figure) -> Markup:
+    """A figure, inline, with its caption."""
+    svg = Markup(inlined(figure.svg, figure.name))
+    return element("figure", element("div", svg, class_="scroll") if figure.wide else svg, element("figcaption", figure.caption))
+
+
+def training(extras: Extras, task: Task) -> Markup | None:
+    """What each training came to, and the curves; nothing when nothing was trained."""
+    if not extras.trainings:
+        return None
+    heads = ["training", "updates", "epochs", f"best valid. {NAMES[task.metric]}", "best valid. loss", "weights averaged"]
+    rows = [[name, *_training_cells(report, task.metric)] for name, report in extras.trainings.items()]
+    parts = [element("h2", "Training"), table(heads, rows)]
+    return join([*parts, figure_element(extras.curves) if extras.curves else None])
+
+
+def _training_cells(report: Mapping[str, Any], metric: str) -> list[str]:
+    validations = report.get("validations", [])
+    losses = [float(found["loss"]) for found in validations]
+    qualities = [float(found[metric]) for found in validations if found.get(metric) is not None]
+    updates = f"{report.get('updates', 0):,}" + (" (stopped early)" if report.get("stopped_early") else "")
+    averaged = ", ".join(f"{update:,}" for update in report.get("averaged", []))
+    best = [number(max(qualities, default=None), 2), number(min(losses, default=None), 3)]
+    return [updates, str(report.get("epochs", "-")), *best, averaged or "-"]
+
+
+def corpus(findings: Findings) -> Markup:
+    """How many pairs came in, why some were dropped, what stayed, and how many were cut."""
+    title, ledger, cut = element("h2", "Training text"), findings.corpus, cut_line(findings)
+    below = element("p", cut, class_="note") if cut else None
+    if "pairs_in" not in ledger:
+        return join([title, element("p", f"{ledger['rows']:,} pairs.", class_="note"), below])
+    dropped = {reason: pairs for reason, pairs in ledger["dropped"].items() if pairs}
+    total, most = max(ledger["pairs_in"], 1), max(dropped.values(), default=1)
+    rows: list[list[object]] = [[element("b", "read"), f"{ledger['pairs_in']:,}", "", "", ""]]
+    for reason, pairs in dropped.items():
+        bar = element("span", "", class_="bar", style=f"width:{9 * pairs / most:.2f}rem")
+        rows.append(
+            [_words(reason), f"−{pairs:,}", f"{pairs / total:.2%}", bar, _examples(ledger.get("samples", {}).get(reason, []))]
+        )
+    rows.append([element("b", "kept"), element("b", f"{ledger['pairs_out']:,}"), f"{ledger['pairs_out'] / total:.2%}", "", ""])
+    note = "A pair is counted under the first reason that holds."
+    if nothing := [_words(reason) for reason in ledger["dropped"] if reason not in dropped]:
+        note += f" Nothing was dropped for: {', '.join(nothing)}."
+    heads = ["", "pairs", "share", "", "examples"]
+    return join([title, table(heads, rows, text=(0, 3, 4)), element("p", note, class_="note"), below])
+
+
+def _examples(samples: Sequence[Mapping[str, Any]]) -> Markup | None:
+    if not samples:
+        return None
+    texts = [element("div", sample["source"], element("br"), sample["target"], class_="pair") for sample in samples]
+    return element("details", element("summary", count(len(samples), "example")), *texts)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def samples(findings: Findings) -> Markup:
+    """Source, references and every entry's hypothesis of some sentences."""
+    parts = [
+        element("h2", f"{findings.task.outputs.capitalize()} side by side"),
+        element("p", "Words that no reference has are ", element("mark", "marked"), ": often another good choice.", class_="note"),
+    ]
+    for test, samples in findings.samples.items():
+        if len(findings.samples) > 1:
+            parts.append(element("h3", test))
+        parts += [_sample(sample) for sample in samples]
+    return join(parts)
+
+
+def _sample(sample: Sample) -> Markup:
+    sentence = sample.sentence
+    given = [element("dt", "source"), element("dd", sentence.source)]
+    for reference in sentence.references:
+        given += [element("dt", "reference"), element("dd", reference)]
+    known = {_bare(word) for reference in sentence.references for word in reference.split()}
+    made = []
+    for entry, text in sample.hypotheses.items():
+        made += [element("dt", entry), element("dd", _marked(text, known))]
+    return element("div", element("dl", *given, class_="given"), element("dl", *made), class_="sample")
+
+
+def _marked(text: str, known: set[str]) -> Markup:
+    if not text.strip():
+        return element("span", "(nothing)", class_="faint")
+    words = text.split()
+    if len(words) == 1 and len(known) == 1:  # a language that does not write spaces
+        return join([text])
+    return join([word if not _bare(word) or _bare(word) in known else element("mark", word) for word in words], " ")
+
+
+def _bare(word: str) -> str:
+    return "".join(letter for letter in word.casefold() if letter.isalnum())
+
+
+def tables(extras: Extras) -> Iterable[Markup]:
+    """The tables and figures that steps left in their records."""
+    for found in extras.tables:
+        yield element("h2", found["title"])
+        yield table(found["columns"], found["rows"], caption=found.get("caption"))
+    for figure in extras.figures:
+        yield figure_element(figure)
+
+
+def analyses(findings: Findings, extras: Extras) -> Iterable[Markup]:
+    """Tables and figures of what was asked for besides scores and speed."""
+    for found in findings.analyses.tables():
+        yield element("h2", found["title"])
+        yield table(found["columns"], found["rows"], text=range(found["words"]), caption=found["caption"])
+    for figure in [*filter(None, [extras.agreement]), *extras.spread, *extras.by_length, *extras.diversity]:
+        yield figure_element(figure)
+    for title, figures in extras.graphs.items():
+        yield element("h2", title)
+        yield from map(figure_element, figures)
+
+
+def reproduction(findings: Findings, extras: Extras) -> Markup:
+    """Signatures, machine and fingerprints."""
+    lines = [[name, element("code", signature)] for name, signature in findings.signatures()]
+    parts = [
+        element("h2", "To reproduce"),
+        element(
+            "p",
+            "Every step is named by a fingerprint of its config, its inputs and the version of its stage; the same fingerprint "
+            "on the same kind of machine is the same result, bit for bit.",
+            class_="note",
+        ),
+        table(["metric", "signature"], lines, text=(0, 1)),
+    ]
+    for test, benchmark in findings.benchmarks.items():
+        where = [[name.replace("_", " "), _plain(value)] for name, value in benchmark["environment"].items()]
+        parts.append(table([f"timed on {test}", "machine"], where, text=(0, 1)))
+    rows = [[what, element("code", fingerprint[:16]), revision[:10]] for what, fingerprint, revision in extras.provenance]
+    words = element("summary", f"Fingerprints of {count(len(rows), 'step')}")
+    return join([*parts, element("details", words, table(["step", "fingerprint", "source revision"], rows, text=(0, 1, 2)))])
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

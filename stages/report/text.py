@@ -1,0 +1,148 @@
+"""The report as Markdown, narrow enough for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import Any
+
+from stages.report.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
+from stages.score.tasks import Task
+
+
+def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
+    """`records/report.md`: tables, comparisons and conditions of each test set; analyses; signatures."""
+    task = findings.task
+    parts = [f"# {title}", *filter(None, [_corpus_line(findings.corpus), cut_line(findings)])]
+    for test, count in findings.tests.items():
+        rows = findings.of(test)
+        if not rows:
+            continue
+        parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
+        below = [lead_line(findings, test), _conditions(findings.benchmarks.get(test), task), _comparisons(rows, task)]
+        parts += list(filter(None, [*below, _other_scores(rows, task)]))
+    for found in findings.analyses.tables():
+        parts += [f"## {found['title']}", table(found["columns"], found["rows"], found["words"]), fill(found["caption"], 100)]
+    parts.append(_signatures(findings))
+    parts += [f"**Check failed:** {failure}" for failure in failures]
+    return "\n\n".join(parts) + "\n"
+
+
+def results_table(rows: Sequence[Row], task: Task) -> str:
+    """Quality of each entry, and its speed where it was timed."""
+    header = ["system", "search", *(NAMES[name] for name in task.shown)]
+    timed = any(row.timing for row in rows)
+    if timed:
+        header += ["ms (p50)", "ms (p95)", "speed-up", task.per_second]
+    lines = []
+    for row in rows:
+        scores = [number(row.score(name), 2) for name in task.shown]
+        lines.append([row.system, row.search, *scores, *(_speed(row.timing) if timed else [])])
+    return table(header, lines, text_columns=2)
+
+
+def _speed(timing: dict[str, Any] | None) -> list[str]:
+    if timing is None:
+        return ["-"] * 4
+    return [
+        number(timing["latency_ms"]["median"], 2),
+        number(timing["latency_ms"]["p95"], 2),
+        f"{timing['latency_ratio']['median']:.2f}x",
+        number(timing["sentences_per_second"]["median"], 1),
+    ]
+
+
+def number(value: float | None, digits: int) -> str:
+    """A number for a table; a dash where there is none."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def p_value(p: float) -> str:
+    """`p = 0.012`, or `p < 0.002` where no resample was as extreme."""
+    return "p < 0.002" if p < 0.002 else f"p = {p:.3f}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
+    """A Markdown table whose columns line up; all but the first `text_columns` are set to the right."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if column < text_columns else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return f"| {' | '.join(padded)} |"
+
+    rule = ["-" * width if column < text_columns else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
+    return "\n".join([line(header), line(rule), *map(line, rows)])
+
+
+def _corpus_line(corpus: dict[str, Any]) -> str:
+    if "pairs_in" not in corpus:
+        return f"Training text: {corpus['rows']:,} pairs."
+    dropped = ", ".join(f"{count:,} {reason.replace('_', ' ')}" for reason, count in corpus["dropped"].items() if count)
+    kept = f"Training text: {corpus['pairs_out']:,} of {corpus['pairs_in']:,} pairs"
+    return f"{kept} (dropped: {dropped})." if dropped else f"{kept}."
+
+
+def cut_line(findings: Findings) -> str | None:
+    """How many sources were cut, where long ones are."""
+    if not findings.cut:
+        return None
+    counts = [f"{tokens['sources_cut']:,} of {tokens['rows']:,} in {name}" for name, tokens in findings.cut.items()]
+    longest = next(iter(findings.cut.values()))["max_source_tokens"]
+    return f"Sources longer than {longest:,} tokens, cut there: {', '.join(counts)}."
+
+
+def lead_line(findings: Findings, test: str) -> str | None:
+    """What the first sentences of the documents score as summaries."""
+    lead = findings.leads.get(test)
+    if lead is None or not lead.scores:
+        return None
+    scores = ", ".join(f"{number(score, 2)} {NAMES[name]}" for name, score in lead.scores.items())
+    what = "The first sentence" if lead.sentences == 1 else f"The first {lead.sentences} sentences"
+    return f"{what} of each document as its summary: {scores}."
+
+
+def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:
+    if benchmark is None:
+        return None
+    protocol = benchmark["protocol"]
+    return (
+        f"Times: {machine(benchmark['environment'])};\n"
+        f"{protocol['sentences']} {task.units} in {protocol['rounds']} interleaved rounds, tokenisation included;\n"
+        f"latency one {task.unit} at a time, throughput in batches of {protocol['batch_size']}; "
+        f"speed-up over {protocol['baseline']}."
+    )
+
+
+def machine(environment: dict[str, Any]) -> str:
+    """Where times were measured, in one line."""
+    device = environment["cpu"] if environment["device"] == "cpu" else environment["device"]
+    threads = f"{environment['threads']} thread{'' if environment['threads'] == 1 else 's'}"
+    return f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
+
+
+def _comparisons(rows: Sequence[Row], task: Task) -> str | None:
+    base = next((row for row in rows if row.baseline), None)
+    lines = [
+        f"- {row.entry}: {row.comparison['delta']:+.2f} {NAMES[task.metric]}"
+        f" (95 % interval {row.comparison['low']:+.2f} to {row.comparison['high']:+.2f}, {p_value(row.comparison['p'])})"
+        for row in rows
+        if row.comparison
+    ]
+    return "\n".join([f"Against {base.entry}, paired bootstrap:", "", *lines]) if base and lines else None
+
+
+def _other_scores(rows: Sequence[Row], task: Task) -> str | None:
+    metrics = [name for name in computed(rows) if name not in task.shown]
+    if not metrics:
+        return None
+    lines = [[row.system, row.search, *(number(row.score(name), 2) for name in metrics)] for row in rows]
+    falling = ", ".join(NAMES[name] for name in metrics if name in LOWER_IS_BETTER)
+    title = f"Other scores (less {falling} is better):" if falling else "Other scores:"
+    return f"{title}\n\n{table(['system', 'search', *(NAMES[name] for name in metrics)], lines, text_columns=2)}"
+
+
+def _signatures(findings: Findings) -> str:
+    return "\n".join(["Signatures:", "", *(f"- {name}: `{signature}`" for name, signature in findings.signatures())])

@@ -1,0 +1,206 @@
+"""The body of the train stage: what one training worker does."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+import models
+from models.bundle.directory import links_of
+from models.bundle.weights import WEIGHTS, take_weights
+from models.family import Family, Sizes
+from models.training import averaging
+from models.training.batch import Ints, Mask, Stream, shares
+from models.training.loop import updates
+from models.training.optimizer import NotFiniteError, Optimizer
+from models.training.parallel import prefetched, told_by_first
+from models.training.precision import arithmetic
+from models.training.seeds import seed_of
+from models.training.worker import Place
+from stages.context import WorkerContext
+from stages.errors import DataError, StageError, TransientError
+from stages.score.tasks import TASKS
+from stages.train import TrainConfig, TrainInputs
+from stages.train.meter import Meter, finite, perplexity
+from stages.train.state import TrainingFiles
+from stages.train.token_files import TokenFiles, vocabulary_sizes
+from stages.train.validation import Validator
+from stages.workers.interrupts import held_back
+
+log = logging.getLogger("fewstep")
+
+KERNELS = "256"
+"""Compiled matrix products that oneDNN keeps (each takes about 0.6 MB, one update needs some 50; its default is 1024)."""
+
+GPU_ASK_EVERY = 10
+"""Updates between two questions to the first worker whether to save; on a GPU each answer is waited for."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What every training worker is given."""
+
+    inputs: TrainInputs
+    config: TrainConfig
+    context: WorkerContext
+
+
+def train(job: Job, place: Place) -> None:
+    """One worker's training, from the newest checkpoint to the results. See `stages.train.run` for what is raised."""
+    torch.set_num_threads(place.threads)
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
+    try:
+        with held_back() as interrupted:
+            worker = Worker(job, place)
+            worker.train(interrupted)
+            worker.finish()
+    except NotFiniteError as error:
+        raise StageError(f"training: {error}") from error
+
+
+class Worker:
+    """One training worker at work."""
+
+    def __init__(self, job: Job, place: Place) -> None:
+        self.job, self.place, self.recipe = job, place, job.config.training
+        self.family = models.family_of(job.config.family)
+        self.sizes = vocabulary_sizes(job.inputs.vocabulary)
+        self.stream, self.dropped = stream_of(job, self.family, self.sizes)
+        self.validator = Validator(job.inputs, job.config, self.place)
+        torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
+        try:
+            model = self.family.build(job.config.network, self.sizes)
+            self.taken = 0 if job.inputs.initial is None else take_weights(job.inputs.initial.path / WEIGHTS, model)
+            self.model = model.to(self.place.device)
+            self.optimizer = Optimizer(self.model, self.recipe)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        self.files = TrainingFiles(job.context, job.config)
+        self.progress = self.files.resume(self.model, self.optimizer, self.place)
+        self.meter = Meter()
+        self.saved = time.monotonic()
+
+    def train(self, interrupted: Callable[[], bool]) -> None:
+        """Make the updates that are left. Raises TransientError, its state saved, when asked to stop."""
+        start = self.progress
+        log.info("training from update %d of %d", start.update, self.recipe.updates)
+        if (used := arithmetic(self.recipe.precision, self.place.device)) != self.recipe.precision:
+            log.info("computing in %s: this CPU has no instructions for %s", used, self.recipe.precision)
+        if self.place.rank == 0:
+            self.job.context.progress(start.update, self.recipe.updates, "updates")
+        if averaging.stopped(self.recipe, start.validations):
+            return
+        mine = shares(
+            self.stream, start.position, rank=self.place.rank, size=self.place.size, pass_tokens=self.job.context.pass_tokens
+        )
+        reports = updates(self.model, self.family.loss, prefetched(mine), self.optimizer, self.recipe, self.place, start.update)
+        for report in reports:
+            self.progress = replace(self.progress, update=report.update, position=report.position)
+            self.meter.add(report)
+            last = report.update == self.recipe.updates
+            if report.update % self.recipe.log_every == 0 or last:
+                self._log(report.update)
+            if report.update % self.recipe.validate_every == 0 or last:
+                self._validate()
+            done = last or averaging.stopped(self.recipe, self.progress.validations)
+            self._save_if_due(done, interrupted)
+            if done:
+                return
+
+    def _log(self, update: int) -> None:
+        line = self.meter.line()
+        if self.place.rank == 0:
+            self.job.context.metrics(update, line)
+            self.job.context.progress(update, self.recipe.updates, "updates")
+
+    def _validate(self) -> None:
+        found = self.validator.validate(self.model, self.progress.update)
+        self.progress = replace(self.progress, validations=(*self.progress.validations, found))
+        if self.place.rank == 0:
+            self.files.save_candidate(found.update, self.model)
+            line = {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
+            metric = TASKS[self.job.config.task].metric
+            self.job.context.metrics(
+                found.update, finite(line if found.quality is None else {**line, f"valid_{metric}": found.quality})
+            )
+            log.info("update %d: validation loss %.4f, %s %s", found.update, found.loss, metric, found.quality)
+        give_back_memory()
+        self.meter.resume()
+
+    def _save_if_due(self, done: bool, interrupted: Callable[[], bool]) -> None:
+        """Save at the end, by the first worker's clock, or when it was asked to stop."""
+        update = self.progress.update
+        if not done and self.place.device != "cpu" and update % GPU_ASK_EVERY:
+            return
+        first = self.place.rank == 0
+        asked = first and (interrupted() or self.job.context.stop_requested())
+        due = first and time.monotonic() - self.saved >= self.job.context.checkpoint_seconds
+        stop, save = told_by_first(self.place, [asked, asked or due])
+        if (done or save) and first:
+            self.files.save(self.progress, self.model, self.optimizer)
+        if done or save:
+            self.saved = time.monotonic()
+            self.meter.resume()
+        if stop and not done:
+            raise TransientError(f"training was asked to stop; its state after update {update} is saved, a rerun continues there")
+
+    def finish(self) -> None:
+        """Write the results (the first worker does)."""
+        if self.place.rank == 0:
+            facts: dict[str, Any] = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
+            if self.job.inputs.initial is not None:
+                facts["weights_taken"] = self.taken
+            if self.job.inputs.tables is not None:
+                facts["links"] = links_of(self.job.inputs.tables.file)
+            self.files.finish(self.progress, self.job.config, self.sizes, facts)
+
+
+def give_back_memory() -> None:
+    """Hand free pages back to the system, where the C library can.
+
+    Batches of ever new shapes leave holes between longer-lived blocks; glibc keeps them, some 0.5 MB an update.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def stream_of(job: Job, family: Family, sizes: Sizes) -> tuple[Stream, dict[str, int]]:
+    """The stream of training batches, and how many pairs are left out of it, by reason. Raises DataError when all are."""
+    recipe = job.config.training
+    files = TokenFiles([tokens.path for tokens in job.inputs.tokens], sizes)
+    limit = min(recipe.max_tokens, recipe.batch_tokens - 1)
+
+    def short(source: Ints, target: Ints) -> Mask:
+        return np.maximum(source, target) <= limit
+
+    def keep(source: Ints, target: Ints) -> Mask:
+        kept = short(source, target)
+        pairs, which = np.unique(source[kept] * (limit + 1) + target[kept], return_inverse=True)
+        fitting = [bool(family.fits(job.config.network, *divmod(pair, limit + 1))) for pair in pairs.tolist()]
+        kept[kept] = np.array(fitting, dtype=bool)[which]
+        return kept
+
+    rows, dropped, left = [], {"too_long": 0, "unfit": 0}, 0
+    for shard in range(len(files.paths)):
+        source, target = files.lengths(shard)
+        rows.append(len(source))
+        fitting, not_long = int(keep(source, target).sum()), int(short(source, target).sum())
+        dropped["too_long"] += len(source) - not_long
+        dropped["unfit"] += not_long - fitting
+        left += fitting
+    if left == 0:
+        raise DataError(
+            f"{', '.join(str(tokens.path) for tokens in job.inputs.tokens)}: no pair is left to train on of {sum(rows)}: "
+            f"{dropped['too_long']} longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
+            f"{dropped['unfit']} that the network cannot take"
+        )
+    return Stream(rows, files.pool, keep, recipe.batch_tokens, recipe.seed), dropped

@@ -1,0 +1,139 @@
+"""What a training keeps in files: resume checkpoints, candidates, and in the end its results."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import nn
+
+from models.bundle.directory import save_model
+from models.bundle.weights import save_weights
+from models.family import Sizes
+from models.training import averaging, checkpoint
+from models.training.averaging import Validation
+from models.training.batch import Position
+from models.training.checkpoint import Checkpoint
+from models.training.optimizer import Optimizer
+from models.training.parallel import told_by_first
+from models.training.worker import Place
+from stages.artifacts import CHECKPOINTS
+from stages.context import Context
+from stages.errors import ArtifactError, unwritable
+from stages.score.tasks import TASKS
+from stages.train import TrainConfig
+
+START = Position()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training is."""
+
+    update: int = 0
+    position: Position = START
+    validations: tuple[Validation, ...] = ()
+
+
+class TrainingFiles:
+    """The files of one training. Only the first worker writes."""
+
+    def __init__(self, context: Context, config: TrainConfig) -> None:
+        self._work, self._config = context, config.training
+        self._owner = context.directory.name  # the step's fingerprint: its inputs, config and version
+        self.directory = context.directory / CHECKPOINTS
+        self.candidates = self.directory / "candidates"
+
+    def candidate(self, update: int) -> Path:
+        return self.candidates / f"{update}.safetensors"
+
+    def save_candidate(self, update: int, model: nn.Module) -> None:
+        """Keep the weights as they are now. Raises StageError when the disk is full."""
+        path = self.candidate(update)
+        temporary = self._work.temporary(path)
+        try:
+            self.candidates.mkdir(parents=True, exist_ok=True)
+            save_weights(temporary, model.state_dict())
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise unwritable(path, error) from error
+
+    def save(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
+        """Write a resume checkpoint and drop candidates that no checkpoint needs. Raises StageError when the disk is full."""
+        state = {
+            "step": self._owner,
+            "update": progress.update,
+            "position": list(progress.position),
+            "validations": [list(validation) for validation in progress.validations],
+        }
+        try:
+            checkpoint.save(self.directory, Checkpoint(model.state_dict(), optimizer.state(), state), self._work.attempt)
+        except OSError as error:
+            raise unwritable(self.directory / str(progress.update), error) from error
+        self._drop_candidates()
+
+    def _drop_candidates(self) -> None:
+        needed: set[int] = set()
+        for state in checkpoint.states(self.directory):
+            needed.update(self.wanted([Validation(*values) for values in state["validations"]]))
+        for path in self.candidates.glob("*.safetensors"):
+            if int(path.stem) not in needed:
+                path.unlink()
+
+    def wanted(self, validations: Sequence[Validation]) -> list[int]:
+        """Updates of the candidates that the results need: those that are averaged, the last, and by option the first."""
+        ends = [*validations[-1:], *(validations[:1] if self._config.keep_first else ())]
+        return sorted({*averaging.kept(self._config, validations), *(validation.update for validation in ends)})
+
+    def resume(self, model: nn.Module, optimizer: Optimizer, place: Place) -> Progress:
+        """Continue from the newest checkpoint that is whole, the same on every worker.
+
+        Raises ArtifactError when it belongs to another training.
+        """
+        found = checkpoint.newest(self.directory) if place.rank == 0 else None
+        (update,) = told_by_first(place, [found.state["update"] if found else 0])
+        if update == 0:
+            return Progress()
+        found = found or checkpoint.load(self.directory, update)
+        if found.state["step"] != self._owner:
+            raise ArtifactError(
+                f"{self.directory / str(update)}: this checkpoint belongs to a training with other inputs or another config "
+                f"(expected that of {self._owner}, got that of {found.state['step']}); remove {self.directory} to start anew"
+            )
+        model.load_state_dict(found.model)
+        optimizer.load(found.optimizer)
+        validations = tuple(Validation(*values) for values in found.state["validations"])
+        return Progress(update, Position(*found.state["position"]), validations)
+
+    def finish(self, progress: Progress, config: TrainConfig, sizes: Sizes, facts: dict[str, Any]) -> None:
+        """Average the candidates and write the results of the stage. Raises StageError when the disk is full."""
+        directory = self._work.directory
+        averaged = averaging.kept(self._config, progress.validations)
+        try:
+            shutil.rmtree(directory / "kept", ignore_errors=True)
+            (directory / "kept").mkdir(parents=True)
+            kept = {f"kept/{update}.safetensors": self.candidate(update) for update in self.wanted(progress.validations)}
+            for name, candidate in kept.items():
+                shutil.copyfile(candidate, directory / name)
+            weights = averaging.mean([load_file(self.candidate(update)) for update in averaged])
+            save_model(directory, config.family, config.network, sizes, weights, list(kept))
+            report = {
+                "updates": progress.update,
+                "epochs": progress.position.epoch,
+                "averaged": averaged,
+                "stopped_early": progress.update < self._config.updates,
+                "validations": [
+                    {"update": found.update, "loss": found.loss, TASKS[config.task].metric: found.quality}
+                    for found in progress.validations
+                ],
+                **facts,
+            }
+            self._work.write_json(directory / "training.json", report)
+        except OSError as error:
+            raise unwritable(directory, error) from error

@@ -1,0 +1,113 @@
+"""Validation of a network in training: loss over the validation tokens, BLEU or ROUGE-L of greedy outputs. Workers share it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import models
+from kernels import CandidateTables
+from models.bundle.vocabulary_digest import vocabulary_digest
+from models.training.averaging import Validation
+from models.training.batch import plan
+from models.training.parallel import gathered, sum_across
+from models.training.seeds import seed_of
+from models.training.worker import Place
+from stages.decoding.batching import batches
+from stages.decoding.sentences import read_sentences
+from stages.errors import ArtifactError, DataError
+from stages.score.metrics import Comparison, score
+from stages.score.tasks import TASKS
+from stages.score.tokenizers import tokenizer_of
+from stages.train import TrainConfig, TrainInputs
+from stages.train.token_files import TokenFiles, vocabulary_sizes
+from stages.vocabulary.run import processor
+
+BATCH_TOKENS = 4096
+"""Padded tokens in a batch of validation at most (a longer sentence is alone)."""
+
+
+class Validator:
+    """Validation text and tokens, read once."""
+
+    def __init__(self, inputs: TrainInputs, config: TrainConfig, place: Place) -> None:
+        """Raises DataError when there is nothing to validate on, or when the metric lacks its tokeniser."""
+        self._config, self._place = config, place
+        self._family = models.family_of(config.family)
+        files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
+        self._pool = files.pool(range(len(files.paths)))
+        source, target = self._pool.source.lengths, self._pool.target.lengths
+        rows = np.array([row for row in range(len(source)) if self._fits(int(source[row]), int(target[row]))], dtype=np.int64)
+        if len(rows) == 0:
+            raise DataError(f"{inputs.validation.path}: expected pairs to validate on, got none that the network can take")
+        budget = max(BATCH_TOKENS, int(np.maximum(source, target)[rows].max()) + 1)
+        self._batches = plan(source, target, rows, budget, seed_of("validation"))
+        self._prepare_quality(inputs)
+
+    def _prepare_quality(self, inputs: TrainInputs) -> None:
+        count = self._config.training.validation_sentences
+        self._pieces = processor(inputs.vocabulary.path, "target")
+        language = self._config.target_language
+        self._how = Comparison(language=language, tokenizer=tokenizer_of(language), lowercase=False)
+        self._references = [sentence.references for sentence in read_sentences(inputs.validation_text.path)[:count]]
+        values, offsets = self._pool.source
+        self._tables = _tables(inputs)
+        self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
+        self._metric = TASKS[self._config.task].metric
+        score(self._metric, ["text"], [["text"]], self._how)
+        self._search: Any = self._family.search_type()
+        if self._config.task == "summarization" and hasattr(self._search, "max_tokens"):
+            # An untrained network would write as much as it reads.
+            self._search = replace(self._search, max_tokens=int(self._pool.target.lengths.max()) + 1)
+
+    def _fits(self, source_length: int, target_length: int) -> bool:
+        return bool(self._family.fits(self._config.network, source_length, target_length))
+
+    def validate(self, model: nn.Module, update: int) -> Validation:
+        """The same on every worker. The network is left in training mode."""
+        model.eval()
+        loss = self._loss(model, update)
+        quality = self._quality(model) if self._references else None
+        model.train()
+        return Validation(update, loss, quality)
+
+    def _loss(self, model: nn.Module, update: int) -> float:
+        """The objective without label smoothing per counted token, in nats; float32."""
+        torch.manual_seed(seed_of(self._config.training.seed, update, self._place.rank, "validation"))
+        sums = torch.zeros(2, dtype=torch.float64, device=self._place.device)
+        with torch.inference_mode():
+            for rows in self._batches[self._place.rank :: self._place.size]:
+                result = self._family.loss(model, self._pool.batch(rows).to(self._place.device), update, 0.0)
+                sums += _pair(result.total, result.count)
+        sum_across(self._place, sums)
+        return float(sums[0] / sums[1])
+
+    def _quality(self, model: nn.Module) -> float:
+        """The task's metric; a source that the network cannot take counts as an empty output."""
+        decoder: Any = self._family.decoder(model, **self._tables)
+        mine: dict[int, list[int]] = {}
+        lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
+        for batch in batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]:
+            found = decoder.decode(decoder.prepare([self._sources[row] for row in batch], self._search), self._search)
+            mine |= {row: ranked[0].ids for row, ranked in zip(batch, found, strict=True)}
+        ids = {row: found for part in gathered(self._place, mine) for row, found in part.items()}
+        texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
+        return float(score(self._metric, texts, self._references, self._how)["score"])
+
+
+def _tables(inputs: TrainInputs) -> dict[str, CandidateTables]:
+    """What the decoder of a family that looks its words up is given. Raises ArtifactError for tables of another vocabulary."""
+    if inputs.tables is None:
+        return {}
+    try:
+        return {"tables": CandidateTables.load(inputs.tables.file, vocabulary=vocabulary_digest(inputs.vocabulary.path))}
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"{error}; remove the artifact and run again") from error
+
+
+def _pair(total: Tensor, count: Tensor) -> Tensor:
+    return torch.stack((total.double(), count.double()))

@@ -1,0 +1,138 @@
+"""The stream of training batches: a pure function of (seed, position) that visits every kept row once an epoch."""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.family import EOS, PAD
+from models.training.batch import Pool, Position, Ragged, Stream, collate, cut, plan, shares
+
+
+def ragged(rows):
+    return Ragged(
+        np.concatenate([np.zeros(0, np.uint16), *(np.array(r, np.uint16) for r in rows)]), np.cumsum([0, *map(len, rows)])
+    )
+
+
+def make_shards(lengths, shard_rows):
+    """Shards of pairs: row k holds the ids k + 7 in its source and k + 8 in its target."""
+    pairs = [(k, [k + 7] * s, [k + 8] * t) for k, (s, t) in enumerate(lengths)]
+    return [pairs[i : i + shard_rows] for i in range(0, len(pairs), shard_rows)]
+
+
+def make_stream(lengths, *, shard_rows=5, budget=40, seed=3, pool_rows=12, longest=30):
+    shards = make_shards(lengths, shard_rows)
+
+    def read(numbers):
+        rows = [row for number in numbers for row in shards[number]]
+        return Pool(np.array([r[0] for r in rows]), ragged([r[1] for r in rows]), ragged([r[2] for r in rows]))
+
+    def keep(source, target):
+        return np.maximum(source, target) <= longest
+
+    return Stream([len(shard) for shard in shards], read, keep, budget, seed, pool_rows)
+
+
+def flat(stream, start=Position(), count=60):  # noqa: B008
+    return [(pool.ids[rows].tolist(), position) for pool, rows, position in islice(stream.batches(start), count)]
+
+
+pair_lengths = st.lists(st.tuples(st.integers(0, 35), st.integers(0, 35)), min_size=1, max_size=60).filter(
+    lambda pairs: any(max(pair) <= 30 for pair in pairs)
+)
+
+
+@settings(max_examples=60)
+@given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120), skip=st.integers(0, 40))
+def test_the_stream_continues_from_any_position(lengths, seed, budget, skip):
+    stream = make_stream(lengths, seed=seed, budget=budget)
+    whole = flat(stream)
+    position = whole[skip][1]
+    assert flat(make_stream(lengths, seed=seed, budget=budget), position, 59 - skip) == whole[skip + 1 :]
+
+
+@settings(max_examples=60)
+@given(lengths=pair_lengths, seed=st.integers(0, 5), budget=st.integers(31, 120))
+def test_every_kept_row_comes_once_an_epoch_within_the_budget(lengths, seed, budget):
+    stream = make_stream(lengths, seed=seed, budget=budget)
+    epochs = {0: [], 1: []}
+    for pool, rows, position in stream.batches(Position()):
+        if position.epoch == 2:
+            break
+        epochs[position.epoch] += pool.ids[rows].tolist()
+        longest = max(pool.source.lengths[rows].max(), pool.target.lengths[rows].max()) + 1
+        assert len(rows) * longest <= budget
+    kept = [k for k, pair in enumerate(lengths) if max(pair) <= 30]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == kept
+
+
+def test_epochs_seeds_and_pools_differ():
+    lengths = [(k % 9 + 1, k % 7 + 1) for k in range(60)]
+    first = [ids for ids, position in flat(make_stream(lengths), count=200) if position.epoch == 0]
+    second = [ids for ids, position in flat(make_stream(lengths), count=200) if position.epoch == 1]
+    other = [ids for ids, position in flat(make_stream(lengths, seed=4), count=200) if position.epoch == 0]
+    assert first != second
+    assert first != other
+    assert (
+        len({position.pool for _, position in flat(make_stream(lengths), count=len(first))}) == 4
+    )  # 12 shards of 5, 12 rows a pool
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=50).map(sorted), st.integers(20, 90))
+def test_cut_is_greedy(lengths, budget):
+    expected, start = [], 0
+    for stop in range(1, len(lengths) + 1):
+        if (stop - start) * lengths[stop - 1] > budget:
+            expected.append(slice(start, stop - 1))
+            start = stop - 1
+    assert cut(np.array(lengths), budget) == [*expected, slice(start, len(lengths))]
+
+
+def test_batches_hold_rows_of_like_lengths_in_random_order():
+    lengths = np.random.default_rng(0).integers(1, 40, 2000)
+    batches = plan(lengths, lengths, np.arange(2000), 400, seed=1)
+    means = [lengths[rows].mean() for rows in batches]
+    assert max(lengths[rows].max() - lengths[rows].min() for rows in batches) <= 6
+    assert means != sorted(means)
+
+
+@given(st.lists(st.lists(st.integers(7, 500), max_size=9), min_size=1, max_size=12), st.randoms())
+def test_vectorised_padding_equals_collate(rows, random):
+    targets = [row[::-1][:4] for row in rows]
+    pool = Pool(np.arange(len(rows)) * 10, ragged(rows), ragged(targets))
+    chosen = [random.randrange(len(rows)) for _ in range(len(rows))]
+    expected = collate([10 * k for k in chosen], [rows[k] for k in chosen], [targets[k] for k in chosen])
+    got = pool.batch(np.array(chosen))
+    for name, tensor in vars(expected).items():
+        assert tensor.equal(getattr(got, name)), name
+        assert tensor.dtype == getattr(got, name).dtype
+
+
+def test_padding_ends_rows_with_eos():
+    matrix, lengths = ragged([[9, 8], [], [7]]).padded(np.array([0, 1, 2]))
+    assert matrix.tolist() == [[9, 8, EOS], [EOS, PAD, PAD], [7, EOS, PAD]]
+    assert lengths.tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize(("size", "pass_tokens"), [(1, 0), (1, 15), (2, 0), (3, 9), (4, 1000)])
+def test_shares_split_each_batch_whatever_workers_and_passes(size, pass_tokens):
+    stream = make_stream([(k % 9 + 1, k % 7 + 1) for k in range(40)], budget=60)
+    parts = [list(islice(shares(stream, Position(), rank=rank, size=size, pass_tokens=pass_tokens), 30)) for rank in range(size)]
+    for workers, (ids, position) in zip(zip(*parts, strict=True), flat(stream, count=30), strict=True):
+        seen = [int(k) for share in workers if share.weight for batch in share.slices for k in batch.ids]
+        assert sorted(seen) == sorted(ids)
+        assert {share.position for share in workers} == {position}
+        assert all(share.slices for share in workers)
+        if pass_tokens:
+            slices = [batch for share in workers for batch in share.slices if len(batch.ids) > 1]
+            assert all((len(batch.ids) - 1) * max(batch.source.size(1), batch.target.size(1)) <= pass_tokens for batch in slices)
+
+
+def test_a_worker_without_rows_stands_in_with_weight_zero():
+    stream = make_stream([(30, 30), (29, 30)], budget=40)
+    first, second = (next(shares(stream, Position(), rank=rank, size=2)) for rank in range(2))
+    assert (first.weight, second.weight) == (1.0, 0.0)
+    assert second.slices[0].ids.equal(first.slices[0].ids)

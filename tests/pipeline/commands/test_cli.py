@@ -1,0 +1,258 @@
+"""The command line: its options, its exit codes, what each command prints, and that planning stays light."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from pipeline.__main__ import main
+from pipeline.commands.cli import app
+from pipeline.config.schema import load_config, resolved
+from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
+from pipeline.run.execute import RunReport
+from pipeline.run.history import Run
+
+ROOT = Path(__file__).resolve().parents[3]
+DEMO = str(ROOT / "configs/demo.yaml")
+
+
+def fewstep(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "pipeline", *arguments], cwd=ROOT, capture_output=True, text=True, **options)
+
+
+def finished_run(store: Path, name: str = "demo-1") -> Run:
+    """A run whose report is there."""
+    run = Run(store / "runs" / name)
+    plan = [
+        {"step": "score:a", "stage": "score", "version": 1, "fingerprint": "00", "inputs": []},
+        {"step": "report:run", "stage": "report", "version": 1, "fingerprint": "11", "inputs": ["score:a"]},
+    ]
+    spec = {"run_id": name, "name": "demo", "config": resolved(load_config(Path(DEMO))), "config_file": DEMO, "store": str(store)}
+    run.create({**spec, "plan": plan})
+    records = store / "report" / "11" / "records"
+    records.mkdir(parents=True)
+    (records / "report.md").write_text("# demo\n\n| system | BLEU |\n|---|---|\n| a | 33.00 |\n")
+    (records.parent / "manifest.json").write_text("{}")
+    return run
+
+
+# ---- shape
+
+
+def test_commands_and_options() -> None:
+    """The command line grows only on purpose."""
+    group: Any = typer.main.get_command(app)
+    options = {
+        name: [o for p in command.params for o in (p.opts if p.opts[0].startswith("-") else [p.name])]
+        for name, command in group.commands.items()
+    }
+    assert options == {
+        "run": ["config", "--until", "--set", "--in-process"],
+        "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
+        "plan": ["config", "--until", "--set", "--estimate"],
+        "status": ["name", "--store", "--follow"],
+        "report": ["name", "--store"],
+        "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--no-verify", "--store"],
+        "export": ["where", "--output", "system", "--to", "--precision", "--no-verify", "--store"],
+        "publish": ["name", "--store"],
+        "gc": ["--store", "--delete", "--shards"],
+        "doctor": ["config", "--store", "--verify", "--in-process"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ConfigError(["x"]), 2), (DataError("x"), 2), (ArtifactError("x"), 1), (StageError("x"), 1), (ValueError("x"), 1)],
+)
+def test_exit_codes_of_errors(error: Exception, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_a_wrong_config_ends_with_2_and_all_problems_without_traceback(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("name: 1\ncorups: {}\n")
+    for command in ("run", "plan"):
+        done = fewstep(command, str(tmp_path / "bad.yaml"), "--set", "benchmark.rounds=1")
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.splitlines() == [
+            "--set benchmark.rounds=1: benchmark.rounds: expected at least 2, got 1",
+            f"{tmp_path}/bad.yaml:1: name: expected text, got 1",
+            f"{tmp_path}/bad.yaml:2: corups: expected a known key, got 'corups'; did you mean 'corpus'?",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["plan"], "CONFIG"),
+        (["pln"], "pln"),
+        (["plan", "--sett", "x", DEMO], "--sett"),
+        (["plan", "none.yaml"], "none.yaml: expected a readable YAML file"),
+        (["plan", DEMO, "--until", "nothing"], "--until: expected a step or a stage of the plan (corpus:validation, "),
+        (["plan", str(ROOT / "configs/multi30k-en-de.yaml"), "--set", "corpus.train.source=none.en"], "none.en: expected"),
+        (["status", "nothing"], "nothing: expected a run of store"),
+        (["translate", "nothing"], "nothing: expected a run of store"),
+    ],
+)
+def test_what_a_user_got_wrong_ends_with_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data/multi30k").mkdir(parents=True)
+    for name in ("train", "val", "test_2016"):
+        for language in ("en", "de"):
+            (tmp_path / f"data/multi30k/{name}.{language}").write_text("a\n")
+    assert main(arguments) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said", "traceback"),
+    [
+        (ArtifactError("broken: here"), 1, "broken: here", False),
+        (RuntimeError("unforeseen"), 1, "unforeseen", True),
+        (KeyboardInterrupt(), 130, "interrupted", False),
+        (BrokenPipeError(), 0, "", False),
+    ],
+)
+def test_how_a_command_ends(
+    error: BaseException,
+    code: int,
+    said: str,
+    traceback: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    def explain(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pipeline.plan.explain.explain", explain)
+    monkeypatch.setattr("pipeline.__main__._drop_output", lambda: None)
+    assert main(["plan", DEMO, "--set", f"store.path={tmp_path}"]) == code
+    err = capfd.readouterr().err
+    assert said in err
+    assert ("Traceback" in err) == traceback
+
+
+def test_interrupt_from_the_keyboard(tmp_path: Path) -> None:
+    """A real SIGINT while a command waits for input."""
+    code = (
+        "import signal, sys, time, pipeline.plan.explain\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs are born deaf to it
+        "def explain(*_):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
+        "pipeline.plan.explain.explain = explain\n"
+        "from pipeline.__main__ import main\n"
+        f"sys.exit(main(['plan', {DEMO!r}, '--set', 'store.path={tmp_path}']))"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.strip() == "interrupted; repeat the command to continue"
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "pipeline", "plan", DEMO, "--set", f"store.path={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_planning_loads_nothing_heavy(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pipeline.__main__ import main\n"
+        f"code = main(['plan', {DEMO!r}, '--set', 'store.path={tmp_path}'])\n"
+        "heavy = {'torch', 'ray', 'mlflow', 'pyarrow', 'sentencepiece', 'matplotlib', 'sacrebleu'}\n"
+        "print(code, sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 []"
+
+
+# ---- commands
+
+
+def test_plan_lists_each_step_with_its_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", DEMO, "--set", f"store.path={tmp_path}", "--until", "vocabulary"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == ["corpus:validation", "corpus:demo", "corpus:train", "vocabulary:joint"]
+    assert all("MISS" in line for line in lines[1:-1])
+    assert lines[-1] == f"0 of 4 steps are in {tmp_path}"
+
+
+def test_run_hands_over_what_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: dict[str, Any] = {}
+    run = finished_run(tmp_path)
+
+    def execute(config: Any, plan: Any, store: Any, *, config_file: str, in_process: bool) -> RunReport:
+        asked.update(name=config.name, steps=len(plan.steps), store=store.root, file=config_file, in_process=in_process)
+        return RunReport(run, {}, ("score:a",))
+
+    monkeypatch.setattr("pipeline.run.execute.run", execute)
+    arguments = ["run", DEMO, "--set", f"store.path={tmp_path}", "--set", "name=mine", "--in-process", "--until", "corpus"]
+    assert main(arguments) == 0
+    assert asked == {"name": "mine", "steps": 3, "store": tmp_path, "file": DEMO, "in_process": True}
+    out = capsys.readouterr().out
+    assert "| a | 33.00 |" in out
+    assert str(tmp_path / "report/11/records/report.html") in out
+
+
+def test_a_run_with_failed_steps_ends_with_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = RunReport(finished_run(tmp_path), {"train:a": "disk full"}, ())
+    monkeypatch.setattr("pipeline.run.execute.run", lambda *_, **__: failed)
+    assert main(["run", DEMO, "--set", f"store.path={tmp_path}"]) == 1
+    captured = capsys.readouterr()
+    assert "train:a failed: disk full" in captured.err
+    assert str(failed.run.path / "logs") in captured.err
+    assert "33.00" not in captured.out
+
+
+def test_report_finds_the_latest_run_one_by_name_and_one_by_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = finished_run(tmp_path)
+    for arguments in (["--store", str(tmp_path)], ["demo-1", "--store", str(tmp_path)], [str(run.path)]):
+        assert main(["report", *arguments]) == 0
+        out = capsys.readouterr().out
+        assert "| a | 33.00 |" in out
+        assert out.splitlines()[-1] == f"Report: {tmp_path / 'report/11/records/report.html'}"
+    (tmp_path / "report/11/manifest.json").unlink()
+    assert main(["report", "--store", str(tmp_path)]) == 2
+    assert "demo-1: expected a run with a finished report" in capsys.readouterr().err
+
+
+def test_status_names_the_run_and_its_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished_run(tmp_path).write_event("run_started", attempt="a", pid=1, host="h", command="c")
+    assert main(["status", "--store", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "score:a" in out
+    assert "report:run" in out
+    assert "demo-1" in out
+
+
+def test_publish_uses_the_tracking_section_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = finished_run(tmp_path)
+    calls: list[tuple[Path, str]] = []
+
+    def publish(run_dir: Path, settings: Any) -> str:
+        calls.append((run_dir, settings.experiment))
+        return "a place"
+
+    monkeypatch.setattr("pipeline.tracking.mlflow_server.publish", publish)
+    assert main(["publish", "--store", str(tmp_path)]) == 0
+    assert calls == [(run.path, "demo")]
+    assert "published to a place" in capsys.readouterr().out

@@ -1,0 +1,262 @@
+"""Translation of a stream: one line for each line, in order, each as soon as no more input is ready."""
+
+import logging
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.stepwise.config import StepwiseSearch
+from pipeline.commands import translate
+from pipeline.errors import ArtifactError, ConfigError, DataError
+from pipeline.run.history import Run
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+class Shouter:
+    """Puts lines into capitals and remembers how they came."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, list[str]]] = []
+        self.searches: list[Any] = []
+
+    def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
+        self.calls.append((first_line, list(lines)))
+        self.searches.append(search)
+        return [line.upper() for line in lines]
+
+
+def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
+    """What comes out when `data` lies in a file."""
+    system = Shouter()
+    inner, outer = os.pipe()
+    back, out = os.pipe()
+    feeder = threading.Thread(target=lambda: (translate._write_all(outer, data), os.close(outer)))
+    received: list[bytes] = []
+    drain = threading.Thread(target=lambda: received.extend(iter(lambda: os.read(back, 65536), b"")))
+    feeder.start(), drain.start()
+    translate.stream(system, inner, out, batch=batch)
+    os.close(out)
+    feeder.join(), drain.join()
+    os.close(inner), os.close(back)
+    return b"".join(received), system
+
+
+@settings(max_examples=50)
+@given(lines=st.lists(st.text("aé\u2028 \t\r", max_size=8), max_size=40), batch=st.integers(1, 7), ended=st.booleans())
+def test_one_line_out_for_each_line_in_in_order(lines: list[str], batch: int, ended: bool) -> None:
+    data = "\n".join(lines).encode() + (b"\n" if ended and lines else b"")
+    expected = data.decode().split("\n")[: -1 if data.endswith(b"\n") or not data else None]
+    out, system = piped(data, batch)
+    seen = [line for _, part in system.calls for line in part]
+    assert seen == expected
+    assert out.decode().count("\n") == len(expected)
+    assert [" ".join(line.upper().splitlines()) for line in expected] == out.decode().split("\n")[:-1]
+    starts = [first for first, _ in system.calls]
+    assert starts == [1 + sum(len(part) for _, part in system.calls[:i]) for i in range(len(starts))]
+    assert all(1 <= len(part) <= batch for _, part in system.calls)
+
+
+def test_blank_lines_stay_blank() -> None:
+    assert piped(b"a\n\n  \nb")[0] == b"A\n\n  \nB\n"
+
+
+def test_bad_bytes_are_replaced_with_a_warning_that_names_the_line(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "fewstep"):
+        out, _ = piped(b"good\nb\xffd\nfine\n", batch=1)
+    assert out.decode() == "GOOD\nB\ufffdD\nFINE\n"
+    assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; replaced what cannot be read"]
+
+
+def test_an_answer_comes_before_the_next_question() -> None:
+    """As at a terminal: the writer waits for each answer before it goes on."""
+    question, ask = os.pipe()
+    hear, answer = os.pipe()
+    system = Shouter()
+    worker = threading.Thread(target=translate.stream, args=(system, question, answer), daemon=True)
+    worker.start()
+    for line in (b"one\n", b"two\nthree\n"):
+        os.write(ask, line)
+        heard = b""
+        while heard.count(b"\n") < line.count(b"\n"):
+            assert select.select([hear], [], [], 30)[0], f"no answer to {line!r}"
+            heard += os.read(hear, 100)
+        assert heard == line.upper()
+    os.write(ask, b"no end of li")
+    os.close(ask)
+    assert os.read(hear, 100) == b"NO END OF LI\n"
+    worker.join(30)
+    assert not worker.is_alive()
+    for descriptor in (question, hear, answer):
+        os.close(descriptor)
+
+
+def test_lines_that_are_ready_are_translated_together() -> None:
+    """While the system is at work on one, the next ones gather."""
+    inner, outer = os.pipe()
+
+    class Slow(Shouter):
+        def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
+            if first_line == 1:
+                os.write(outer, b"b\n" * 10)
+                os.close(outer)
+                time.sleep(0.5)
+            return super().translate(lines, search, first_line=first_line)
+
+    system = Slow()
+    os.write(outer, b"a\n")
+    with Path(os.devnull).open("wb") as sink:
+        translate.stream(system, inner, sink.fileno(), batch=8)
+    os.close(inner)
+    assert [len(lines) for _, lines in system.calls] == [1, 8, 2]
+
+
+def test_nobody_reads_the_output() -> None:
+    back, out = os.pipe()
+    inner, outer = os.pipe()
+    os.close(back)
+    os.write(outer, b"a\n")
+    with pytest.raises(BrokenPipeError):
+        translate.stream(Shouter(), inner, out)
+    for descriptor in (out, inner, outer):
+        os.close(descriptor)
+
+
+def test_the_command_ends_quietly_while_its_input_stays_open(tmp_path: Path) -> None:
+    """Input that may still come must not keep the program from its end."""
+    code = (
+        "import sys; from pipeline.commands import translate; from pipeline.__main__ import main\n"
+        "class Echo:\n    def translate(self, lines, search=None, *, first_line=1): return lines\n"
+        "translate._loaded = lambda directory, device, verify: Echo()\n"
+        f"sys.exit(main(['translate', {str(tmp_path)!r}]))"
+    )
+    (tmp_path / "system.json").write_text("{}")
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, bufsize=0, **pipes) as process:
+        process.stdin.write(b"one\n")
+        assert process.stdout.readline() == b"one\n"
+        process.stdout.close()
+        process.stdin.write(b"two\n")
+        assert process.wait(timeout=30) == 0
+        assert process.stderr.read() == b""
+
+
+@pytest.fixture
+def shouter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shouter]:
+    system = Shouter()
+    monkeypatch.setattr(translate, "_loaded", lambda directory, device, verify: system)
+    return system
+
+
+def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+    source.write_text("a\nb\n")
+    output.write_text("something longer than the translation")
+    searches = {
+        None: None,
+        "greedy": StepwiseSearch(),
+        "beam": StepwiseSearch(strategy="beam"),
+        "beam7": StepwiseSearch(strategy="beam", beam_size=7),
+        "greedy-dedup": StepwiseSearch(deduplicate=True),
+        "sample-dedup": StepwiseSearch(strategy="sample", deduplicate=True),
+        "beam7-dedup": StepwiseSearch(strategy="beam", beam_size=7, deduplicate=True),
+        "{beam: {beam_size: 3, length_penalty: 0}}": StepwiseSearch(strategy="beam", beam_size=3, length_penalty=0.0),
+    }
+    for text, expected in searches.items():
+        translate.translate_files(tmp_path, source, output, search=text, device="cpu", batch=9)
+        assert output.read_text() == "A\nB\n"
+        assert shouter.searches[-1] == expected
+    with pytest.raises(ConfigError, match=r"--search bean5: expected 'greedy', 'beam' or 'sample', got 'bean5'"):
+        translate.translate_files(tmp_path, source, output, search="bean5", device="cpu", batch=9)
+    with pytest.raises(DataError, match=r"none: expected a file that can be opened, got: No such file or directory"):
+        translate.translate_files(tmp_path, tmp_path / "none", output, search=None, device="cpu", batch=9)
+
+
+def test_what_cannot_begin_leaves_the_output_as_it_was(tmp_path: Path) -> None:
+    source, output, broken = tmp_path / "in", tmp_path / "out", tmp_path / "broken"
+    broken.mkdir()
+    (broken / "system.json").write_text("{")
+    source.write_text("a\n")
+    for target in (output, tmp_path / "new"):
+        for search, device, error in (("bean5", "cpu", ConfigError), (None, "cudaa", DataError), (None, "cpu", ArtifactError)):
+            output.write_text("precious\n")
+            with pytest.raises(error):
+                translate.translate_files(broken, source, target, search=search, device=device, batch=1)
+    assert output.read_text() == "precious\n"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("shouter")
+def test_a_text_is_not_translated_into_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "in"
+    source.write_text("a\n")
+    (tmp_path / "link").symlink_to(source)
+    same = "expected an output other than the input, got the same file; write to a new file"
+    for output in (source, tmp_path / "link", tmp_path / "." / "in"):
+        with pytest.raises(DataError, match=f"{output}: {same}"):
+            translate.translate_files(tmp_path, source, output, search=None, device="cpu", batch=1)
+    with source.open("r+") as both:
+        monkeypatch.setattr(translate, "STDIN", both.fileno())
+        monkeypatch.setattr(translate, "STDOUT", both.fileno())
+        for given, output, named in ((None, source, source), (None, None, "standard output"), (source, None, "standard output")):
+            with pytest.raises(DataError, match=f"{named}: {same}"):
+                translate.translate_files(tmp_path, given, output, search=None, device="cpu", batch=1)
+    assert source.read_text() == "a\n"
+
+
+def test_a_terminal_may_be_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shouter: Shouter) -> None:
+    """As `/dev/null` here: what is no file keeps nothing that could be overwritten."""
+    with Path(os.devnull).open("r+b", buffering=0) as both:
+        monkeypatch.setattr(translate, "STDIN", both.fileno())
+        monkeypatch.setattr(translate, "STDOUT", both.fileno())
+        translate.translate_files(tmp_path, None, None, search=None, device="cpu", batch=1)
+    assert shouter.calls == []
+
+
+def test_a_broken_system_is_an_artifact_error(tmp_path: Path) -> None:
+    (tmp_path / "system.json").write_text("{")
+    with pytest.raises(ArtifactError, match="system"):
+        translate.translate_files(tmp_path, None, None, search=None, device="cpu", batch=1)
+
+
+def test_a_device_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"--device: expected cpu, or a GPU of this machine such as cuda:0, got 'cudaa' \("):
+        translate.translate_files(tmp_path, None, None, search=None, device="cudaa", batch=1)
+
+
+def test_where_a_system_is_found(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    pinned = tmp_path / "pinned"
+    for directory in (store / "system/11", store / "system/22.partial", pinned):
+        directory.mkdir(parents=True)
+        (directory / "system.json").write_text("{}")
+    (store / "system/11/manifest.json").write_text("{}")
+    systems = {"made": {}, "begun": {}, "teacher-as-it-is": {"use": "teacher"}}
+    plan = [{"step": f"system:{n}", "stage": "system", "fingerprint": f} for n, f in (("made", "11"), ("begun", "22"))]
+    run = Run(store / "runs/demo-1")
+    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "plan": plan})
+
+    assert translate.system_directory(Path("store"), str(pinned), None) == pinned
+    for name in ("latest", "demo-1", str(run.path)):
+        assert translate.system_directory(store, name, "made") == store / "system/11"
+    assert translate.system_directory(store, "latest", "teacher-as-it-is") == pinned
+    with pytest.raises(DataError, match=r"expected RUN and one of its systems \(made, begun, teacher-as-it-is\), got no system"):
+        translate.system_directory(store, "latest", None)
+    with pytest.raises(DataError, match=r"expected the directory of a system \(with system.json\), or RUN SYSTEM, got "):
+        translate.system_directory(store, str(store), None)
+    with pytest.raises(DataError, match="got mad"):
+        translate.system_directory(store, "latest", "mad")
+    with pytest.raises(DataError, match="the system begun is not finished"):
+        translate.system_directory(store, "latest", "begun")
+    with pytest.raises(DataError, match="nowhere: expected a run"):
+        translate.system_directory(store, "nowhere", "made")

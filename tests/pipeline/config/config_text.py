@@ -1,0 +1,24 @@
+"""Configs as text, for tests: what is loaded of it, and what is wrong with it."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.schema import RunConfig, load_config
+from pipeline.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[3]
+TEACHER = "teacher: {data: raw}\n"
+PAIR = "evaluation: {likelihood: true, mutual_information: {x: {parallel: fold, sequential: ones}}}\n"
+
+
+def load(tmp_path: Path, text: str, *overrides: str) -> RunConfig:
+    (tmp_path / "c.yaml").write_text(text, encoding="utf-8")
+    return load_config(tmp_path / "c.yaml", overrides)
+
+
+def wrong(tmp_path: Path, text: str, *overrides: str) -> list[str]:
+    """All problems, with the folder cut off."""
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text, *overrides)
+    return [problem.removeprefix(f"{tmp_path}/") for problem in caught.value.problems]

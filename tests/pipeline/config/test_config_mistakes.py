@@ -1,0 +1,323 @@
+"""Every way a config can be wrong is named with its place."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.schema import load_config
+from pipeline.errors import ConfigError
+from tests.pipeline.config.config_text import PAIR, TEACHER, wrong
+
+
+def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr("stages.decoding.ctranslate2.find_spec", lambda name: None)
+    (problem,) = wrong(tmp_path, TEACHER + "distillation: {engine: ctranslate2}")
+    assert problem.startswith("c.yaml:2: distillation.engine: expected the package ctranslate2")
+    assert "pip install 'fewstep[ctranslate2]'" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("corups: {}", "c.yaml:1: corups: expected a known key, got 'corups'; did you mean 'corpus'?"),
+        (
+            "\ndefaults:\n  training:\n    batch_token: 3",
+            "c.yaml:4: defaults.training.batch_token: expected a known key, got 'batch_token'; did you mean 'batch_tokens'?",
+        ),
+        ("languages: {xyz: en}", "c.yaml:1: languages.xyz: expected one of the keys source, target, got 'xyz'"),
+        ("name: 3", "c.yaml:1: name: expected text, got 3"),
+        ("name: a b", "c.yaml:1: name: expected letters, digits, _ and - only, got 'a b'"),
+        ("corpus: {shard_rows: 1.5}", "c.yaml:1: corpus.shard_rows: expected a whole number, got 1.5"),
+        ("corpus: {shard_rows: '7'}", "c.yaml:1: corpus.shard_rows: expected a whole number, got '7'"),
+        ("corpus: {shard_rows: true}", "c.yaml:1: corpus.shard_rows: expected a whole number, got true"),
+        ("corpus: {filters: {max_ratio: .nan}}", "c.yaml:1: corpus.filters.max_ratio: expected a finite number, got nan"),
+        ("evaluation: {lowercase: yes}", "c.yaml:1: evaluation.lowercase: expected true or false, got 'yes'"),
+        ("evaluation: {metrics: bleu}", "c.yaml:1: evaluation.metrics: expected a list, got 'bleu'"),
+        ("store: here", "c.yaml:1: store: expected a map of keys, got 'here'"),
+        ("systems:\n  small:", "c.yaml:2: systems.small: expected a map of keys, got nothing"),
+        ("systems: {}", "c.yaml:1: systems: expected at least 1 entry, got a map"),
+        (
+            "defaults: {training: {precision: bf61}}",
+            "c.yaml:1: defaults.training.precision: expected 'fp32', 'bf16' or 'fp16', got 'bf61'; did you mean 'bf16'?",
+        ),
+        ("cluster:\n  resources:\n    trian: {}", "got 'trian'; did you mean 'train'?"),
+        ("vocabulary: {size: 8}", "c.yaml:1: vocabulary.size: expected more than 8, got 8"),
+        ("defaults: {dropout: 1}", "c.yaml:1: defaults.dropout: expected less than 1, got 1"),
+        ("defaults: {width: 7, heads: 1}", "c.yaml:1: defaults.width: expected a multiple of 2, got 7"),
+        ("benchmark: {rounds: 1}", "c.yaml:1: benchmark.rounds: expected at least 2, got 1"),
+        (
+            "systems: {a: {order: interleaved, search: {greedy: {engine: ctranslate2}}}}",
+            "c.yaml:1: systems.a.search.greedy.engine: expected auto or torch for order interleaved, got 'ctranslate2'",
+        ),
+        (
+            "systems: {a: {search: {sample: {engine: ctranslate2}}}}",
+            "c.yaml:1: systems.a.search.sample.engine: expected auto or torch for sampling, got 'ctranslate2'",
+        ),
+        (
+            "systems: {a: {search: {sample: {precision: int8}}}}",
+            "c.yaml:1: systems.a.search.sample.precision: expected float32 for sampling, got 'int8'",
+        ),
+        (
+            "systems: {a: {search: {greedy: {precision: int8, engine: torch}}}}",
+            "c.yaml:1: systems.a.search.greedy.precision: expected float32 with engine torch, got 'int8'",
+        ),
+        (
+            TEACHER + "distillation: {precision: float16}",
+            "c.yaml:2: distillation.precision: expected float32, bfloat16 or int8 unless engine is ctranslate2, got 'float16'",
+        ),
+        (
+            TEACHER + "distillation: {engine: ctranslate2, length_penalty_form: gnmt}",
+            "c.yaml:2: distillation.length_penalty_form: expected power with engine ctranslate2, got 'gnmt'",
+        ),
+        (
+            "teacher: {ensemble: 2}\ndistillation: {engine: ctranslate2}",
+            "c.yaml:2: distillation.engine: expected auto or torch for an ensemble, got 'ctranslate2'",
+        ),
+        ("benchmark: {batch_sizes: []}", "c.yaml:1: benchmark.batch_sizes: expected at least 1 entry, got a list"),
+        ("distillation: {beam_size: 0}", "c.yaml:1: distillation.beam_size: expected at least 1, got 0"),
+        ("defaults: {training: {average_count: 0}}", "c.yaml:1: defaults.training.average_count: expected at least 1, got 0"),
+        ("systems: {a: {width: 100, heads: 3}}", "c.yaml:1: systems.a.heads: expected a divisor of width 100, got 3"),
+        ("teacher: {ensemble: 0}", "c.yaml:1: teacher.ensemble: expected at least 1, got 0"),
+        (
+            "teacher: {}\nsystems: {a: {use: ensemble}}",
+            "c.yaml:2: systems.a.use: expected teacher, or teacher.ensemble of at least 2, got 'ensemble'",
+        ),
+        (
+            "teacher: {from: t}\nsystems: {a: {use: ensemble}}",
+            "c.yaml:2: systems.a.use: expected teacher, or teacher.ensemble of at least 2, got 'ensemble'",
+        ),
+        (
+            "teacher: {}\nsystems: {a: {data: mixed, mixture: {raw: 0, distilled: 0}}}",
+            "c.yaml:2: systems.a.mixture: expected at least 1 of either data, got none",
+        ),
+        (
+            "distillation: {choose: reference}",
+            "c.yaml:1: distillation.n_best: expected at least 2, to choose from, with choose: reference, got 1",
+        ),
+        ("distillation: {n_best: 9}", "c.yaml:1: distillation.n_best: expected at most 5, the size of the beam, got 9"),
+        (
+            "systems: {a: {search: [greedy, {beam: {beam_size: 2, n_best: 3}}]}}",
+            "c.yaml:1: systems.a.search[1].beam.n_best: expected at most 2, the size of the beam, got 3",
+        ),
+        (
+            "systems: {a: {search: [beam, beam]}}",
+            "c.yaml:1: systems.a.search[1]: expected searches of different names, got 'beam5' again",
+        ),
+        ("systems: {a: {search: []}}", "c.yaml:1: systems.a.search: expected at least 1 entry, got a list"),
+        (
+            "systems: {a: {search: gredy}}",
+            "c.yaml:1: systems.a.search: expected 'greedy', 'beam' or 'sample', got 'gredy'; did you mean 'greedy'?",
+        ),
+        ("systems: {a: {use: teacher}}", "c.yaml:1: systems.a.use: expected a teacher in the config, got none"),
+        (
+            "systems: {a: {data: mixed}}",
+            "c.yaml:1: systems.a.data: expected a teacher (or distillation: {from: DIRECTORY}) for 'mixed', got none",
+        ),
+        (TEACHER + "systems: {a: {use: teacher, width: 3}}", "systems.a.width: expected one of the keys search, use, got 'width'"),
+        ("teacher: {use: x}", "c.yaml:1: teacher.use: expected one of the keys attention_dropout, "),
+        ("vocabulary: {use: x}", "c.yaml:1: vocabulary.use: expected one of the keys character_coverage, "),
+        ("systems:\n  a: {from: x}", "c.yaml:2: systems.a.from: expected one of the keys attention_dropout, "),
+        ("systems: {a: {<other>: 1}}", "c.yaml:1: systems.a.<other>: expected one of the keys attention_dropout, "),
+        ("<x: 1", "c.yaml:1: <x: expected one of the keys alignment, base, benchmark, "),
+        ("<other>: 1", "c.yaml:1: <other>: expected one of the keys alignment, base, benchmark, "),
+        ("'[key]': 1", "c.yaml:1: [key]: expected one of the keys alignment, base, benchmark, "),
+        ("systems: {'<x': {}}", "c.yaml:1: systems.<x: expected letters, digits, _ and - only, got '<x'"),
+        (
+            "name: a\n<<: {task: x}",
+            "c.yaml:2: <<: expected a key, got YAML's merge key, which is not supported; use base: or defaults:",
+        ),
+        (
+            "systems:\n  a: &a {width: 64}\n  b:\n    <<: *a\n    dropout: 0",
+            "c.yaml:4: systems.b.<<: expected a key, got YAML's merge key, which is not supported",
+        ),
+        ("teacher: {data: distilled}", "c.yaml:1: teacher.data: expected 'raw', got 'distilled'"),
+        ("systems: {teacher: {}}", "c.yaml:1: systems.teacher: expected a name other than 'teacher', whose steps are those of"),
+        ("systems: {teacher: {use: teacher}}", "c.yaml:1: systems.teacher: expected a name other than 'teacher', whose steps are"),
+        ("systems: {a.b: {}}", "c.yaml:1: systems.a.b: expected letters, digits, _ and - only, got 'a.b'"),
+        ("evaluation: {baseline: b}\nsystems: {a: {}}", "c.yaml:1: evaluation.baseline: expected one of a, got 'b'"),
+        ("benchmark: {test: tset}", "c.yaml:1: benchmark.test: expected one of test, got 'tset'; did you mean 'test'?"),
+        (
+            "corpus: {test: {train: {embedded: 1}}}",
+            "corpus.test.train: expected a name other than 'train' and 'validation', got 'train'",
+        ),
+        (
+            "corpus: {train: {}}",
+            "c.yaml:1: corpus.train: expected exactly one of embedded, source and target, tsv, parquet, got none of them",
+        ),
+        ("corpus: {train: {embedded: 1, tsv: a}}", "tsv, parquet, got embedded, tsv"),
+        ("corpus: {train: {source: a}}", "c.yaml:1: corpus.train.target: expected files of both sides, got no target"),
+        (
+            "corpus: {train: {source: a, target: b, references: [c]}}",
+            "corpus.train.references: expected further references only beside",
+        ),
+        (
+            "corpus: {filters: {min_length: 9, max_length: 8}}",
+            "c.yaml:1: corpus.filters.max_length: expected at least min_length, got 8 < 9",
+        ),
+        ("languages: {target: fr}", "corpus.train.embedded: expected languages en and de with the embedded corpus, got en-fr"),
+        (
+            "defaults: {training: {schedule: cosine, updates: 9}}",
+            "defaults.training.warmup_updates: expected less than updates (9) with the cosine schedule, got 1000",
+        ),
+        ("defaults: {training: {validation_sentences: 0}}", "expected at least 1 with validation_metric bleu, got 0"),
+        ("evaluation: {metrics: [ter], minimum_bleu: 3}", "evaluation.metrics: expected bleu among them for minimum_bleu"),
+        ("evaluation: {minimum_rouge: 3}", "c.yaml:1: evaluation.metrics: expected rougeL among them for minimum_rouge"),
+        ("task: summarisation", "c.yaml:1: task: expected 'translation' or 'summarization', got 'summarisation'; did you mean"),
+        ("task: [summarization]", "c.yaml:1: task: expected 'translation' or 'summarization', got a list"),
+        (
+            "task: summarization\nlanguages: {source: de}",
+            "corpus.train.embedded: expected languages en and en with the embedded corpus, got de-de",
+        ),
+        (
+            "task: summarization\ndefaults: {training: {validation_metric: bleu}}",
+            "c.yaml:2: defaults.training.validation_metric: expected loss or rougeL with task summarization, got 'bleu'",
+        ),
+        ("systems: {a: {training: {validation_metric: rougeL}}}", "expected loss or bleu with task translation, got 'rougeL'"),
+        (
+            "corpus: {max_source_tokens: 400}",
+            "training.max_tokens: expected at least 400, for sources cut to max_source_tokens (400), got 256",
+        ),
+        (
+            "corpus: {max_source_tokens: 200}\ndefaults: {training: {batch_tokens: 200}}",
+            "c.yaml:2: defaults.training.batch_tokens: expected at least 201, for sources cut to max_source_tokens (200), got 200",
+        ),
+        (
+            "task: summarization\ncorpus: {max_source_tokens: 1000}\nsystems: {a: {max_positions: 1000}}",
+            "c.yaml:3: systems.a.max_positions: expected more than max_source_tokens (1000), got 1000",
+        ),
+        (
+            "evaluation: {contrastive: 9}\nlanguages: {target: fr}",
+            "c.yaml:1: evaluation.contrastive: expected languages en and de with minimal pairs, got en-fr",
+        ),
+        (
+            "evaluation: {graphs: 2}",
+            "c.yaml:1: evaluation.graphs: expected 0 without a system of family dag, got 2",
+        ),
+        (
+            "evaluation: {length_bins: [10, 30, 20]}",
+            "c.yaml:1: evaluation.length_bins: expected ascending lengths, got [10, 30, 20]",
+        ),
+        ("evaluation: {contrastive: -1}", "c.yaml:1: evaluation.contrastive: expected at least 0, got -1"),
+        (
+            PAIR.replace("likelihood: true, ", ""),
+            "c.yaml:1: evaluation.likelihood: expected true with mutual_information, got false",
+        ),
+        (
+            PAIR + "systems: {fold: {order: interleaved}, one: {}}",
+            "evaluation.mutual_information.x.sequential: expected one of fold, one, got 'ones'; did you mean 'one'?",
+        ),
+        (
+            PAIR + "systems: {fold: {}, ones: {}}",
+            "evaluation.mutual_information.x.parallel: expected a system of this config that writes several tokens a step, "
+            "got 'fold', which writes 1",
+        ),
+        (
+            PAIR + "systems: {fold: {order: interleaved}, ones: {order: double-token}}",
+            "mutual_information.x.sequential: expected a system that writes one token a step, got 'ones', which writes 2",
+        ),
+        (
+            PAIR + "systems: {fold: {order: interleaved}, ones: {}}",
+            "evaluation.mutual_information.x.sequential: expected a system that writes in the arrangement of 'fold' (fold), "
+            "got 'ones' (l2r)",
+        ),
+        (
+            PAIR + "systems: {fold: {use: teacher}, ones: {}}\nteacher: {from: d}",
+            "x.parallel: expected a system of this config that writes several tokens a step, got one that is pinned",
+        ),
+        (
+            "evaluation: {likelihood: true, mutual_information: {x: {parallel: a}}}",
+            "c.yaml:1: evaluation.mutual_information.x.sequential: expected a value, got nothing",
+        ),
+        (
+            "teacher: {}\ndistillation: {shortlist_words: 100}",
+            "c.yaml:2: distillation.shortlist_words: expected none: what links words is counted for systems, not for their "
+            "teacher, got 100",
+        ),
+        (
+            "systems: {one: {search: {greedy: {shortlist_words: 4}}}}",
+            "systems.one.search.greedy.shortlist_words: expected at least 8, got 4",
+        ),
+        ("base: [a]", "c.yaml:1: base: expected the path of one file, got a list"),
+        ("name: a\nbase: none.yaml", "c.yaml:2: base: expected a file, got"),
+        ("name: a\nname: b", "c.yaml:2: name: expected each key once, got it again (first on line 1)"),
+        (
+            "corpus:\n  test:\n    2016: {embedded: 1}",
+            "c.yaml:3: corpus.test.2016: expected text as a key, got '2016'; put it in quotes",
+        ),
+        ("name: [a\nb: c", "c.yaml:2: expected YAML, got: "),
+        ("- a", "c.yaml:1: expected a map of keys, got a list"),
+        ("name: !!python/name:os.system x", "c.yaml:1: name: expected a plain YAML value"),
+        ("corpus: &a\n  test: *a", "c.yaml:2: corpus.test: expected an alias of something else, got one that holds itself"),
+    ],
+)
+def test_each_mistake_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:
+    problems = wrong(tmp_path, text)
+    assert any(problem in p for p in problems), problems
+    assert all(p.startswith("c.yaml:") for p in problems)
+
+
+def test_a_single_mistake_gives_a_single_problem(tmp_path: Path) -> None:
+    """One in the defaults too, though it reaches the teacher and every system."""
+    systems = TEACHER + "systems: {a: {use: teacher}, b: {}, c: {data: distilled}}\n"
+    for text in (
+        "defaults: {widht: 3}",
+        "defaults: {training: {updates: x}}",
+        "defaults: {heads: 3}",
+        "defaults: {search: [{beam: {n_best: 7}}]}",
+        "<<: {widht: 3}",
+        "defaults: {<<: {}}",
+        "distillation: {use: teacher}",
+    ):
+        assert len(wrong(tmp_path, systems + text)) == 1
+    assert len(wrong(tmp_path, "systems: {a: {search: {beam: {beam_size: 0}}}}")) == 1
+
+
+def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = "name: 1\nbenchmark: {rounds: 1}\nsystems:\n  a: {use: teacher}\n  b: {familly: x}\n  b: {}\nbase: 3\ncorpus: 3\n"
+    problems = wrong(tmp_path, text, "cluster.retries=-1", "tracking")
+    assert [p.split(": expected")[0] for p in problems] == [
+        "c.yaml:6: systems.b",
+        "c.yaml:7: base",
+        "--set tracking",
+        "--set cluster.retries=-1: cluster.retries",
+        "c.yaml:1: name",
+        "c.yaml:2: benchmark.rounds",
+        "c.yaml:4: systems.a.use",
+        "c.yaml:5: systems.b.familly",
+        "c.yaml:8: corpus",
+    ]
+
+
+def test_a_rule_is_silent_about_a_value_that_is_wrong_by_itself(tmp_path: Path) -> None:
+    assert wrong(tmp_path, "systems: {a: {width: x, heads: 3}}") == ["c.yaml:1: systems.a.width: expected a whole number, got 'x'"]
+    assert wrong(tmp_path, "systems: {a: 3, b: {}}\nevaluation: {baseline: a}") == [
+        "c.yaml:1: systems.a: expected a map of keys, got 3"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "problem"),
+    [
+        ("name", "--set name: expected KEY=VALUE with a dotted key, such as training.updates=100"),
+        ("a..b=1", "--set a..b=1: expected KEY=VALUE"),
+        (
+            "corpus.shard_row=1",
+            "--set corpus.shard_row=1: corpus.shard_row: expected a known key, got 'shard_row'; did you mean 'shard_rows'?",
+        ),
+        ("name.x=1", "--set name.x=1: name: expected text, got a map"),
+        ("name=[", "--set name=[: expected YAML, got: "),
+        ("systems={a: {<<: {}}}", "--set systems={a: {<<: {}}}: systems.a.<<: expected a key, got YAML's merge key"),
+        ("base=x.yaml", "--set base=x.yaml: base: expected"),
+    ],
+)
+def test_a_wrong_override_is_named_as_such(tmp_path: Path, override: str, problem: str) -> None:
+    (found,) = wrong(tmp_path, "name: a", override)
+    assert found.startswith(problem)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.yaml: expected a readable YAML file, got: No such file"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "c.yaml").write_bytes(b"name: \xff")
+    with pytest.raises(ConfigError, match=r"c\.yaml: expected UTF-8, got the byte 0xff at 6"):
+        load_config(tmp_path / "c.yaml")

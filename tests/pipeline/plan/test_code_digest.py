@@ -1,0 +1,31 @@
+"""The digest of a stage's code follows its imports, into the sources of the extension too."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.plan import code_digest as codebase
+
+
+def test_a_change_of_the_extension_is_a_change_of_what_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("stages", "kernels/csrc/base", "kernels/bindings"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "stages/one.py").write_text("def run():\n    from kernels.native import fewstep_native\n")
+    (tmp_path / "stages/two.py").write_text("import stages.shards\n")
+    (tmp_path / "kernels/native.py").write_text("import fewstep_native\n")
+    (tmp_path / "kernels/csrc/base/a.cc").write_text("int a;")
+    monkeypatch.setattr(codebase, "ROOT", tmp_path)
+
+    def digests() -> list[str]:
+        codebase.code_digest.cache_clear()
+        return [codebase.code_digest(module) for module in ("stages.one", "stages.two")]
+
+    before = digests()
+    assert digests() == before
+    for name in ("csrc/base/a.cc", "bindings/b.cc"):
+        (tmp_path / "kernels" / name).write_text("int b;")
+        after = digests()
+        assert after[0] != before[0]
+        assert after[1] == before[1]
+        before = after
+    codebase.code_digest.cache_clear()

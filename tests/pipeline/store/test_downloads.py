@@ -1,0 +1,195 @@
+"""Input text from URLs: whole, of the pinned digest, downloaded once."""
+
+import functools
+import hashlib
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from pipeline.config.schema import load_config
+from pipeline.errors import ConfigError
+from pipeline.plan.wiring import build_plan
+from pipeline.store import downloads, remote
+from pipeline.store.artifacts import Store
+from pipeline.store.downloads import RemoteFile, fetched
+from pipeline.store.remote import TEXTS, wrong_url
+from stages.errors import DataError, StageError
+
+TEXT = b"Ein Satz.\n" * 5000
+SHA = hashlib.sha256(TEXT).hexdigest()
+
+
+class Web(http.server.BaseHTTPRequestHandler):
+    """Serves `/a.txt` in the ways that `faults` lists, one a request, then well."""
+
+    protocol_version = "HTTP/1.1"
+    text = TEXT
+    faults: ClassVar[list[str]] = []
+    asked = 0
+
+    def do_GET(self) -> None:
+        Web.asked += 1
+        fault = Web.faults.pop(0) if Web.faults else ""
+        if fault.isdigit():
+            self.send_response(int(fault))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        if fault == "chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+        elif fault != "lengthless":
+            self.send_header("Content-Length", str(len(Web.text)))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        if fault == "chunked":
+            self.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(Web.text), Web.text))
+            return
+        self.wfile.write(Web.text[: len(Web.text) // 2] if fault == "cut" else Web.text)
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+    Web.text, Web.faults, Web.asked = TEXT, [], 0
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
+    thread = threading.Thread(target=functools.partial(server.serve_forever, poll_interval=0.01))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}/a.txt"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def left(store: Store) -> list[str]:
+    return sorted(str(p.relative_to(store.root)) for p in (store.root / "downloads").rglob("*") if p.is_file())
+
+
+def test_a_file_is_downloaded_once_and_kept_by_its_digest(web: str, store: Store) -> None:
+    file = fetched(RemoteFile(url=web), store)
+    assert (file.digest, file.path) == (SHA, store.root / "downloads" / SHA / "a.txt")
+    assert file.path.read_bytes() == TEXT
+    Web.text = b"another"
+    assert fetched(RemoteFile(url=web), store) == file
+    assert fetched(RemoteFile(url=web, sha256=SHA), store) == file
+    assert fetched(RemoteFile(url=web + "?mirror=2", sha256=f"sha256:{SHA}"), Store(store.root)).digest == SHA
+    assert Web.asked == 1
+
+
+@pytest.mark.parametrize("faults", [["503"], ["cut", "429"], ["chunked"]])
+def test_passing_faults_are_tried_again(web: str, store: Store, faults: list[str]) -> None:
+    Web.faults = list(faults)
+    assert fetched(RemoteFile(url=web), store).path.read_bytes() == TEXT
+    assert Web.asked == len(faults) + (faults != ["chunked"])
+
+
+@pytest.mark.parametrize(
+    ("faults", "error", "message"),
+    [
+        (["404"], DataError, "expected a file, got the answer 404"),
+        (["401"], DataError, "got the answer 401"),
+        (["lengthless"], DataError, "says how long the file is"),
+        (["cut"] * 3, StageError, "could not be downloaded: .*nothing was kept of it"),
+        (["503"] * 3, StageError, "the server answered 503"),
+    ],
+)
+def test_no_part_is_taken_for_the_whole(web: str, store: Store, faults: list[str], error: type[Exception], message: str) -> None:
+    Web.faults = list(faults)
+    with pytest.raises(error, match=message):
+        fetched(RemoteFile(url=web), store)
+    assert left(store) == []
+    assert fetched(RemoteFile(url=web), store).digest == SHA
+
+
+def test_another_file_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
+    Web.text = TEXT + b"!"
+    with pytest.raises(DataError, match=f"expected sha256 {SHA}, as the config pins it, got .* nothing was kept"):
+        fetched(RemoteFile(url=web, sha256=SHA), store)
+    assert left(store) == []
+    Web.text = TEXT
+    assert fetched(RemoteFile(url=web, sha256=SHA), store).digest == SHA
+
+
+def test_a_kept_file_that_was_altered_is_downloaded_anew(web: str, store: Store) -> None:
+    path = fetched(RemoteFile(url=web), store).path
+    path.write_bytes(TEXT[:100])
+    assert fetched(RemoteFile(url=web), store).path.read_bytes() == TEXT
+    assert Web.asked == 2
+
+
+def test_a_full_disk_is_no_network_fault(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, blocks: Iterator[bytes]) -> None:
+        next(blocks)
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(remote, "write_blocks", full)
+    with pytest.raises(StageError, match="could not be written: No space left"):
+        fetched(RemoteFile(url=web), store)
+    assert Web.asked == 1
+
+
+def test_a_server_that_is_not_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+    with pytest.raises(StageError, match="could not be downloaded"):
+        fetched(RemoteFile(url="http://127.0.0.1:9/a.txt"), store)
+
+
+def test_the_same_text_has_the_same_fingerprint_wherever_it_comes_from(web: str, tmp_path: Path, store: Store) -> None:
+    (tmp_path / "here.txt").write_bytes(TEXT)
+    (tmp_path / "base.yaml").write_text("corpus: {validation: {embedded: 10}, test: {t: {embedded: 10}}}\n")
+
+    def step(source: str) -> str:
+        config = load_config(tmp_path / "base.yaml", [f"corpus.train={{source: {source}, target: {tmp_path}/here.txt}}"])
+        return next(s.fingerprint for s in build_plan(config, store).steps if s.name == "corpus:train")
+
+    here = step(str(tmp_path / "here.txt"))
+    assert step(web) == step(f"[{web}]") == step(f"{{url: '{web}', sha256: {SHA}}}") == step(f"[{{url: '{web}'}}]") == here
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("https://me:hunter2@host/a", "without user, password, token or signature"),
+        ("'https://host/a?X-Amz-Signature=hunter2'", "without user, password"),
+        ("'https://host/a?access_token=hunter2'", "without user, password"),
+        ("ftp://host/hunter2", "of the form https://..., http://..., s3://..., gs://..."),
+        ("{url: 'https://host/a', sha256: 12ab}", "64 hex digits"),
+        ("{url: 'https://host/a', sha265: 12ab}", "did you mean 'sha256'"),
+    ],
+)
+def test_what_a_config_may_name(tmp_path: Path, source: str, message: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"corpus:\n  train:\n    target: b\n    source: {source}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "a.yaml")
+    assert message in str(caught.value)
+    assert "a.yaml:4: corpus.train.source" in str(caught.value)
+    assert "hunter2" not in str(caught.value) or "ftp" in source
+
+
+def test_urls_of_texts() -> None:
+    assert wrong_url("https://host/records/1/files/a.gz?download=1", TEXTS) is None
+    assert wrong_url("s3://bucket/a.gz", TEXTS) is None
+
+
+def test_names_keep_the_end_that_tells_the_compression(store: Store) -> None:
+    for url, name in (
+        ("https://host/a.en.gz?download=1", "a.en.gz"),
+        ("s3://bucket/x/y.zst", "y.zst"),
+        ("https://host/%2e%2e/", "_2e_2e"),
+        ("https://host/..", "text"),
+    ):
+        assert downloads._place(store, "0", url).name == name

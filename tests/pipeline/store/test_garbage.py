@@ -1,0 +1,258 @@
+"""What `gc` takes, and above all what it leaves."""
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.run.history import Run
+from pipeline.run.lease import Lease, step_lease
+from pipeline.store import garbage
+from pipeline.store.artifacts import Store
+from pipeline.store.downloads import folder
+from stages.errors import ArtifactError
+
+A, B, C = (letter * 32 for letter in "abc")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def write(path: Path, text: str = "0123456789") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def artifact(store: Store, fingerprint: str, **inputs: str) -> Path:
+    directory = store.directory("train", fingerprint)
+    write(directory / "model")
+    write(directory / "manifest.json", json.dumps({"inputs": inputs}))
+    return directory
+
+
+def run(store: Store, name: str, *fingerprints: str, config: object = None) -> Run:
+    record = Run(store.runs / name)
+    plan = [{"step": f"train:{f[:1]}", "stage": "train", "fingerprint": f} for f in fingerprints]
+    record.create({"plan": plan, "config": config or {}})
+    return record
+
+
+def dead(lease: Lease) -> Path:
+    """Held by a process of this host that has ended."""
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    lease.acquire()
+    holder = json.loads(lease.path.read_text())
+    lease.path.write_text(json.dumps({**holder, "pid": ended.pid, "started": 1}))
+    return lease.path
+
+
+def old(path: Path) -> Path:
+    moment = time.time() - 2 * garbage.QUIET_SECONDS
+    for found in (path, *path.rglob("*")):
+        os.utime(found, (moment, moment), follow_symlinks=False)
+    return path
+
+
+def taken(store: Store, **options: bool) -> dict[str, str]:
+    found = {store.relative(item.path): item.reason for item in garbage.collect(store, **options)}
+    before = {store.relative(path) for path in store.root.rglob("*")} - {".gc"}
+    removed = {store.relative(item.path) for item in garbage.remove(store, **options)}
+    after = {store.relative(path) for path in store.root.rglob("*")} - {".gc"}
+    assert removed == set(found)
+    gone = {path for path in before if any(path == item or path.startswith(f"{item}/") for item in found)}
+    assert before - after == gone
+    return found
+
+
+def test_artifacts_that_no_run_names(store: Store) -> None:
+    kept, _ = artifact(store, A), artifact(store, B)
+    run(store, "one", A)
+    assert taken(store) == {f"train/{B}": "no run names it"}
+    assert (kept / "model").exists()
+    shutil.rmtree(store.runs / "one")
+    assert taken(store) == {f"train/{A}": "no run names it"}
+
+
+def test_what_named_artifacts_were_made_from_stays(store: Store) -> None:
+    for fingerprint in (A, B, C):
+        artifact(store, fingerprint, data=B if fingerprint == A else "")
+    run(store, "one", A, config={"teacher": {"from": f"elsewhere/train/{C}"}})
+    assert taken(store) == {}
+
+
+def test_a_pinned_artifact_behind_a_link_stays(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "best").symlink_to(artifact(store, A))
+    run(store, "one", config={"teacher": {"from": str(tmp_path / "best")}})
+    assert taken(store) == {}
+
+
+def test_unfinished_work_is_continued_not_removed(store: Store) -> None:
+    for fingerprint in (A, B):
+        write(store.partial(store.directory("train", fingerprint)) / "checkpoints/100/model.safetensors")
+    write(store.partial(store.directory("train", A)) / "checkpoints/200.dead-1.tmp/model.safetensors")
+    write(store.partial(store.directory("train", A)) / "checkpoints/ray-dead-1/x")
+    write(store.partial(store.directory("train", A)) / "model.dead-1.tmp")
+    run(store, "one", A)
+    assert taken(store) == {
+        f"train/{A}.partial/checkpoints/200.dead-1.tmp": "its attempt is over",
+        f"train/{A}.partial/checkpoints/ray-dead-1": "its attempt is over",
+        f"train/{A}.partial/model.dead-1.tmp": "its attempt is over",
+        f"train/{B}.partial": "no run names it",
+    }
+
+
+def test_what_a_crash_left_of_a_finished_step(store: Store) -> None:
+    directory = artifact(store, A)
+    write(directory / "checkpoints/100/model.safetensors")
+    artifact(store, B)
+    write(store.partial(store.directory("train", B)) / "shards/0")
+    run(store, "one", A, B)
+    assert taken(store) == {
+        f"train/{A}/checkpoints": "its artifact is finished",
+        f"train/{B}.partial": "its artifact is finished",
+    }
+    assert (directory / "model").exists()
+
+
+def test_a_living_process_loses_nothing(store: Store) -> None:
+    """Not even what no run names, nor its temporary files anywhere."""
+    directory = store.directory("train", A)
+    write(store.partial(directory) / "model.living-1.tmp")
+    write(store.shard_cache / "0.arrow.living-1.tmp")
+    write(store.shard_cache / "0.arrow")
+    lease = step_lease(directory, "living", 30)
+    lease.acquire()
+    assert taken(store, shards=True) == {}
+    lease.release()
+    assert set(taken(store, shards=True)) == {f"train/{A}.partial", "shards/0.arrow.living-1.tmp", "shards/0.arrow"}
+
+
+def test_a_process_of_another_host_is_alive_while_it_beats(store: Store) -> None:
+    directory = store.directory("train", A)
+    write(store.partial(directory) / "model")
+    lease = step_lease(directory, "far", 30)
+    lease.acquire()
+    lease.path.write_text(json.dumps({"owner": "far", "host": "another", "pid": 1, "started": 1}))
+    assert taken(store) == {}
+    old(lease.path)
+    assert set(taken(store)) == {f"train/{A}.partial", f"train/{A}.lease"}
+
+
+def test_leases_of_the_dead(store: Store) -> None:
+    artifact(store, A)
+    record = run(store, "one", A)
+    paths = [dead(step_lease(store.directory("train", A), "x", 30)), dead(Lease(record.path / "driver.lease", "x", 30))]
+    assert taken(store) == dict.fromkeys(map(store.relative, paths), "its holder is gone")
+
+
+def test_decoded_shards_stay_unless_asked_for(store: Store) -> None:
+    write(store.shard_cache / "0.arrow")
+    write(store.shard_cache / "1.arrow.dead-1.tmp")
+    assert taken(store) == {"shards/1.arrow.dead-1.tmp": "its attempt is over"}
+    assert taken(store, shards=True) == {"shards/0.arrow": "finished artifacts hold copies"}
+
+
+def test_downloads(store: Store) -> None:
+    from pipeline.store import downloads
+
+    for name, sha in (("named", A * 2), ("other", B * 2)):
+        path = write(folder(store) / sha / "text.gz")
+        downloads._remember(store, f"https://host/{name}", sha, path)
+    write(folder(store) / (C * 2) / "pinned.gz")
+    write(folder(store) / "0123.tmp")
+    pinned = {"url": "https://host/pinned", "sha256": f"sha256:{C * 2}"}
+    run(store, "one", config={"corpus": {"train": {"source": [{"url": "https://host/named", "sha256": ""}], "target": [pinned]}}})
+    assert taken(store) == {}  # all of it was touched just now, maybe by a run that is about to begin
+    old(folder(store))
+    note = downloads._memory(store, "https://host/other").relative_to(store.root)
+    assert set(taken(store)) == {f"downloads/{B * 2}", "downloads/0123.tmp", str(note)}
+
+
+def test_what_is_being_fetched_stays(store: Store) -> None:
+    young = write(store.directory("train", A).with_name(f"{A}.0123.fetching") / "model").parent
+    run(store, "one", A)
+    assert taken(store) == {}
+    old(young)
+    assert taken(store) == {f"train/{A}.0123.fetching": "its download was interrupted"}
+
+
+def test_notes_about_what_is_gone(store: Store, tmp_path: Path) -> None:
+    here, gone = write(tmp_path / "here"), write(tmp_path / "gone")
+    for path in (here, gone):
+        store.digest(path)
+    gone.unlink()
+    write(store.root / "verified" / f"train-{A}.json", "{}")
+    artifact(store, B)
+    write(store.root / "verified" / f"train-{B}.json", "{}")
+    run(store, "one", B)
+    found = taken(store)
+    assert sorted(found.values()) == ["its artifact is gone", "its file is gone"]
+    assert f"verified/train-{A}.json" in found
+
+
+def test_strangers_in_the_store_are_not_touched(store: Store) -> None:
+    for name in ("mlflow.db", "mlruns/0/file", "notes/mine.txt", f"notes/{A[:31]}", "runs/latest.notes/x"):
+        write(store.root / name)
+    assert taken(store) == {}
+
+
+def test_a_run_that_cannot_be_read_stops_it(store: Store) -> None:
+    artifact(store, A)
+    write(store.runs / "one/run.json", "{")
+    with pytest.raises(ArtifactError, match=r"one/run\.json: expected the JSON of a run"):
+        garbage.remove(store)
+    assert store.directory("train", A).exists()
+
+
+def test_an_interrupted_removal_leaves_no_half_artifact(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact(store, A)
+
+    def killed(path: Path, ignore_errors: bool) -> None:
+        (path / "model").unlink()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        garbage.remove(store)
+    monkeypatch.undo()
+    assert not store.directory("train", A).exists()
+    assert list(store.verify_all()) == []
+    assert set(taken(store).values()) == {"its removal was interrupted"}
+
+
+def test_nothing_goes_while_a_run_looks_what_is_there(store: Store) -> None:
+    """What it found is named in run.json before anything may be removed."""
+    artifact(store, A)
+    removed: list[garbage.Garbage] = []
+    with garbage.in_use(store):
+        thread = threading.Thread(target=lambda: removed.extend(garbage.remove(store)))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        run(store, "one", A)
+    thread.join()
+    assert removed == []
+
+
+def test_the_command_removes_only_when_told(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    artifact(store, A)
+    assert main(["gc", "--store", str(store.root)]) == 0
+    listed = capsys.readouterr().out
+    assert f"train/{A}  no run names it" in listed
+    assert "can go; give --delete" in listed
+    assert store.directory("train", A).exists()
+    assert main(["gc", "--store", str(store.root), "--delete"]) == 0
+    assert " in 1 places removed" in capsys.readouterr().out
+    assert not store.directory("train", A).exists()
+    assert main(["gc", "--store", str(store.root / "none")]) == 2
+    assert "expected the directory of a store" in capsys.readouterr().err

@@ -1,0 +1,351 @@
+"""The store's mirror: whole or not there, whatever interrupts it. A folder on a disk stands in for object storage."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
+from pipeline.plan.step import Builder, Plan
+from pipeline.run import execute
+from pipeline.run import mirror_sync as mirroring
+from pipeline.run.mirror_sync import Uploads, fetchable, mirrored
+from pipeline.store import mirror, remote
+from pipeline.store.artifacts import Store
+from pipeline.store.mirror import Mirror
+from pipeline.store.remote import Folder, wrong_url
+from stages.artifacts import Artifact
+from stages.context import StepContext
+from stages.errors import ArtifactError, StageError, TransientError
+from stages.stage import Stage
+
+CALLS: list[str] = []
+
+
+@dataclass(frozen=True)
+class Toy(Artifact):
+    pass
+
+
+@dataclass(frozen=True)
+class ToyInputs:
+    before: tuple[Toy, ...] = ()
+
+
+@dataclass(frozen=True)
+class ToyConfig:
+    text: str
+
+
+def toy(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
+    CALLS.append(config.text)
+    before = "".join((artifact.path / "deep/text").read_text() for artifact in inputs.before)
+    (context.directory / "deep").mkdir(exist_ok=True)
+    context.write_text(context.directory / "deep/text", before + config.text)
+    context.write_text(context.directory / "other", "x" * 100)
+    context.metrics(1, {"loss": 1.0})
+
+
+def training(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
+    """Counts to 3, an update an attempt, in checkpoints as a training leaves them: the candidate first, the rest under its name
+    once it is whole, for the mirror looks on."""
+    folder = context.directory / "checkpoints"
+    done = max((int(path.name) for path in folder.glob("[0-9]*")), default=0)
+    CALLS.append(f"{config.text} from {done}")
+    (folder / "candidates").mkdir(parents=True, exist_ok=True)
+    (folder / "candidates" / f"{done + 1}.safetensors").write_text(f"weights {done + 1}")
+    temporary = folder / "checkpoint.tmp"
+    temporary.mkdir()
+    (temporary / "state.json").write_text(f"{done + 1}")
+    temporary.rename(folder / str(done + 1))
+    if done + 1 < 3:
+        raise TransientError("not yet")
+    context.write_text(context.directory / "model", "".join(path.read_text() for path in sorted((folder / "candidates").iterdir())))
+
+
+STAGE = Stage("toy", 1, toy, Toy)
+PRODUCT = Stage("product", 1, toy, Toy, product=True)
+TRAINING = Stage("training", 1, training, Toy, trains=True, distributes=True)
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    CALLS.clear()
+    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+
+
+def chain(store: Store) -> Plan:
+    builder = Builder(store.root)
+    a = builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
+    b = builder.add(STAGE, "b", ToyInputs((a,)), ToyConfig("b"))
+    builder.add(PRODUCT, "c", ToyInputs((b,)), ToyConfig("c"))
+    return builder.plan()
+
+
+def trained(store: Store) -> Plan:
+    builder = Builder(store.root)
+    builder.add(TRAINING, "t", ToyInputs(), ToyConfig("t"))
+    return builder.plan()
+
+
+def go(plan: Plan, store: Store, url: str, retries: int = 0) -> execute.RunReport:
+    config = RunConfig(
+        store=StoreConfig(path=store.root, mirror=url), cluster=Cluster(retries=retries), tracking=Tracking(enabled=False)
+    )
+    return execute.run(config, plan, store, config_file="toy.yaml", in_process=True)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/mirror"
+
+
+def at(tmp_path: Path, name: str) -> Store:
+    return Store(tmp_path / name)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+def test_a_second_machine_fetches_only_what_it_needs_and_makes_nothing(tmp_path: Path, url: str) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    assert len(go(chain(one), one, url).executed) == 3
+    CALLS.clear()
+    again = go(chain(two), two, url)
+    assert (CALLS, again.executed, again.fetched) == ([], (), ("product:c",))
+    (made,), (fetched,) = ([s.directory for s in chain(store).steps if s.stage is PRODUCT] for store in (one, two))
+    assert files(made) == files(fetched)  # records and all
+    assert not list(two.root.glob("toy/*"))
+    shutil.rmtree(two.root)
+    (tmp_path / "mirror/product").rename(tmp_path / "mirror/lost")
+    assert go(chain(two), two, url).executed == ("product:c",)
+    assert CALLS == ["c"]
+    assert (fetched / "deep/text").read_text() == "abc"
+
+
+def test_nothing_is_done_before_all_of_it_is_there(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every prefix of the uploads of an artifact is tried: none is taken for the whole, and the next run completes it."""
+    one = at(tmp_path, "one")
+    go(chain(one), one, "")
+    step = chain(one).steps[0]
+    real, left = Folder._write, [0]
+
+    def fails(self: Folder, name: str, blocks: Iterator[bytes]) -> None:
+        if left[0] == 0:
+            raise OSError("the network went away")
+        left[0] -= 1
+        real(self, name, blocks)
+
+    monkeypatch.setattr(mirror, "CONNECTIONS", 1)
+    for number in range(5):  # deep/text, other, metrics, manifest, index; then the manifest that counts
+        left[0] = number
+        monkeypatch.setattr(Folder, "_write", fails)
+        with pytest.raises(StageError, match="could not be reached: the network went away"):
+            Mirror(url, one).push(step.directory)
+        two = at(tmp_path, f"two{number}")
+        assert not Mirror(url, two).pull(chain(two).steps[0].directory)
+    monkeypatch.setattr(Folder, "_write", real)
+    assert Mirror(url, one).push(step.directory)
+    assert not Mirror(url, one).push(step.directory)
+    two = at(tmp_path, "two")
+    assert Mirror(url, two).pull(chain(two).steps[0].directory)
+    assert files(chain(two).steps[0].directory) == files(step.directory)
+
+
+def test_an_interrupted_download_leaves_no_artifact(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    go(chain(one), one, url)
+    directory = chain(two).steps[0].directory
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Store, "adopt", killed)
+    with pytest.raises(KeyboardInterrupt):
+        Mirror(url, two).pull(directory)
+    assert not directory.exists()
+    assert not list(directory.parent.iterdir())
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "index", "names"])
+def test_what_is_damaged_there_is_never_taken(tmp_path: Path, url: str, damage: str) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    go(chain(one), one, url)
+    directory = chain(two).steps[0].directory
+    place = tmp_path / "mirror/toy" / directory.name
+    (file,), (index,) = place.glob("*/other"), place.glob("*.index.json")
+    if damage == "flip":
+        file.write_text("x" * 99 + "y")
+    elif damage == "cut":
+        file.write_text("x" * 50)
+    elif damage == "remove":
+        file.unlink()
+    elif damage == "index":
+        index.write_text("{")
+    else:
+        index.write_text(index.read_text().replace('"records/', '"../../../escaped-'))
+    with pytest.raises(ArtifactError, match=f"remove {url}/toy/{directory.name} and repeat"):
+        Mirror(url, two).pull(directory)
+    assert not directory.exists()
+    assert not list(tmp_path.rglob("*escaped*"))
+
+
+def test_an_altered_artifact_is_not_mirrored(tmp_path: Path, url: str) -> None:
+    one = at(tmp_path, "one")
+    go(chain(one), one, "")
+    directory = chain(one).steps[0].directory
+    (directory / "other").write_text("y" * 100)
+    with pytest.raises(ArtifactError, match="the artifact was altered and is not mirrored"):
+        Mirror(url, one).push(directory)
+    assert not Mirror(url, at(tmp_path, "two")).pull(chain(at(tmp_path, "two")).steps[0].directory)
+
+
+def test_two_that_made_the_same_do_not_mix(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both find the mirror empty and upload at once; their records differ."""
+    one, two, three = (at(tmp_path, name) for name in ("one", "two", "three"))
+    for store in (one, two):
+        go(chain(store), store, "")
+        monkeypatch.setattr(Mirror, "holds", lambda self, directory: False)
+        assert Mirror(url, store).push(chain(store).steps[0].directory)
+    assert Mirror(url, three).pull(chain(three).steps[0].directory)
+    assert files(chain(three).steps[0].directory) == files(chain(two).steps[0].directory)
+
+
+def test_a_mirror_that_fails_ends_no_run_and_is_told(tmp_path: Path, url: str) -> None:
+    one = at(tmp_path, "one")
+    (tmp_path / "mirror").write_text("a file where a folder should be")
+    with pytest.raises(StageError, match="could not be reached"):
+        go(chain(one), one, url)
+    (tmp_path / "mirror").unlink()
+    (tmp_path / "mirror").mkdir()
+    (tmp_path / "mirror/product").write_text("one folder alone is in the way")
+    with pytest.raises(StageError, match="could not be reached"):
+        go(chain(one), one, url)
+    (tmp_path / "mirror/product").unlink()
+
+
+def test_what_could_not_be_sent_is_sent_by_the_next_run(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, real = at(tmp_path, "one"), Mirror.push
+
+    def refuses(self: Mirror, directory: Path) -> bool:
+        if directory.parent.name == "product":
+            raise StageError("no room there")
+        return real(self, directory)
+
+    monkeypatch.setattr(Mirror, "push", refuses)
+    report = go(chain(one), one, url)
+    assert (report.failed, list(report.unmirrored)) == ({}, ["product:c"])
+    events = [json.loads(line) for line in (report.run.path / "events.jsonl").read_text().splitlines()]
+    assert [(e["step"], e["error"]) for e in events if e["event"] == "mirror_failed"] == [("product:c", "no room there")]
+    assert report.run.state().status == "done"
+    monkeypatch.setattr(Mirror, "push", real)
+    assert go(chain(one), one, url).unmirrored == {}
+    assert Mirror(url, one).holds(chain(one).steps[2].directory)
+
+
+def test_the_plan_tells_what_would_be_fetched(tmp_path: Path, url: str) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    go(chain(one), one, url)
+    assert mirrored(url, chain(two), two) == {"product:c"}
+    assert mirrored("", chain(two), two) == set()
+    shutil.rmtree(tmp_path / "mirror/product")
+    assert [s.name for s in fetchable(chain(two), two, Mirror(url, two))] == ["toy:b"]
+
+
+def test_a_training_continues_on_another_machine(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirroring, "CHECKPOINT_SECONDS", 0.01)
+    for name in ("one", "two", "three"):
+        store = at(tmp_path, name)
+        go(trained(store), store, url)
+    assert CALLS == ["t from 0", "t from 1", "t from 2"]
+    (step,) = trained(at(tmp_path, "three")).steps
+    assert (step.directory / "model").read_text() == "weights 1weights 2weights 3"
+    assert not (tmp_path / f"mirror/training/{step.directory.name}.partial/index.json").exists()
+    four = at(tmp_path, "four")
+    assert go(trained(four), four, url).fetched == ("training:t",)
+
+
+def test_checkpoints_of_this_machine_win(tmp_path: Path, url: str) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    for store in (one, two):
+        go(trained(store), store, "")
+    (first,), (second,) = trained(one).steps, trained(two).steps
+    assert Mirror(url, one).push_checkpoints(one.partial(first.directory))
+    assert not Mirror(url, one).push_checkpoints(one.partial(first.directory))
+    assert not Mirror(url, two).pull_checkpoints(two.partial(second.directory))
+
+
+def test_checkpoints_that_vanish_meanwhile_are_left(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = at(tmp_path, "one")
+    go(trained(one), one, "")
+    (step,) = trained(one).steps
+    partial, real = one.partial(step.directory), Folder.upload
+
+    def dropped(self: Folder, name: str, path: Path) -> dict[str, object]:
+        path.unlink(missing_ok=True)
+        return real(self, name, path)
+
+    monkeypatch.setattr(Folder, "upload", dropped)
+    assert not Mirror(url, one).push_checkpoints(partial)
+    two = at(tmp_path, "two")
+    assert not Mirror(url, two).pull_checkpoints(two.partial(trained(two).steps[0].directory))
+
+
+def test_uploads_survive_surprises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = at(tmp_path, "one")
+    run = go(chain(one), one, "").run
+
+    def broken(self: Mirror, directory: Path) -> bool:
+        raise RuntimeError("what nobody thought of")
+
+    monkeypatch.setattr(Mirror, "push", broken)
+    uploads = Uploads(Mirror(f"file://{tmp_path}/mirror", one), run)
+    uploads.add(chain(one).steps)
+    uploads.close()
+    assert {str(error) for error in uploads.failed.values()} == {"RuntimeError: what nobody thought of"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("s3://bucket/a/b", None),
+        ("s3://bucket/a?region=eu-west-1&endpoint_override=localhost:9000&scheme=http", None),
+        ("file:///mnt/mirror", None),
+        ("gs://bucket", None),
+        ("s3://user:secret@bucket/a", "without user, password"),
+        ("s3://user@bucket/a", "without user, password"),
+        ("s3://bucket/a?secret_key=abc", "without user, password"),
+        ("https://host/a?X-Amz-Signature=abc", "of the form"),
+        ("s3://bucket/a?anonymous=true", "no other options"),
+        ("s3://bucket/a#b", "without #"),
+        ("s3:///a", "of the form"),
+        ("/mnt/mirror", "of the form"),
+        ("http://[", "a URL"),
+    ],
+)
+def test_urls_of_mirrors(text: str, expected: str | None) -> None:
+    got = wrong_url(text, remote.MIRRORS)
+    assert got is None if expected is None else got is not None and expected in got
+
+
+def test_credentials_stay_out_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
+    assert "wJalrXUtnFEMI" not in remote._brief(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
+    assert "AKIA1" not in remote._brief(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
+
+
+def test_a_full_disk_is_told_where_it_is(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = at(tmp_path, "one"), at(tmp_path, "two")
+    go(chain(one), one, url)
+
+    def full(path: Path, blocks: Iterator[bytes]) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(remote, "write_blocks", full)
+    with pytest.raises(StageError, match=r"two/toy/\w+\.\w+\.fetching/.*could not be written: No space left"):
+        Mirror(url, two).pull(chain(two).steps[0].directory)

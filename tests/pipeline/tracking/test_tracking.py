@@ -1,0 +1,377 @@
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipeline.run.history import Run
+from pipeline.tracking.mlflow_server import Publisher, Tracker, publish, tracking_uri
+from pipeline.tracking.publication import masked, parameters
+from stages.errors import StageError
+
+STORED = "stored"
+CORPUS, TRAIN, SCORE, REPORT = "corpus:train", "train:teacher", "score:teacher/beam5:demo", "report:run"
+DEAD = "http://user:hunter2@127.0.0.1:9"
+
+
+@dataclass(frozen=True)
+class Settings:
+    uri: str
+    enabled: bool = True
+    experiment: str = "tests"
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One SQLite file for all tests: making its tables takes longer than a test."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
+
+
+@pytest.fixture
+def settings(database: str, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    return Settings(database)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+def make_run(store: Path, name: str = "demo-1", config: dict[str, Any] | None = None) -> Run:
+    run = Run(store / "runs" / name)
+    plan = [
+        {"step": s, "stage": s.split(":")[0], "version": 3, "fingerprint": s.split(":")[0] * 2, "inputs": []}
+        for s in (CORPUS, TRAIN, SCORE, REPORT)
+    ]
+    run.create(
+        {
+            "run_id": name,
+            "name": "demo",
+            "config": config or {"name": "demo"},
+            "config_file": "c.yaml",
+            "store": str(store),
+            "plan": plan,
+        }
+    )
+    run.heartbeat.touch()
+    return run
+
+
+def directory(run: Run, step: str, *, partial: bool = False) -> Path:
+    stage = step.split(":")[0]
+    path = run.store / stage / (stage * 2 + (".partial" if partial else ""))
+    (path / "records").mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def start(run: Run, step: str, attempt: str = "a-1") -> Path:
+    path = directory(run, step, partial=True)
+    run.write_event("step_started", step=step, step_attempt=attempt, directory=str(path.relative_to(run.store)))
+    return path
+
+
+def finish(run: Run, step: str, **config: Any) -> Path:
+    """Commit a step as the store does, and say so."""
+    partial = directory(run, step, partial=True)
+    manifest = {
+        "config": config,
+        "git_revision": "abc",
+        "code_digest": "c0de",
+        "seconds": 62.5,
+        "finished": 1000.25,
+        "run_id": run.path.name,
+    }
+    (partial / "manifest.json").write_text(json.dumps(manifest))
+    path = partial.rename(partial.with_suffix(""))
+    run.write_event("step_done", step=step, directory=str(path.relative_to(run.store)), seconds=62.5)
+    return path
+
+
+def log(path: Path, steps: range, attempt: str = "a-1", origin: float = 100.0) -> None:
+    with (path / "records" / f"metrics.{attempt}.jsonl").open("a") as file:
+        for step in steps:
+            file.write(json.dumps({"step": step, "time": origin + step, "loss": 1.0 / step, "note": "text"}) + "\n")
+
+
+def whole_run(run: Run) -> None:
+    """Everything that a run can leave."""
+    run.write_event("run_started", attempt="a")
+    (start(run, CORPUS) / "ledger.json").write_text('{"in": 3}')
+    finish(run, CORPUS)
+    training = start(run, TRAIN)
+    log(training, range(1, 11))
+    (training / "model.safetensors").write_bytes(b"weights")
+    (training / "records" / "figures").mkdir()
+    (training / "records" / "figures" / "loss.svg").write_text("<svg/>")
+    finish(run, TRAIN, training={"updates": 10, "betas": [0.9, 0.98]}, network={"layers": 4})
+    scores = {"bleu": {"score": 41.5, "signature": "nrefs:1"}, "chrf": {"score": 60.0, "signature": "c"}}
+    (start(run, SCORE) / "scores.json").write_text(json.dumps(scores))
+    finish(run, SCORE)
+    page = start(run, REPORT)
+    timings = {"environment": {"threads": 2}, "entries": {"teacher/beam5": {"latency": {"median_ms": 5.0}, "all": [4.0, 6.0]}}}
+    (page / "records" / "report.md").write_text("# demo")
+    (page / "records" / "report.html").write_text("<html/>")
+    (page / "records" / "benchmark.json").write_text(json.dumps(timings))
+    finish(run, REPORT)
+    run.write_event("run_finished", status="done")
+
+
+class Browser:
+    """What a user sees of a run in MLflow."""
+
+    def __init__(self, uri: str, run: Run) -> None:
+        from mlflow.tracking import MlflowClient
+
+        self.client = MlflowClient(tracking_uri=uri)
+        ids = [e.experiment_id for e in self.client.search_experiments()]
+        everything = self.client.search_runs(ids, f"tags.`fewstep.run` = '{run.path.name}'", order_by=["attributes.start_time"])
+        publication = json.loads((run.path / "mlflow.json").read_text())["publication"]
+        self.runs = {r.data.tags["fewstep.step"]: r for r in everything if r.data.tags["fewstep.publication"] == publication}
+        self.count = len([r for r in everything if r.data.tags["fewstep.publication"] == publication])
+
+    def points(self, step: str, metric: str) -> list[tuple[int, float]]:
+        return [(m.step, m.value) for m in self.client.get_metric_history(self.runs[step].info.run_id, metric)]
+
+    def files(self, step: str, folder: str | None = None) -> set[str]:
+        return {f.path for f in self.client.list_artifacts(self.runs[step].info.run_id, folder) if not f.is_dir}
+
+    def statuses(self) -> dict[str, str]:
+        return {step: run.info.status for step, run in self.runs.items()}
+
+    def everything(self) -> Any:
+        """All that is on record, to compare with later."""
+        return [
+            (step, r.to_dictionary(), sorted((name, *self.points(step, name)) for name in r.data.metrics))
+            for step, r in sorted(self.runs.items())
+        ]
+
+
+def test_a_finished_run_is_published_once_and_for_all(store: Path, settings: Settings) -> None:
+    run = make_run(store, config={"name": "demo", "seed": 1, "cluster": {"cpus": 2}, "tracking": {"uri": DEAD}})
+    whole_run(run)
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+
+    parent = seen.runs["run"]
+    assert {r.data.tags["mlflow.parentRunId"] for step, r in seen.runs.items() if step != "run"} == {parent.info.run_id}
+    assert seen.statuses() == dict.fromkeys(["run", CORPUS, TRAIN, SCORE, REPORT], "FINISHED")
+    assert parent.data.params == {"name": "demo", "seed": "1"}  # where a run works is no parameter
+    assert parent.data.metrics == {"teacher/beam5/demo/bleu": 41.5, "teacher/beam5/demo/chrf": 60.0}
+    assert seen.files("run") == {"config.yaml", "plan.json", "ledger.json", "report.md", "report.html"}
+
+    training = seen.runs[TRAIN]
+    expected = {"stage": "train", "stage_version": "3", "fingerprint": "traintrain", "step": TRAIN, "attempt": "1", "cache": "miss"}
+    expected |= {"git_revision": "abc", "code_digest": "c0de", "run": "demo-1"}
+    assert {f"fewstep.{name}": value for name, value in expected.items()}.items() <= training.data.tags.items()
+    assert training.data.params == {"training.updates": "10", "training.betas": "[0.9, 0.98]", "network.layers": "4"}
+    assert seen.points(TRAIN, "loss") == [(step, 1.0 / step) for step in range(1, 11)]
+    assert training.data.metrics["seconds"] == 62.5
+    assert seen.files(TRAIN) == set()  # no weights
+    assert seen.files(TRAIN, "figures") == {"figures/loss.svg"}
+    assert seen.runs[SCORE].data.metrics == {"bleu": 41.5, "chrf": 60.0, "seconds": 62.5}
+    assert seen.runs[SCORE].data.tags["fewstep.signature.bleu"] == "nrefs:1"
+    assert seen.runs[REPORT].data.metrics == {"teacher/beam5/latency/median_ms": 5.0, "seconds": 62.5}
+
+    config = yaml.safe_load(Path(seen.client.download_artifacts(parent.info.run_id, "config.yaml")).read_text())
+    assert config["tracking"]["uri"] == "http://***@127.0.0.1:9"
+
+    before = seen.everything()
+    publish(run.path, settings)
+    assert Browser(settings.uri, run).everything() == before
+    (run.path / "mlflow.json").write_text(_without_positions(run))  # as if killed after sending, before remembering
+    publish(run.path, settings)
+    again = Browser(settings.uri, run)
+    assert again.everything() == before
+    assert again.count == 5
+
+
+def _without_positions(run: Run) -> str:
+    memory = json.loads((run.path / "mlflow.json").read_text())
+    memory["servers"] = []
+    return json.dumps(memory)
+
+
+def test_curves_grow_while_the_run_goes_on_and_survive_a_restart(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    partial = start(run, TRAIN)
+    log(partial, range(1, 6))
+    driver = Publisher(run.path, settings)
+    driver.sync()
+    assert Browser(settings.uri, run).statuses() == {"run": "RUNNING", TRAIN: "RUNNING"}
+    log(partial, range(6, 9))
+    with (partial / "records" / "metrics.a-1.jsonl").open("a") as file:
+        file.write('{"step": 9, "time"')  # a line that is being written
+    driver.sync()
+    driver.sync()
+    assert [step for step, _ in Browser(settings.uri, run).points(TRAIN, "loss")] == list(range(1, 9))
+
+    # the driver is killed; the next attempt begins at its checkpoint at 5
+    run.write_event("run_started", attempt="b")
+    again = Publisher(run.path, settings)
+    again.sync()
+    start(run, TRAIN, "b-1")
+    log(partial, range(6, 11), "b-1", origin=500.0)
+    again.sync()
+    finish(run, TRAIN)
+    run.write_event("step_failed", step=SCORE, error="no model at http://me:secret@host/x")
+    run.write_event("run_finished", status="failed")
+    again.sync(final=True)
+    seen = Browser(settings.uri, run)
+    assert [step for step, _ in seen.points(TRAIN, "loss")] == list(range(1, 11))
+    assert seen.statuses() == {"run": "FAILED", TRAIN: "FINISHED", SCORE: "FAILED"}
+    assert seen.count == 3
+    assert seen.runs["run"].data.tags["fewstep.attempt"] == "2"
+    assert seen.runs[TRAIN].data.tags["fewstep.attempt"] == "2"
+    assert seen.runs[SCORE].data.tags["fewstep.error"] == "no model at http://***@host/x"
+
+
+def test_a_long_backlog_is_sent_whole(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    log(start(run, TRAIN), range(1, 2502))
+    Publisher(run.path, settings).sync()
+    assert [step for step, _ in Browser(settings.uri, run).points(TRAIN, "loss")] == list(range(1, 2502))
+
+
+def test_a_hit_links_to_the_run_that_made_it(store: Path, settings: Settings) -> None:
+    origin = make_run(store, "demo-1")
+    whole_run(origin)
+    publish(origin.path, settings)
+    made = Browser(settings.uri, origin).runs
+    run = make_run(store, "demo-2")
+    run.write_event("run_started", attempt="a")
+    for step in (CORPUS, TRAIN, SCORE):
+        run.write_event("step_hit", step=step, directory="there", origin="demo-1")
+    run.write_event("step_hit", step=REPORT, directory="there", origin="demo-2")  # our own, committed just before a crash
+    run.write_event("run_finished", status="done")
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+    tags = seen.runs[TRAIN].data.tags
+    assert tags["fewstep.cache"] == "hit"
+    assert tags["fewstep.source_run_id"] == made[TRAIN].info.run_id
+    assert tags["fewstep.origin_run"] == "demo-1"
+    assert tags["mlflow.parentRunId"] == seen.runs["run"].info.run_id
+    assert seen.runs[TRAIN].data.metrics == {}
+    assert seen.runs["run"].data.metrics["teacher/beam5/demo/bleu"] == 41.5
+    assert seen.runs[REPORT].data.tags["fewstep.cache"] == "miss"
+    assert set(seen.statuses().values()) == {"FINISHED"}
+
+
+def test_parameters_of_a_continued_run_stay(store: Path, settings: Settings) -> None:
+    """MLflow refuses to change a parameter; a continued run must not fail over that."""
+    run = make_run(store, config={"name": "demo", "old": "1"})
+    run.write_event("run_started", attempt="a")
+    Publisher(run.path, settings).sync(final=True)
+    assert Browser(settings.uri, run).statuses() == {"run": "KILLED"}
+    make_run(store, config={"name": "demo", "old": "2", "new": "x" * 7000})
+    run.write_event("run_started", attempt="b")
+    Publisher(run.path, settings).sync()
+    parent = Browser(settings.uri, run).runs["run"]
+    assert parent.data.params == {"name": "demo", "old": "1", "new": "x" * 6000}
+    assert parent.info.status == "RUNNING"
+
+
+def test_a_run_deleted_in_mlflow_is_published_afresh(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    whole_run(run)
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+    for step in ("run", TRAIN):
+        seen.client.delete_run(seen.runs[step].info.run_id)
+    publish(run.path, settings)
+    again = Browser(settings.uri, run)
+    assert again.runs[TRAIN].info.run_id != seen.runs[TRAIN].info.run_id
+    assert {r.data.tags.get("mlflow.parentRunId") for r in again.runs.values()} == {None, again.runs["run"].info.run_id}
+    assert len(again.points(TRAIN, "loss")) == 10
+    assert again.runs["run"].data.metrics["teacher/beam5/demo/bleu"] == 41.5
+    assert again.files("run") == seen.files("run")
+
+
+def test_a_run_whose_driver_is_gone_is_ended_as_killed(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    start(run, TRAIN)
+    publish(run.path, settings)
+    assert Browser(settings.uri, run).statuses() == {"run": "RUNNING", TRAIN: "RUNNING"}
+    run.heartbeat.unlink()
+    publish(run.path, settings)
+    assert Browser(settings.uri, run).statuses() == {"run": "KILLED", TRAIN: "KILLED"}
+
+
+def test_an_unreachable_server_is_one_warning_and_publishing_works_later(
+    store: Path, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = make_run(store)
+    with Tracker(run.path, Settings(DEAD), seconds=0.05):
+        whole_run(run)
+        time.sleep(0.5)  # several attempts
+    warning = capsys.readouterr().err
+    assert warning.count("warning:") == 1
+    assert f"fewstep publish {run.path}" in warning
+    with pytest.raises(StageError, match=r"127\.0\.0\.1:9.*MLFLOW_TRACKING_URI"):
+        publish(run.path, Settings(DEAD))
+    assert "hunter2" not in warning + (run.path / "mlflow.json").read_text()
+    assert "MLflow" in warning
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+    assert seen.count == 5
+    assert len(seen.points(TRAIN, "loss")) == 10
+
+
+def test_the_tracker_publishes_while_the_run_goes_on(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    with Tracker(run.path, settings, seconds=0.05):
+        log(start(run, TRAIN), range(1, 4))
+        deadline = time.time() + 60
+        while not _has_points(run, settings.uri) and time.time() < deadline:
+            time.sleep(0.05)
+        assert Browser(settings.uri, run).statuses() == {"run": "RUNNING", TRAIN: "RUNNING"}
+        run.write_event("run_finished", status="stopped")
+    assert Browser(settings.uri, run).statuses() == {"run": "KILLED", TRAIN: "KILLED"}
+
+
+def _has_points(run: Run, uri: str) -> bool:
+    if not (run.path / "mlflow.json").exists():
+        return False
+    seen = Browser(uri, run)
+    return TRAIN in seen.runs and len(seen.points(TRAIN, "loss")) == 3
+
+
+def test_a_disabled_tracker_does_nothing(store: Path) -> None:
+    run = make_run(store)
+    with Tracker(run.path, Settings(DEAD, enabled=False)):
+        pass
+    assert not (run.path / "mlflow.json").exists()
+
+
+def test_where_runs_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert tracking_uri(Settings(""), Path("/data/store")) == "sqlite:////data/store/mlflow.db"
+    assert tracking_uri(Settings("http://a"), Path("/s")) == "http://a"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://b")
+    assert tracking_uri(Settings("http://a"), Path("/s")) == "http://b"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://user:p@ss@host:5000/x", "http://***@host:5000/x"),
+        ("postgresql+psycopg2://u:p@db/m failed", "postgresql+psycopg2://***@db/m failed"),
+        ("s3://bucket/a?access_key=AB&region=eu", "s3://bucket/a?access_key=***&region=eu"),
+        ("http://host/x mail me@there", "http://host/x mail me@there"),
+        ("sqlite:////data/mlflow.db", "sqlite:////data/mlflow.db"),
+    ],
+)
+def test_secrets_are_masked(text: str, shown: str) -> None:
+    assert masked(text) == shown
+
+
+def test_parameters_are_flat_and_masked() -> None:
+    config = {"a": {"b": 1, "c": None, "d": {}}, "e": ["http://u:p@h", 2], "n+": True}
+    assert parameters(config) == {"a.b": "1", "a.c": "null", "a.d": "{}", "e": '["http://***@h", 2]', "n_": "true"}

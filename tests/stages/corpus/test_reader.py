@@ -1,0 +1,187 @@
+"""Readers: every way of giving a text gives the same rows, and every fault names its place."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stages.artifacts import ExternalFile
+from stages.corpus import TextFiles
+from stages.corpus import reader as reading
+from stages.corpus.reader import Reader
+from stages.errors import DataError
+
+SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"]
+TARGET = ["Ein Mann schläft.", "over the river", "x", "y\u2028z", "Ende"]
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(data, asbytes=True))
+
+
+def write(path: Path, lines: list[str], end: str = "\n") -> ExternalFile:
+    data = "".join(line + end for line in lines).encode()
+    if path.suffix == ".gz":
+        data = gzip.compress(data)
+    elif path.suffix == ".zst":
+        data = zstd(data)
+    path.write_bytes(data)
+    return ExternalFile(path, path.name)
+
+
+def rows(files: TextFiles) -> list[tuple[str, ...]]:
+    tables = list(Reader("en", "de").read(files))
+    return [tuple(str(text).strip() for text in row.values()) for table in tables for row in table.to_pylist()]
+
+
+EXPECTED = list(zip(SOURCE, TARGET, strict=True))
+
+
+@pytest.mark.parametrize("suffix", ["", ".txt", ".gz", ".zst"])
+def test_lines(tmp_path: Path, suffix: str) -> None:
+    files = TextFiles(source=(write(tmp_path / f"s{suffix}", SOURCE),), target=(write(tmp_path / f"t{suffix}", TARGET),))
+    assert rows(files) == EXPECTED
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".tsv.gz", ".zst"])
+def test_tab_separated(tmp_path: Path, suffix: str) -> None:
+    assert rows(TextFiles(tsv=(write(tmp_path / f"p{suffix}", [f"{s}\t{t}" for s, t in EXPECTED]),))) == EXPECTED
+
+
+@pytest.mark.parametrize("names", [("source", "target"), ("en", "de"), ("left", "right")])
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_parquet(tmp_path: Path, names: tuple[str, str], kind: pa.DataType) -> None:
+    path = tmp_path / "p.parquet"
+    sides = [pa.array(side, pa.string()).cast(kind) for side in (SOURCE, TARGET)]
+    pq.write_table(pa.table({"number": range(5), names[0]: sides[0], names[1]: sides[1]}), path, row_group_size=2)
+    assert rows(TextFiles(parquet=(ExternalFile(path, ""),))) == EXPECTED
+
+
+def test_a_missing_value_in_parquet_is_an_empty_text(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"source": ["a", None], "target": ["b", "c"]}), tmp_path / "p.parquet")
+    assert rows(TextFiles(parquet=(ExternalFile(tmp_path / "p.parquet", ""),))) == [("a", "b"), ("", "c")]
+
+
+def test_files_are_joined_in_order(tmp_path: Path) -> None:
+    source = (write(tmp_path / "s1", SOURCE[:2]), write(tmp_path / "s2.gz", SOURCE[2:]))
+    target = (write(tmp_path / "t1", TARGET),)
+    reader = Reader("en", "de")
+    assert sum(table.num_rows for table in reader.read(TextFiles(source=source, target=target))) == 5
+    assert rows(TextFiles(source=source, target=target)) == EXPECTED
+    assert [(count.side, count.file.path.name, count.lines) for count in reader.counts] == [
+        ("source", "s1", 2),
+        ("source", "s2.gz", 3),
+        ("target", "t1", 5),
+    ]
+
+
+def test_windows_line_ends_and_a_last_line_without_end(tmp_path: Path) -> None:
+    (tmp_path / "t").write_bytes("\n".join(TARGET).encode())
+    files = TextFiles(source=(write(tmp_path / "s", SOURCE, "\r\n"),), target=(ExternalFile(tmp_path / "t", ""),))
+    assert rows(files) == EXPECTED
+
+
+@settings(max_examples=50)
+@given(
+    lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=6), min_size=1, max_size=12),
+    block=st.integers(1, 9),
+)
+def test_block_borders_do_not_matter(tmp_path_factory: pytest.TempPathFactory, lines: list[str], block: int) -> None:
+    path = tmp_path_factory.mktemp("blocks") / "s"
+    write(path, lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "BLOCK_BYTES", block)
+        assert [line for part in reading.read_lines(path) for line in part.to_pylist()] == [f"{line}\n" for line in lines]
+
+
+def test_references_stand_beside_the_target(tmp_path: Path) -> None:
+    names = ("s", "t", "r1", "r2")
+    one = {name: (write(tmp_path / name, [f"{name} {i}" for i in range(3)]),) for name in names}
+    files = TextFiles(source=one["s"], target=one["t"], references=(one["r1"], one["r2"]))
+    assert rows(files) == [(f"s {i}", f"t {i}", f"r1 {i}", f"r2 {i}") for i in range(3)]
+
+
+def test_unequal_lines_name_both_numbers_and_files(tmp_path: Path) -> None:
+    files = TextFiles(source=(write(tmp_path / "a.en", ["x"] * 40_000),), target=(write(tmp_path / "a.de", ["y"] * 39_999),))
+    with pytest.raises(DataError, match=r"source 40000, target 39999.*a\.en.*a\.de"):
+        rows(files)
+
+
+def test_equal_sums_of_files_that_differ_one_by_one_are_unequal(tmp_path: Path) -> None:
+    source = (write(tmp_path / "a.en", ["x"] * 3), write(tmp_path / "b.en", ["x"] * 2))
+    target = (write(tmp_path / "a.de", ["y"] * 2), write(tmp_path / "b.de", ["y"] * 3))
+    with pytest.raises(DataError, match=r"source 3, target 2.*a\.en.*a\.de"):
+        rows(TextFiles(source=source, target=target))
+
+
+def test_unequal_references(tmp_path: Path) -> None:
+    sides = {name: (write(tmp_path / name, ["x"] * lines),) for name, lines in {"s": 3, "t": 3, "r": 2}.items()}
+    with pytest.raises(DataError, match="reference 2 2"):
+        rows(TextFiles(source=sides["s"], target=sides["t"], references=(sides["r"],)))
+
+
+@pytest.mark.parametrize("block", [3, 1 << 20])
+def test_invalid_utf8_names_file_line_and_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block)
+    (tmp_path / "s").write_bytes("gut\nüber\nhalb ".encode() + b"\xff kaputt\nrest\n")
+    with pytest.raises(DataError, match=r"/s, line 3: expected UTF-8, got byte 0xff at byte 5 of the line \(byte 15 of the text\)"):
+        list(reading.read_lines(tmp_path / "s"))
+
+
+def test_invalid_utf8_in_parquet_names_the_row(tmp_path: Path) -> None:
+    bad = pa.array([b"gut", b"\xff"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"source": bad, "target": ["a", "b"]}), tmp_path / "p.parquet")
+    with pytest.raises(DataError, match=r"column source, row 2: expected UTF-8"):
+        rows(TextFiles(parquet=(ExternalFile(tmp_path / "p.parquet", ""),)))
+
+
+@pytest.mark.parametrize(("line", "columns"), [("one", 1), ("a\tb\tc", 3), ("", 1)])
+def test_a_line_without_two_columns_is_named(tmp_path: Path, line: str, columns: int) -> None:
+    file = write(tmp_path / "p.tsv", ["a\tb"] * 20_000 + [line])
+    with pytest.raises(DataError, match=rf"p\.tsv, line 20001: expected two columns, source<TAB>target, got {columns}"):
+        rows(TextFiles(tsv=(file,)))
+
+
+@pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd)])
+def test_compressed_files_that_were_joined_are_read_to_the_end(
+    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
+) -> None:
+    path = tmp_path / f"p.tsv{suffix}"
+    path.write_bytes(compress(b"a\tb\n") + compress(b"c\td\n"))
+    assert rows(TextFiles(tsv=(ExternalFile(path, ""),))) == [("a", "b"), ("c", "d")]
+
+
+def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
+    good = (write(tmp_path / "t", TARGET),)
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(b"line\n" * 1000)[:-12])
+    (tmp_path / "cut.zst").write_bytes(zstd(bytes(range(256)) * 1000)[:-12])
+    (tmp_path / "foreign.zst").write_bytes(b"no zstd at all")
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1 and nothing more")
+    for name, message in {
+        "none": "expected a file, got none",
+        "cut.gz": "readable .gz file",
+        "cut.zst": "readable .zst file",
+        "foreign.zst": "readable .zst file",
+    }.items():
+        with pytest.raises(DataError, match=rf"{name}: .*{message}"):
+            rows(TextFiles(source=(ExternalFile(tmp_path / name, ""),), target=good))
+    with pytest.raises(DataError, match=r"cut\.parquet"):
+        rows(TextFiles(parquet=(ExternalFile(tmp_path / "cut.parquet", ""),)))
+
+
+def test_parquet_without_two_text_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": ["x"], "b": ["y"], "c": ["z"]}), tmp_path / "p.parquet")
+    with pytest.raises(DataError, match=r"expected columns source and target, or en and de.*got a \(string\), b"):
+        rows(TextFiles(parquet=(ExternalFile(tmp_path / "p.parquet", ""),)))
+
+
+def test_two_ways_of_giving_a_text_are_one_too_many(tmp_path: Path) -> None:
+    file = (write(tmp_path / "s", SOURCE),)
+    for files in (TextFiles(), TextFiles(source=file, target=file, tsv=file), TextFiles(source=file)):
+        with pytest.raises(DataError, match="corpus files"):
+            rows(files)

@@ -1,0 +1,332 @@
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import models.bundle.directory
+import stages.distill.run
+from models.bundle.directory import FORMAT
+from models.bundle.integrity import measure, seal
+from models.family import Hypothesis
+from models.stepwise.config import StepwiseSearch
+from stages.artifacts import System, Text
+from stages.context import StepContext
+from stages.distill import DistillConfig, DistillInputs
+from stages.distill.targets import failure, longest_output, loops
+from stages.errors import ArtifactError, StageError
+from stages.shards import read_shard, read_shards, shard_path, write_shard
+from stages.workers import LocalWorkers, Resources
+
+TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
+SEARCH = StepwiseSearch(strategy="beam", n_best=2, max_extra_tokens=5)
+LOAD_SYSTEM = models.bundle.directory.load_system
+LONGEST = 30
+"""Tokens of a source that the teacher reads."""
+
+
+class Teacher:
+    """Translates a line by what the table says of its first word; its second best is always `99`."""
+
+    lines: ClassVar[list[str]] = []
+    dies_at: ClassVar[int] = 10**9
+
+    def __init__(self) -> None:
+        self.decoder = self
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        self.lines += lines
+        if len(self.lines) >= self.dies_at:
+            raise KeyboardInterrupt
+        return [([list(TRANSLATIONS).index(line.split()[0])] * len(line.split()))[:LONGEST] for line in lines]
+
+    def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        return [" ".join(map(str, row)) for row in ids]
+
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Sequence[Sequence[int]]:
+        return sources
+
+    def decode(self, prepared: Sequence[Sequence[int]], search: Any) -> list[list[Hypothesis]]:
+        ranked = [list(TRANSLATIONS.values())[ids[0]] for ids in prepared]
+        return [[Hypothesis(ids, -1.0, 3), Hypothesis([99], -2.0, 3)] for ids in ranked]
+
+
+def make_text(path: Path, lines: Sequence[str], targets: Sequence[str], shard_rows: int = 4) -> Text:
+    context = StepContext(
+        directory=path, attempt="a0", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=path / "unused"
+    )
+    starts = range(0, len(lines), shard_rows)
+    for index, start in enumerate(starts):
+        part = slice(start, start + shard_rows)
+        ids = [2 * row for row in range(start, start + len(lines[part]))]
+        table = pa.table({"id": pa.array(ids, pa.int64()), "source": list(lines[part]), "target": list(targets[part])})
+        write_shard(shard_path(path, index), table, context)
+    (path / "text.json").write_text(json.dumps({"rows": len(lines), "shards": len(starts), "shard_rows": shard_rows}))
+    return Text(path, "text")
+
+
+def distill(tmp_path: Path, lines: Sequence[str], targets: Sequence[str] = (), **config: Any) -> tuple[Path, dict[str, Any]]:
+    text = make_text(tmp_path / "text", lines, targets or ["raw"] * len(lines))
+    return finish(tmp_path, text, **config)
+
+
+def finish(tmp_path: Path, text: Text, *, name: str = "out", **config: Any) -> tuple[Path, dict[str, Any]]:
+    """Run the stage, perhaps on what an earlier attempt left."""
+    directory = tmp_path / name
+    directory.mkdir(exist_ok=True)
+    context = StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=tmp_path / "cache",
+    )
+    described = {"network": {"max_positions": LONGEST + 1}, **config.pop("described", {})}
+    (tmp_path / "teacher").mkdir(exist_ok=True)
+    (tmp_path / "teacher" / "system.json").write_text(json.dumps(described))
+    inputs = DistillInputs(text, System(tmp_path / "teacher", "system"))
+    stages.distill.run.run(inputs, DistillConfig(**{"search": SEARCH, **config}), context)
+    return directory, json.loads((directory / "distill.json").read_text())
+
+
+def targets_of(directory: Path) -> dict[int, str]:
+    return {row["id"]: row["target"] for table in read_shards(directory) for row in table.to_pylist()}
+
+
+@pytest.fixture(autouse=True)
+def teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Teacher(), raising=False)
+    monkeypatch.setattr(stages.distill.run, "PIECE_ROWS", 3)
+    monkeypatch.setattr(Teacher, "lines", [])
+    monkeypatch.setattr(Teacher, "dies_at", 10**9)
+
+
+LINES = ["good a", "mute", "fine", "endless", "stuck" + " x" * 20, "good b c", "endless long line", "fine", "fine d"]
+
+
+def test_targets_become_the_teachers_and_failures_are_dropped(tmp_path: Path) -> None:
+    directory, counts = distill(tmp_path, LINES)
+    assert counts == {"rows": 9, "kept": 6, "empty": 1, "over_long": 1, "repeating": 1}
+    tables = list(read_shards(directory))
+    assert [table.num_rows for table in tables] == [4, 2]
+    assert tables[0].schema.names == ["id", "source", "target"]
+    assert tables[0].schema.metadata is None
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert rows[0] == {"id": 0, "source": "good a", "target": "11 12"}
+    assert [row["id"] for row in rows] == [0, 4, 10, 12, 14, 16]
+    assert rows[3]["target"] == "10 11 12 13 14 15"
+    assert json.loads((directory / "text.json").read_text()) == {"rows": 6, "shards": 2, "shard_rows": 4}
+
+
+def test_what_became_of_the_sources_is_a_table_of_the_report(tmp_path: Path) -> None:
+    directory, _ = distill(tmp_path, LINES)
+    table = json.loads((directory / "records" / "tables" / "distillation.json").read_text())
+    assert {row[0]: row[1] for row in table["rows"]} == {
+        "kept": "6",
+        "nothing written": "1",
+        "too long": "1",
+        "repeats itself": "1",
+    }
+    assert table["rows"][0][2] == "66.67%"
+
+
+def test_of_the_n_best_the_one_nearest_to_the_reference_is_taken(tmp_path: Path) -> None:
+    """A failure of the likeliest output does not lose the pair where the other is sound; of equals the likelier one is taken."""
+    targets = ["99", "99", "13 99", "so", "so", "11 12", "99", "99", "13"]
+    directory, counts = distill(tmp_path, LINES, targets, choose="reference", target_language="de")
+    assert list(targets_of(directory).values()) == ["99", "99", "13", "99", "99", "11 12", "99", "99", "13"]
+    assert counts == {"rows": 9, "kept": 9, "empty": 0, "over_long": 0, "repeating": 0, "rank_0": 3, "rank_1": 6}
+    table = json.loads((directory / "records" / "tables" / "distillation.json").read_text())
+    assert "6 are nearer to the given target" in table["caption"]
+
+
+def test_outputs_much_longer_than_their_source_can_be_dropped(tmp_path: Path) -> None:
+    """In tokens, both with EOS: 7 of 2 for `endless`, 3 of 3 and 3 of 4 for `good`, 2 of 2 for `fine`."""
+    lines = ["endless a a a", "good a", "good b c", "fine", "endless a a a a"]
+    directory, counts = distill(tmp_path, lines, max_ratio=1.2)
+    assert counts == {"rows": 5, "kept": 4, "empty": 0, "over_long": 1, "repeating": 0}
+    assert list(targets_of(directory)) == [2, 4, 6, 8]
+
+
+def test_what_the_teachers_positions_cut_is_too_long(tmp_path: Path) -> None:
+    """`endless` has six tokens, and the search allows a source of three tokens eight."""
+    lines = ["endless a a", "good a a"]
+    assert distill(tmp_path / "roomy", lines, described={"network": {"max_positions": 8}})[1]["over_long"] == 0
+    directory, counts = distill(tmp_path / "full", lines, described={"network": {"max_positions": 7}})
+    assert counts == {"rows": 2, "kept": 1, "empty": 0, "over_long": 1, "repeating": 0}
+    assert list(targets_of(directory)) == [2]
+
+
+def test_a_source_that_the_teacher_cannot_read_whole_is_skipped_and_counted(tmp_path: Path) -> None:
+    lines = ["good a", "good" + " x" * 1999, "fine"]
+    directory, counts = distill(tmp_path, lines)
+    assert counts["long_source"] == 1
+    assert list(targets_of(directory)) == [0, 4]
+    directory, counts = distill(tmp_path / "cut", lines, described={"max_source_tokens": 20})
+    assert "long_source" not in counts, "where cutting is the run's rule, a cut source is a source"
+    assert list(targets_of(directory)) == [0, 2, 4]
+
+
+def test_a_teacher_that_says_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"none of 2 sources: .*'empty': 2"):
+        distill(tmp_path, ["mute", "mute a"])
+
+
+def test_appended_text_is_all_that_is_decoded(tmp_path: Path) -> None:
+    """Full pieces stay as they are, also where a shard grows."""
+    distill(tmp_path, LINES[:6])
+    first = list(Teacher.lines)
+    more = make_text(tmp_path / "more", LINES, ["raw"] * 9)
+    directory, counts = finish(tmp_path, more, name="again")
+    assert first == LINES[:6]
+    assert Teacher.lines[6:] == LINES[4:9], "the piece that was not full is decoded again with what fills it, and nothing else"
+    assert counts["rows"] == 9
+    whole, _ = finish(tmp_path / "anew", make_text(tmp_path / "anew" / "text", LINES, ["raw"] * 9))
+    assert [p.read_bytes() for p in sorted(directory.rglob("shards/*"))] == [
+        p.read_bytes() for p in sorted(whole.rglob("shards/*"))
+    ]
+
+
+def test_a_killed_step_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
+    monkeypatch.setattr(Teacher, "dies_at", 7)
+    with pytest.raises(KeyboardInterrupt):
+        finish(tmp_path, text)
+    monkeypatch.setattr(Teacher, "dies_at", 10**9)
+    assert Teacher.lines == LINES[:7] or Teacher.lines == LINES[:8]
+    finish(tmp_path, text)
+    decoded = [line for line in Teacher.lines if Teacher.lines.count(line) == 1]
+    assert set(LINES[:4]) - {"fine"} <= set(decoded), "shards that were done are not decoded again"
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
+    write, written = pa.ipc.new_file, list[str]()
+
+    def full(file: Any, schema: Any) -> Any:
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append("shard")
+        return write(file, schema)
+
+    monkeypatch.setattr(pa.ipc, "new_file", full)
+    with pytest.raises(StageError, match=r"could not be written: No space left .*free some space"):
+        finish(tmp_path, text)
+    monkeypatch.setattr(pa.ipc, "new_file", write)
+    assert not list(tmp_path.rglob("*.tmp"))
+    before = len(Teacher.lines)
+    _, counts = finish(tmp_path, text)
+    assert counts["rows"] == 9
+    assert len(Teacher.lines) - before == 9 - 4, "the two pieces that were written are not decoded again"
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"), [([0, 2, 2, 6], "got 2 after 2"), ([0, 4, 2, 6], "got 2 after 4"), ([0, 2, 4], "expected 4 rows")]
+)
+def test_a_text_with_missing_or_doubled_rows_is_an_error(tmp_path: Path, ids: list[int], message: str) -> None:
+    text = make_text(tmp_path / "text", LINES[:4], ["raw"] * 4)
+    context = StepContext(
+        directory=tmp_path, attempt="a0", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=tmp_path
+    )
+    table = read_shard(shard_path(text.path, 0)).slice(0, len(ids)).set_column(0, "id", pa.array(ids, pa.int64()))
+    write_shard(shard_path(text.path, 0), table, context)
+    with pytest.raises(ArtifactError, match=message):
+        finish(tmp_path, text)
+
+
+def test_a_kept_piece_with_missing_or_doubled_rows_is_decoded_anew(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
+    directory, _ = finish(tmp_path, text)
+    sound = [path.read_bytes() for path in sorted(directory.rglob("shards/*"))]
+    context = StepContext(
+        directory=tmp_path, attempt="a0", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=tmp_path
+    )
+    first, second, *_ = sorted((tmp_path / "cache").glob("*.arrow"))
+    write_shard(first, read_shard(first).slice(2), context)
+    table = read_shard(second)
+    write_shard(second, pa.concat_tables([table, table.slice(0, 2)]), context)
+    before = len(Teacher.lines)
+    again, _ = finish(tmp_path, text, name="again")
+    assert 0 < len(Teacher.lines) - before <= 6
+    assert [path.read_bytes() for path in sorted(again.rglob("shards/*"))] == sound
+
+
+def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
+    monkeypatch.setattr(Teacher, "dies_at", 7)
+    with pytest.raises(KeyboardInterrupt):
+        finish(tmp_path, text)
+    monkeypatch.setattr(Teacher, "dies_at", 10**9)
+    kept = {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")}
+    assert kept
+    sizes = {"source": 37, "target": 37, "joint": True}
+    weights = tmp_path / "teacher" / "model.safetensors"
+    weights.write_bytes(b"\x80\x00 as it was")
+    whole = {"format": FORMAT, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes}
+    network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
+    languages = {"source": "en", "target": "de"}
+    described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})
+    weights.write_bytes(b"\x80\x00 as it is!")
+    with monkeypatch.context() as real:
+        real.setattr(models.bundle.directory, "load_system", LOAD_SYSTEM)
+        with pytest.raises(ArtifactError, match=r"model.safetensors: .*damaged.*; remove the artifact and run again"):
+            finish(tmp_path, text, described=described)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")} == kept
+    before = len(Teacher.lines)
+    _, counts = finish(tmp_path, text)
+    assert counts["rows"] == 9
+    assert len(Teacher.lines) - before < 9, "what was decoded before is not decoded again"
+
+
+def test_a_worker_without_the_engine_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stages.decoding.ctranslate2.find_spec", lambda name: None)
+    with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
+        distill(tmp_path, LINES, search=replace(SEARCH, engine="ctranslate2"))
+    assert not list((tmp_path / "cache").glob("*"))
+
+
+def test_a_teacher_without_a_description_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"system.json: expected the description of a system"):
+        distill(tmp_path, ["good a"], described={"network": None})
+
+
+@pytest.mark.parametrize(
+    ("ids", "text", "reason"),
+    [
+        ([], "", "empty"),
+        ([9], " ", "empty"),
+        ([1, 2, 3, 4, 5, 6], "words", None),
+        (list(range(12)), "words", "over_long"),
+        (list(range(11)), "words", None),
+        ([4] * 5, "words", None),
+        ([4] * 6, "words", "repeating"),
+        ([1, 2, 3, *([8, 9] * 3)], "words", None),
+    ],
+)
+def test_what_makes_an_output_useless(ids: list[int], text: str, reason: str | None) -> None:
+    assert failure(ids, text, longest_output(StepwiseSearch(max_extra_tokens=10), source_tokens=2)) == reason
+
+
+def test_an_output_may_be_limited_whatever_its_source() -> None:
+    """As summaries are: what ran into that limit is over-long too."""
+    search = StepwiseSearch(max_extra_tokens=10, max_tokens=9)
+    assert [longest_output(search, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
+    assert longest_output(StepwiseSearch(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
+
+
+@given(st.lists(st.integers(0, 2), max_size=24), st.integers(1, 4))
+def test_loops_are_found_as_brute_force_finds_them(ids: list[int], times: int) -> None:
+    found = any(
+        ids[start : start + width] * (times + 1) == ids[start : start + width * (times + 1)]
+        for width in range(1, len(ids) + 1)
+        for start in range(len(ids))
+    )
+    assert loops(ids, times) == found

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import math
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import models.bundle.directory
+import stages.likelihood.run
+from stages.artifacts import STOP, System, Text
+from stages.context import StepContext
+from stages.errors import DataError, StageError, TransientError
+from stages.likelihood import STAGE, LikelihoodConfig, LikelihoodInputs
+from stages.shards import read_shards, shard_path, write_shard
+from stages.workers import LocalWorkers, Resources
+
+PAIRS = [("a b", "x y z"), ("a", "y"), ("", "x"), ("b c", ""), ("a " * 9, "x"), ("a", "x " * 8), ("c", "never"), ("a b c", "z z")]
+"""With an empty side, too long ones, and one that the network cannot write."""
+
+
+@dataclass
+class Fake:
+    """A target of n words has log-probability -(n + 1) / 2, less 1 for every word of the source."""
+
+    max_source_tokens: int = 8
+    max_target_tokens: int = 7
+    calls: list[int] = field(default_factory=list)
+    loads: int = 0
+    dies_after: int = 10**9
+
+    def encode_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> list[tuple[list[str], list[str]]]:
+        return [(source.split(), target.split()) for source, target in zip(sources, targets, strict=True)]
+
+    def score_ids(self, pairs: Sequence[tuple[list[str], list[str]]]) -> list[float]:
+        self.calls.append(len(pairs))
+        if len(self.calls) > self.dies_after:
+            raise StageError("killed")
+        assert all(0 < len(source) <= 8 and 0 < len(target) <= 7 for source, target in pairs)
+        return [-math.inf if target == ["never"] else -(len(target) + 1) / 2 - len(source) for source, target in pairs]
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    fake = Fake()
+
+    def load_system(directory: Path, device: str = "cpu") -> Fake:
+        fake.loads += 1
+        return fake
+
+    monkeypatch.setattr(models.bundle.directory, "load_system", load_system)
+    monkeypatch.setattr(stages.likelihood.run, "PIECE_ROWS", 3)
+    return fake
+
+
+@dataclass(frozen=True)
+class LastFirst:
+    """Finishes pieces in the opposite order, each in a worker that gets everything pickled."""
+
+    def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        for index in range(len(shards) - 1, -1, -1):
+            function = make(pickle.loads(pickle.dumps(argument)))
+            yield index, function(pickle.loads(pickle.dumps(shards[index])))
+
+    def train(self, loop: Any, argument: Any) -> None:
+        raise NotImplementedError
+
+
+def make_work(directory: Path, **changes: Any) -> StepContext:
+    directory.mkdir(parents=True, exist_ok=True)
+    context = StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
+    return replace(context, **changes)
+
+
+def make_text(path: Path, pairs: list[tuple[str, str]], shard_rows: int = 5) -> Text:
+    for index, start in enumerate(range(0, len(pairs), shard_rows)):
+        rows = pairs[start : start + shard_rows]
+        table = pa.table(
+            {"id": range(start, start + len(rows)), "source": [s for s, _ in rows], "target": [t for _, t in rows]}
+        ).cast(pa.schema([("id", pa.int64()), ("source", pa.string()), ("target", pa.string())]))
+        write_shard(shard_path(path, index), table, make_work(path))
+    return Text(path, "text")
+
+
+def inputs(tmp_path: Path, pairs: list[tuple[str, str]] = PAIRS) -> LikelihoodInputs:
+    (tmp_path / "system").mkdir(exist_ok=True)
+    (tmp_path / "system" / "target.spm").write_bytes(b"pieces")
+    return LikelihoodInputs(System(tmp_path / "system", "system"), make_text(tmp_path / "text", pairs))
+
+
+def run(given: LikelihoodInputs, context: StepContext) -> dict[str, bytes]:
+    STAGE.run(given, LikelihoodConfig(), context)
+    files = [path for path in sorted(context.directory.rglob("*")) if path.is_file() and "records" not in path.parts]
+    return {str(path.relative_to(context.directory)): path.read_bytes() for path in files}
+
+
+def test_perplexity_is_of_all_tokens_with_their_ends(tmp_path: Path, fake: Fake) -> None:
+    run(inputs(tmp_path), context := make_work(tmp_path / "out"))
+    found = json.loads((context.directory / "likelihood.json").read_text())
+    assert found["rows"] == len(PAIRS)
+    assert found["left_out"] == {"empty": 2, "impossible": 1, "over_long": 2}
+    assert found["tokens"] == 4 + 2 + 3
+    assert found["log_probability"] == pytest.approx(-9 / 2 - 6)
+    assert found["perplexity"] == pytest.approx(math.exp((9 / 2 + 6) / 9))
+    assert len(found["vocabulary"]) == 8
+
+
+def test_every_pair_has_its_row_in_order(tmp_path: Path, fake: Fake) -> None:
+    run(inputs(tmp_path), context := make_work(tmp_path / "out"))
+    rows = [row for table in read_shards(context.directory) for row in table.to_pylist()]
+    assert [row["id"] for row in rows] == list(range(len(PAIRS)))
+    assert [row["left_out"] for row in rows] == [None, None, "empty", "empty", "over_long", "over_long", "impossible", None]
+    assert [row["log_probability"] is None for row in rows] == [row["left_out"] is not None for row in rows]
+    assert rows[0] == {"id": 0, "log_probability": -4.0, "tokens": 4, "left_out": None}
+
+
+def test_the_order_in_which_pieces_finish_does_not_matter(tmp_path: Path, fake: Fake) -> None:
+    given = inputs(tmp_path)
+    first = run(given, make_work(tmp_path / "a"))
+    assert run(given, make_work(tmp_path / "b", workers=LastFirst())) == first
+
+
+def test_a_killed_attempt_goes_on_at_the_next_piece(tmp_path: Path, fake: Fake) -> None:
+    given = inputs(tmp_path)
+    first = run(given, make_work(tmp_path / "a"))
+    whole, fake.dies_after = len(fake.calls), 2
+    fake.calls.clear()
+    with pytest.raises(StageError, match="killed"):
+        run(given, make_work(tmp_path / "b"))
+    fake.calls.clear()
+    fake.dies_after = 10**9
+    assert run(given, make_work(tmp_path / "b", attempt="a2")) == first
+    assert len(fake.calls) == whole - 2
+
+
+def test_a_damaged_piece_is_scored_again(tmp_path: Path, fake: Fake) -> None:
+    given = inputs(tmp_path)
+    first = run(given, make_work(tmp_path / "a"))
+    path = shard_path(tmp_path / "a", 1)
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(whole[: len(whole) // 2])
+    assert run(given, make_work(tmp_path / "a")) == first
+
+
+def test_a_request_to_stop_keeps_what_is_scored(tmp_path: Path, fake: Fake) -> None:
+    given, context = inputs(tmp_path), make_work(tmp_path / "a")
+    (context.directory / STOP).touch()
+    with pytest.raises(TransientError, match="3 of 8 sentences are scored"):
+        run(given, context)
+    (context.directory / STOP).unlink()
+    run(given, context)
+    assert fake.loads == 2
+    progress = json.loads(context.records("progress.json").read_text())
+    assert (progress["done"], progress["total"]) == (8, 8)
+
+
+def test_a_text_without_a_pair_to_score_is_refused(tmp_path: Path, fake: Fake) -> None:
+    with pytest.raises(DataError, match=r"got none of 2 \(\{'empty': 1, 'over_long': 1\}\)"):
+        run(inputs(tmp_path, [("", "x"), ("a", "x " * 8)]), make_work(tmp_path / "a"))

@@ -1,0 +1,320 @@
+"""The stage makes the same model of any shards, threads and engine; KenLM measures it; what cannot work is told clearly."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kernels import NgramModel
+from kernels.ngram import Perplexity
+from models.family import RESERVED, UNK
+from stages.artifacts import STOP, Ngram, Text, Tokens, Vocabulary
+from stages.context import StepContext
+from stages.corpus.embedded import pairs
+from stages.encode import EncodeConfig, EncodeInputs
+from stages.encode.run import run as encode
+from stages.errors import ArtifactError, DataError, StageError, TransientError
+from stages.likelihood import perplexity
+from stages.ngram import STAGE, NgramConfig, NgramInputs
+from stages.ngram import engines as ngram_engines
+from stages.ngram.run import run
+from stages.shards import write_shards
+from stages.vocabulary import VocabularyConfig, VocabularyInputs
+from stages.vocabulary.run import processor
+from stages.vocabulary.run import run as train_vocabulary
+from stages.workers import LocalWorkers, Resources
+
+PAIRS = list(pairs("train", 0, 400))
+VALIDATION = list(pairs("validation", 0, 40))
+FILES = ("model.ngram", "model.arpa", "ngram.json")
+
+
+def work_in(directory: Path, threads: int = 1) -> StepContext:
+    directory.mkdir(parents=True, exist_ok=True)
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=threads),
+        shard_cache=directory / "cache",
+    )
+
+
+def text_of(directory: Path, rows: list[tuple[str, str]], shard_rows: int = 100) -> Text:
+    source, target = zip(*rows, strict=True) if rows else ((), ())
+    columns = {"id": pa.array(range(len(rows)), pa.int64()), "source": pa.array(source, pa.string())}
+    table = pa.table({**columns, "target": pa.array(target, pa.string())})
+    write_shards([table], directory, shard_rows, work_in(directory))
+    return Text(directory, "text")
+
+
+class Corpus:
+    """Text and tokens of a small corpus."""
+
+    def __init__(self, folder: Path) -> None:
+        self.text, self.validation_text = text_of(folder / "text", PAIRS), text_of(folder / "validation", VALIDATION)
+        train_vocabulary(VocabularyInputs(self.text), VocabularyConfig(size=300), work_in(folder / "vocabulary"))
+        self.vocabulary = Vocabulary(folder / "vocabulary", "vocabulary")
+        self.tokens = self.encoded(self.text, folder / "tokens")
+        self.validation = self.encoded(self.validation_text, folder / "validation_tokens")
+
+    def encoded(self, text: Text, folder: Path) -> Tokens:
+        encode(EncodeInputs(text, self.vocabulary), EncodeConfig(), work_in(folder))
+        return Tokens(folder, "tokens")
+
+    @property
+    def pieces(self) -> NgramInputs:
+        return NgramInputs((self.tokens,), self.validation, self.vocabulary)
+
+    @property
+    def words(self) -> NgramInputs:
+        return NgramInputs((self.text,), self.validation_text)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    return Corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def make(folder: Path, inputs: NgramInputs, threads: int = 1, **config: Any) -> Path:
+    run(inputs, NgramConfig(**{"order": 3, **config}), work_in(folder, threads))
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: (folder / name).read_bytes() for name in FILES}
+
+
+def metrics(folder: Path) -> dict[str, Any]:
+    return dict(json.loads((folder / "records" / "metrics.a1.jsonl").read_text()))
+
+
+def test_a_model_over_pieces(tmp_path: Path, corpus: Corpus) -> None:
+    model = NgramModel.load(make(tmp_path, corpus.pieces) / "model.ngram")
+    pieces = processor(corpus.vocabulary.path, "target")
+    lines = [[pieces.id_to_piece(i) for i in ids] for ids in pieces.encode([target for _, target in PAIRS])]
+    expected = NgramModel.estimate(lines, 3, discount_fallback=(0.5, 1.0, 1.5))
+    expected.save(tmp_path / "expected")
+    assert (tmp_path / "model.ngram").read_bytes() == (tmp_path / "expected").read_bytes()
+    scorer = model.for_vocabulary([pieces.id_to_piece(i) for i in range(pieces.get_piece_size())])
+    assert len(scorer) == 300
+    assert scorer.unknown >= len(RESERVED) - 3
+    described = json.loads((tmp_path / "ngram.json").read_text())
+    assert described["counts"] == model.counts
+    assert described["distinct"] == model.counts
+    assert described["vocabulary_digest"] == model.vocabulary_digest
+    assert (described["sentences"], described["tokens"], described["skipped"]) == (400, sum(map(len, lines)), 0)
+    assert [len(values) for values in described["discounts"]] == [3, 3, 3]
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {*FILES, "expected"}
+
+
+def test_perplexity_is_kenlms(tmp_path: Path, corpus: Corpus) -> None:
+    make(tmp_path, corpus.words, unit="words")
+    model = NgramModel.load(tmp_path / "model.arpa")
+    found = model.perplexity([target.split() for _, target in VALIDATION])
+    assert metrics(tmp_path)["perplexity"] == pytest.approx(found.perplexity, rel=1e-4)
+    assert metrics(tmp_path)["perplexity_without_unknown"] == pytest.approx(found.known_perplexity, rel=1e-4)
+    assert metrics(tmp_path)["unknown_rate"] == found.unknown_rate
+    table = json.loads((tmp_path / "records" / "tables" / "ngram.json").read_text())
+    assert [row[0] for row in table["rows"]] == ["1", "2", "3"]
+    assert f"Perplexity {found.perplexity:.2f}" in table["caption"]
+
+
+def test_a_query_that_kenlm_does_not_share_is_an_error(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perplexity, "kenlm_perplexity", lambda *_: Perplexity(40, 400, 0, -1000.0, 0.0))
+    with pytest.raises(StageError, match="expected of the model what KenLM says"):
+        make(tmp_path, corpus.pieces)
+
+
+@pytest.mark.parametrize("unit", ["pieces", "words"])
+def test_shards_and_threads_change_nothing(tmp_path: Path, corpus: Corpus, unit: str) -> None:
+    other = text_of(tmp_path / "text", PAIRS, shard_rows=7)
+    tokens = corpus.encoded(other, tmp_path / "tokens")
+    inputs = (
+        NgramInputs((tokens,), corpus.validation, corpus.vocabulary)
+        if unit == "pieces"
+        else NgramInputs((other,), corpus.validation_text)
+    )
+    one = make(tmp_path / "one", corpus.pieces if unit == "pieces" else corpus.words, unit=unit, prune=(0, 1))
+    assert contents(make(tmp_path / "many", inputs, threads=3, unit=unit, prune=(0, 1))) == contents(one)
+    assert contents(make(tmp_path / "many", inputs, threads=3, unit=unit, prune=(0, 1))) == contents(one)  # over its own remains
+
+
+def test_several_texts_are_one(tmp_path: Path, corpus: Corpus) -> None:
+    halves = tuple(text_of(tmp_path / str(half), PAIRS[half * 150 : (half + 1) * 150 + half * 100]) for half in (0, 1))
+    both = make(tmp_path / "both", NgramInputs(halves, corpus.validation_text), unit="words")
+    assert contents(both) == contents(make(tmp_path / "one", corpus.words, unit="words"))
+
+
+def test_the_source_side(tmp_path: Path, corpus: Corpus) -> None:
+    model = NgramModel.load(make(tmp_path, corpus.words, unit="words", side="source") / "model.ngram")
+    assert set(model.words[3:]) == {word for source, _ in PAIRS for word in source.split()}
+
+
+def test_unknown_pieces_and_literal_special_words_are_white_space(tmp_path: Path, corpus: Corpus) -> None:
+    table = pa.table(
+        {
+            "id": pa.array([0, 1], pa.int64()),
+            **{side: pa.array([[UNK, 40], [41]], pa.list_(pa.uint16())) for side in ("source", "target")},
+        }
+    )
+    write_shards([table], tmp_path / "tokens", 10, work_in(tmp_path / "tokens"))
+    make(tmp_path / "pieces", NgramInputs((Tokens(tmp_path / "tokens", "t"),), corpus.validation, corpus.vocabulary))
+    assert json.loads((tmp_path / "pieces" / "ngram.json").read_text())["skipped"] == 1
+    text = text_of(tmp_path / "text", [("x", "a <s> b"), ("x", "a\tb\u00a0c"), ("x", "")])
+    make(tmp_path / "words", NgramInputs((text,), corpus.validation_text), unit="words")
+    described = json.loads((tmp_path / "words" / "ngram.json").read_text())
+    assert (described["skipped"], described["tokens"], described["sentences"]) == (1, 4, 3)
+
+
+def test_ids_of_another_vocabulary(tmp_path: Path, corpus: Corpus) -> None:
+    table = pa.table(
+        {"id": pa.array([0], pa.int64()), **{side: pa.array([[300]], pa.list_(pa.uint16())) for side in ("source", "target")}}
+    )
+    write_shards([table], tmp_path / "tokens", 10, work_in(tmp_path / "tokens"))
+    with pytest.raises(DataError, match="expected ids of the vocabulary's 300 pieces"):
+        make(tmp_path / "m", NgramInputs((Tokens(tmp_path / "tokens", "t"),), corpus.validation, corpus.vocabulary))
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        ({"prune": (2, 1)}, DataError, r"ngram.prune: expected counts, none smaller than the one before, got \[2, 1\]"),
+        ({"unit": "words"}, StageError, "ngram: unit words: expected texts"),
+        ({"engine": "lmplz", "executable": "no-such-lmplz"}, StageError, "ngram.executable: expected .* no-such-lmplz, found none"),
+    ],
+)
+def test_what_cannot_work_is_told(
+    tmp_path: Path, corpus: Corpus, config: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        make(tmp_path, corpus.pieces, **config)
+
+
+def test_a_text_beyond_its_memory_is_told(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ngram_engines, "MEMORY_GIB", 1e-6)
+    with pytest.raises(StageError, match=r"more than the limit of .*lmplz.*\(cluster.resources.ngram.memory_gib, or ngram.engine"):
+        make(tmp_path, corpus.pieces)
+
+
+def test_text_too_small_for_discounts(tmp_path: Path, corpus: Corpus) -> None:
+    inputs = NgramInputs((text_of(tmp_path / "text", [("x", "a b")]),), corpus.validation_text)
+    with pytest.raises(DataError, match=r"ngram: the discounts of order 1 cannot be estimated.*\(ngram.discount_fallback\)"):
+        make(tmp_path / "m", inputs, unit="words", discount_fallback=None)
+    make(tmp_path / "m", inputs, unit="words", order=6)  # four orders without any n-gram
+    assert json.loads((tmp_path / "m" / "ngram.json").read_text())["counts"] == [5, 3, 2, 1, 0, 0]
+
+
+def test_text_without_sentences(tmp_path: Path, corpus: Corpus) -> None:
+    with pytest.raises(DataError, match="expected training and validation text, got 0 and 40 sentences"):
+        make(tmp_path / "m", NgramInputs((text_of(tmp_path / "text", []),), corpus.validation_text), unit="words")
+
+
+def test_a_vocabulary_that_is_none(tmp_path: Path, corpus: Corpus) -> None:
+    with pytest.raises(ArtifactError, match="expected a SentencePiece model"):
+        make(tmp_path / "m", NgramInputs((corpus.tokens,), corpus.validation, Vocabulary(tmp_path, "v")))
+    with pytest.raises(StageError, match="unit pieces: expected tokens and their vocabulary"):
+        make(tmp_path / "m", NgramInputs((corpus.tokens,), corpus.validation))
+
+
+def program(folder: Path, body: str) -> str:
+    """An executable that runs `body` in Python."""
+    path = folder / "lmplz"
+    path.write_text(f"#!{sys.executable}\nimport sys\nsys.path[:0] = {sys.path!r}\n{body}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+ESTIMATE = """
+from kernels import NgramModel
+expected = f"-o 3 -S 8192M -T {sys.argv[6]} --skip_symbols --prune 0 1 --discount_fallback 0.5 1.0 1.5"
+assert " ".join(sys.argv[1:]) == expected, sys.argv
+model = NgramModel.estimate([line.split() for line in sys.stdin], 3, prune=(0, 1), discount_fallback=(0.5, 1.0, 1.5))
+model.native.write_arpa("/dev/stdout")
+for order, (one, two, three) in enumerate(model.estimation.discounts, 1):
+    print(f"{order} 1/2 D1={one:g} D2={two:g} D3+={three:g}", file=sys.stderr)
+"""
+
+
+def test_lmplz_is_run_as_a_program(tmp_path: Path, corpus: Corpus) -> None:
+    executable = program(tmp_path, ESTIMATE)
+    theirs = make(tmp_path / "theirs", corpus.words, unit="words", prune=(0, 1), engine="lmplz", executable=executable)
+    ours = make(tmp_path / "ours", corpus.words, unit="words", prune=(0, 1))
+    assert contents(theirs)["model.ngram"] == contents(ours)["model.ngram"]
+    said, expected = (json.loads(contents(folder)["ngram.json"]) for folder in (theirs, ours))
+    assert said["discounts"] == [pytest.approx(values, rel=1e-4) for values in expected["discounts"]]
+    assert said["engine"] == "lmplz"
+    assert (theirs / "records" / "logs" / "lmplz.txt").read_text().startswith("1 1/2 D1=")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (
+            "sys.exit('first\\nBadDiscountException\\nrerun with --discount_fallback')",
+            "ended with code 1; it said last: BadDisc.*rerun",
+        ),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by signal 9; it said last: nothing"),
+        ("print('no model')", r"expected a model in the ARPA format, got: .*lmplz.arpa: line 1: .*; is it lmplz\?"),
+        (
+            ESTIMATE.replace(
+                "model.native.write_arpa", "NgramModel.estimate([['a']], 2, discount_fallback=(0, 0, 0)).native.write_arpa"
+            ),
+            "got order 2",
+        ),
+    ],
+)
+def test_an_lmplz_that_fails_is_told(tmp_path: Path, corpus: Corpus, body: str, message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        make(tmp_path / "m", corpus.words, unit="words", prune=(0, 1), engine="lmplz", executable=program(tmp_path, body))
+
+
+def test_an_lmplz_that_cannot_be_run_is_told(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "lmplz").write_bytes(b"\x7fELF nothing")
+    (tmp_path / "lmplz").chmod(0o755)
+    with pytest.raises(StageError, match="expected KenLM's program lmplz, but it cannot be run"):
+        make(tmp_path / "m", corpus.words, unit="words", engine="lmplz", executable=str(tmp_path / "lmplz"))
+
+
+def test_a_stop_ends_lmplz(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / STOP).touch()
+    executable = program(tmp_path, f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+    with pytest.raises(TransientError, match="asked to stop while lmplz was running"):
+        make(tmp_path / "m", corpus.words, unit="words", engine="lmplz", executable=executable)
+    assert not (tmp_path / "pid").exists() or subprocess.run(["kill", "-0", (tmp_path / "pid").read_text()], check=False).returncode
+
+
+@pytest.mark.skipif(shutil.which("lmplz") is None, reason="no lmplz on PATH")
+@pytest.mark.parametrize("unit", ["pieces", "words"])
+def test_the_real_lmplz_makes_the_same_model(tmp_path: Path, corpus: Corpus, unit: str) -> None:
+    inputs = corpus.pieces if unit == "pieces" else corpus.words
+    folders = [
+        make(tmp_path / engine, inputs, unit=unit, prune=(0, 0, 1), order=4, engine=engine) for engine in ("native", "lmplz")
+    ]
+    ours, theirs = (NgramModel.load(folder / "model.ngram") for folder in folders)
+    assert (ours.counts, set(ours.words)) == (theirs.counts, set(theirs.words))
+    for _, target in VALIDATION:
+        assert ours.score(target.split()) == pytest.approx(theirs.score(target.split()), abs=1e-3)
+    said = [json.loads(contents(folder)["ngram.json"])["discounts"] for folder in folders]
+    assert said[0] == [pytest.approx(values, rel=1e-4) for values in said[1]]
+
+
+def test_lmplz_gets_the_arguments_of_the_config() -> None:
+    config = NgramConfig(order=5, prune=(0, 1, 5), discount_fallback=None)
+    expected = "x -o 5 -S 512M -T f/lmplz. --skip_symbols --prune 0 1 5"
+    assert " ".join(ngram_engines.command("x", config, Path("f"), 0.5)) == expected
+    assert ngram_engines.command("x", NgramConfig(order=2, prune=(0, 1, 5)), Path("f"), 0.5)[9:12] == [
+        "0",
+        "1",
+        "--discount_fallback",
+    ]
+
+
+def test_the_stage_is_declared() -> None:
+    assert (STAGE.name, STAGE.output, STAGE.distributes) == ("ngram", Ngram, False)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.report.curves import read_curves, thinned
+from stages.report.figures import Point, agreement, inlined, pareto, quality_speed, training_curves
+from stages.report.markup import element, join
+
+POINTS = [
+    Point("a/beam5", "a", 30.0, 20.0, 100.0),
+    Point("b/greedy <1>", "b", 28.0, 9.0, 300.0),
+    Point("c/x", "c", 25.0, 12.0, 90.0),
+]
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12))
+def test_the_front_is_what_brute_force_finds(points: list[tuple[int, int]]) -> None:
+    front = [points[index] for index in pareto(points)]
+    undominated = {
+        (cost, gain) for cost, gain in points if not any(c <= cost and g >= gain and (c, g) != (cost, gain) for c, g in points)
+    }
+    assert front == sorted(undominated)
+
+
+def test_figures_are_the_same_again_and_whole() -> None:
+    drawn = quality_speed(POINTS, "BLEU", "sentence")
+    assert quality_speed(POINTS, "BLEU", "sentence") == drawn
+    ElementTree.fromstring(drawn)
+    texts = ["".join(element.itertext()) for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    for number, point in enumerate(POINTS, 1):
+        assert texts.count(f"{number} {point.entry}") == 1
+        assert texts.count(str(number)) >= 2  # in either panel
+    assert quality_speed(POINTS[:1], "BLEU", "sentence")
+    curves = {"nll": [(1, 3.0), (2, 2.0)], "valid_loss": [(2, 2.5)]}
+    assert training_curves({"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")) == training_curves(
+        {"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")
+    )
+
+
+def test_agreement_is_drawn_the_same_again_with_every_system_and_distance() -> None:
+    curves = {"one <1>": [("1", 100.0), ("3-4", 75.0), ("13+", 50.0)], "two": [("1", 90.0), ("3-4", 80.0), ("13+", 40.0)]}
+    drawn = agreement(curves)
+    assert agreement(curves) == drawn
+    ElementTree.fromstring(drawn)
+    for text in ("one &lt;1&gt;", "two", ">3-4<", ">13+<"):
+        assert text in drawn
+
+
+def test_an_inlined_figure_takes_the_pages_colours_and_keeps_its_ids_to_itself() -> None:
+    one, two = (inlined(quality_speed(POINTS, "BLEU", "sentence"), prefix) for prefix in ("one.demo", "two"))
+    assert one.startswith("<svg")
+    assert "http" not in one
+    assert "var(--ink)" in one
+    assert "var(--series2)" in one
+    assert not re.search(r"#[0-9a-f]{6}\b", one)
+    ids = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (one, two)]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', one)) <= ids[0]
+
+
+def test_a_later_attempt_overrides_an_earlier_one(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    attempts = {
+        "z9": [{"step": 1, "time": 10, "loss": 5}, {"step": 2, "time": 11, "loss": 4}, {"step": 3, "time": 12, "loss": 3.5}],
+        "a1": [{"step": 2, "time": 20, "loss": 4.25}, {"step": 4, "time": 21, "loss": 2, "bleu": 30, "note": "text"}],
+    }
+    for name, lines in attempts.items():
+        text = "".join(json.dumps(line) + "\n" for line in lines) + ('{"step": 5, "ti' if name == "z9" else "")
+        (tmp_path / "records" / f"metrics.{name}.jsonl").write_text(text)
+    assert read_curves(tmp_path) == {"bleu": [(4, 30.0)], "loss": [(1, 5.0), (2, 4.25), (3, 3.5), (4, 2.0)]}
+
+
+@given(st.integers(0, 50), st.integers(1, 20))
+def test_thinning_keeps_the_mean_and_the_order(count: int, points: int) -> None:
+    series = [(step, 7.0) for step in range(count)]
+    thin = thinned(series, points)
+    assert len(thin) == min(count, points)
+    assert all(value == 7.0 for _, value in thin)
+    assert [step for step, _ in thin] == sorted({step for step, _ in thin})
+
+
+def test_markup_escapes_text_and_attributes_but_not_markup() -> None:
+    assert element("p", "a < b", None, element("b", "&"), class_='x"y') == '<p class="x&quot;y">a &lt; b<b>&amp;</b></p>'
+    assert element("meta", charset="utf-8") == '<meta charset="utf-8">'
+    assert join(["<", element("br")], " ") == "&lt; <br>"

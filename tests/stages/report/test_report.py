@@ -1,0 +1,540 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from stages.artifacts import Contrasted, Graphs, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
+from stages.benchmark.tables import table
+from stages.benchmark.timing import Turn, by_sentence, summarise
+from stages.context import StepContext
+from stages.errors import DataError, StageError
+from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, Together
+from stages.report.analyses import mutual_information
+from stages.report.dag_drawing import Drawing, Vertex, draw
+from stages.score import MetricName, ScoreConfig, ScoreInputs
+from stages.score.run import run as score
+from stages.score.tasks import SUMMARIZATION, TRANSLATION, Task
+from stages.shards import shard_path, write_shard
+from stages.workers import LocalWorkers, Resources
+
+ENGLISH = re.split(
+    " ", "the old farmer sells a brown horse <b>today</b> because the small market near our village opens again after winter"
+)
+GERMAN = re.split(
+    " ", "der alte Bauer verkauft heute ein braunes Pferd weil der kleine Markt nahe unserem Dorf nach dem Winter wieder öffnet"
+)
+ENTRIES = [
+    ("autoregressive", "beam5", 0.1),
+    ("autoregressive", "greedy", 0.15),
+    ("interleaved", "greedy", 0.3),
+    ("graph", "beam5", 0.2),
+]
+
+
+def make_work(directory: Path) -> StepContext:
+    directory.mkdir(parents=True, exist_ok=True)
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
+
+
+@dataclass
+class Maker:
+    """Plausible inputs for a report."""
+
+    root: Path
+    task: Task = TRANSLATION
+    metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
+
+    def text(self, name: str, rows: int, ledger: dict[str, Any] | None = None) -> Text:
+        path, draw = self.root / name, random.Random(name)
+        sources = [" ".join(draw.sample(ENGLISH, 12)) + "." for _ in range(rows)]
+        targets = [" ".join(draw.sample(GERMAN, 12)) + "." for _ in range(rows)]
+        write_shard(shard_path(path, 0), pa.table({"id": list(range(rows)), "source": sources, "target": targets}), make_work(path))
+        (path / "text.json").write_text(json.dumps({"rows": rows, "shards": 1, "shard_rows": 4096}))
+        if ledger:
+            (path / "ledger.json").write_text(json.dumps(ledger))
+        return Text(path, f"{name}-fingerprint")
+
+    def evaluated(self, system: str, search: str, test: str, text: Text, noise: float) -> Evaluated:
+        path, draw = self.root / f"{system}.{search}.{test}", random.Random(search + system)
+        rows = pa.ipc.open_file(pa.memory_map(str(shard_path(text.path, 0)))).read_all().to_pydict()
+        texts = [" ".join(w if draw.random() > noise else draw.choice(GERMAN) for w in line.split()) for line in rows["target"]]
+        data = {"id": rows["id"], "rank": [0] * len(texts), "text": texts}
+        write_shard(shard_path(path / "decode", 0), pa.table(data), make_work(path / "decode"))
+        hypotheses = Hypotheses(path / "decode", f"decode-{system}-{search}")
+        scoring = ScoreConfig(target_language="de", metrics=self.metrics)
+        score(ScoreInputs(hypotheses, text), scoring, make_work(path / "score"))
+        return Evaluated(system, search, test, hypotheses, Scores(path / "score", f"score-{system}-{search}"))
+
+    def timings(self, slow: dict[str, float]) -> Timings:
+        path, draw = self.root / "benchmark", random.Random(1)
+        turns = [
+            Turn(
+                n,
+                entry,
+                [ms * draw.lognormvariate(0, 0.25) for _ in range(100)],
+                tokenisation_ms=[0.1] * 100,
+                detokenisation_ms=[0.1] * 100,
+                batch_seconds={32: ms / 60},
+                tokens=1300,
+                steps=1400,
+            )
+            for n in range(3)
+            for entry, ms in slow.items()
+        ]
+        baseline = next(iter(slow))
+        protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "batch_sizes": [32], "baseline": baseline}
+        protocol["peers"] = dict.fromkeys(slow)
+        where = {
+            "device": "cpu",
+            "cpu": "Example CPU <1>",
+            "threads": 2,
+            "precision": "fp32",
+            "torch": "2",
+            "load_average": [0.1, 0.2],
+        }
+        figures = summarise(turns, baseline)
+        context = make_work(path)
+        record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(turns, baseline)}
+        context.write_json(context.records("benchmark.json"), record)
+        context.write_json(context.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
+        return Timings(path, "benchmark-fingerprint")
+
+    def trained(self, name: str, best: float) -> Trained:
+        path, draw = self.root / f"train.{name}", random.Random(name)
+        context = make_work(path)
+        for attempt, first, last in (("a1", 50, 800), ("a2", 600, 1500)):
+            for update in range(first, last + 1, 50):
+                line = {"nll": 1 + 5 * 0.997**update + draw.gauss(0, 0.05), "target_tokens_per_second": 9000.0}
+                replace(context, attempt=attempt).metrics(update, line)
+                if update % 100 == 0:
+                    valid = {"valid_loss": 1.1 + 5 * 0.997**update, "valid_bleu": best * (1 - 0.997**update)}
+                    replace(context, attempt=attempt).metrics(update, valid)
+        validations = [{"update": u, "loss": 1.1 + 5 * 0.997**u, "bleu": best * (1 - 0.997**u)} for u in range(100, 1501, 100)]
+        report = {"updates": 1500, "epochs": 7, "averaged": [1300, 1400, 1500], "stopped_early": False, "validations": validations}
+        context.write_json(path / "training.json", report)
+        return Trained(path, f"train-{name}")
+
+    def inputs(self, timed: bool = True, rows: int = 60) -> ReportInputs:
+        samples = {"length": [{"pair": 17, "source": "too <i>long</i>", "target": "zu & lang"}]}
+        dropped = {"empty": 0, "length": 14, "ratio": 3, "duplicate": 120, "overlap": 9}
+        ledger = {"pairs_in": 20146, "pairs_out": 20000, "dropped": dropped, "samples": samples, "files": []}
+        demo = self.text("demo", rows)
+        evaluated = tuple(self.evaluated(system, search, "demo", demo, noise) for system, search, noise in ENTRIES)
+        slow = {"autoregressive/beam5": 31.0, "autoregressive/greedy": 19.0, "interleaved/greedy": 11.0, "graph/beam5": 6.5}
+        return ReportInputs(
+            corpus=self.text("train", 20, ledger),
+            tests={"demo": demo},
+            trainings={"teacher": self.trained("teacher", 42.0), "interleaved": self.trained("interleaved", 40.0)},
+            evaluated=evaluated,
+            timings={"demo": self.timings(slow)} if timed else {},
+        )
+
+
+CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
+    return Maker(tmp_path_factory.mktemp("inputs")).inputs()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
+    context = make_work(tmp_path_factory.mktemp("report") / "out")
+    STAGE.run(inputs, CONFIG, context)
+    return context
+
+
+class Outline(HTMLParser):
+    """Checks that every element is closed in order, and keeps what a page consists of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        for name, value in attrs:
+            if name in ("href", "src", "xlink:href", "action", "data"):
+                self.links.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+        if tag not in ("meta", "br", "hr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def heads(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def outline(context: StepContext) -> Outline:
+    parser = Outline()
+    parser.feed(context.records("report.html").read_text(encoding="utf-8"))
+    parser.close()
+    return parser
+
+
+def test_the_page_is_well_formed_and_needs_nothing_from_outside(report: StepContext) -> None:
+    page = outline(report)
+    assert page.open == []
+    assert all(link.startswith("#") for link in page.links)
+    assert len(page.ids) == len(set(page.ids))
+    text = report.records("report.html").read_text(encoding="utf-8")
+    assert not re.search(r"https?:|@import|<script|<link|<img", text)
+    assert {link[1:] for link in page.links} | set(re.findall(r"url\(#([^)]+)\)", text)) <= set(page.ids)
+    assert page.seen.count("svg") == 3, "quality and speed, curves, speed over sentences"
+
+
+def test_every_row_is_in_every_form_of_the_report(report: StepContext, inputs: ReportInputs) -> None:
+    words = " ".join(outline(report).words)
+    markdown = report.records("report.md").read_text(encoding="utf-8")
+    rows = json.loads((report.directory / "results.json").read_text())["rows"]
+    assert [(row["system"], row["search"]) for row in rows] == [(system, search) for system, search, _ in ENTRIES]
+    for row, item in zip(rows, inputs.evaluated, strict=True):
+        scores = json.loads((item.scores.path / "scores.json").read_text())
+        assert row["metrics"] == scores
+        bleu = f"{scores['bleu']['score']:.2f}"
+        assert re.search(rf"\| {item.system} +\| {item.search} +\| +{re.escape(bleu)} \|", markdown)
+        assert bleu in words
+        assert item.hypotheses.fingerprint[:16] in words
+    assert scores["bleu"]["signature"] in words
+
+
+def test_text_stays_text(report: StepContext) -> None:
+    html = report.records("report.html").read_text(encoding="utf-8")
+    assert "demo &lt;1&gt; &amp; more" in html
+    assert "Example CPU &lt;1&gt;" in html
+    assert "too &lt;i&gt;long&lt;/i&gt;" in html
+    assert "<i>" not in html
+
+
+def test_markdown_is_narrow_and_aligned(report: StepContext) -> None:
+    lines = report.records("report.md").read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    size = 2 + len(ENTRIES)
+    results, others = rows[:size], rows[size:]
+    for lined_up in (results, others):
+        assert len(lined_up) == size
+        assert {len(line) for line in lined_up} == {len(lined_up[0])}
+    assert max(map(len, lines)) <= 110
+    assert heads(results[0]) == ["system", "search", "BLEU", "chrF++", "ms (p50)", "ms (p95)", "speed-up", "sent/s"]
+    assert heads(others[0]) == ["system", "search", "TER", "tok. BLEU"]
+    assert "1.00x" in results[2]
+
+
+def test_every_metric_and_its_signature_is_in_the_markdown(report: StepContext, inputs: ReportInputs) -> None:
+    markdown = report.records("report.md").read_text(encoding="utf-8")
+    for item in inputs.evaluated:
+        scores = json.loads((item.scores.path / "scores.json").read_text())
+        ter, tokenized = (re.escape(f"{scores[name]['score']:.2f}") for name in ("ter", "tokenized_bleu"))
+        assert re.search(rf"\| {item.system} +\| {item.search} +\| +{ter} \| +{tokenized} \|\n", markdown)
+    names = {"BLEU": "bleu", "chrF++": "chrf", "TER": "ter", "tok. BLEU": "tokenized_bleu"}
+    listed = "\n".join(f"- {name}: `{scores[metric]['signature']}`" for name, metric in names.items())
+    assert f"\n\nSignatures:\n\n{listed}\n" in markdown
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
+    """A report with everything that may be asked for."""
+    root = tmp_path_factory.mktemp("analysed")
+
+    def likelihood(system: str, log_probability: float) -> Likelihood:
+        context = make_work(root / f"likelihood.{system}")
+        found = {"rows": 60, "left_out": {"over_long": 2}, "tokens": 1000, "log_probability": log_probability, "vocabulary": "ab12"}
+        context.write_json(context.directory / "likelihood.json", {**found, "perplexity": math.exp(-log_probability / 1000)})
+        return Likelihood(context.directory, f"likelihood-{system}")
+
+    def contrasted(system: str, correct: list[int]) -> Contrasted:
+        context = make_work(root / f"contrastive.{system}")
+        bands = [{"distance": name, "pairs": 20, "correct": n} for name, n in zip(["1", "2", "3-4"], correct, strict=True)]
+        found = {"pairs": 60, "left_out": 0, "correct": sum(correct), "correct_by_mean": 30, "bands": bands}
+        context.write_json(context.directory / "contrastive.json", found)
+        return Contrasted(context.directory, f"contrastive-{system}")
+
+    def looked_into(text: str, drawn: int) -> Graphs:
+        context = make_work(root / f"graphs.{text}")
+        one = {
+            "sentences": 60,
+            "impossible": 2,
+            "aligned": 58,
+            "tokens": 1000,
+            "correct": 250,
+            "correct_ends": 100,
+            "spread": 3.456,
+        }
+        vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
+        found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
+        context.write_json(
+            context.directory / "graphs.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
+        )
+        for number in range(drawn):
+            drawing = Drawing([Vertex(0, 1.0, [("<s>", 1.0)]), Vertex(3, 1.0, [("</s>", 1.0)])], [(0, 3, 1.0)])
+            context.write_text(context.records("figures", f"0{number}-graph.svg"), draw(drawing))
+            context.write_json(context.records("figures", f"0{number}-graph.json"), {"caption": f"drawing {number} & more"})
+        return Graphs(context.directory, f"graphs-{text}")
+
+    evaluated = []
+    for item in inputs.evaluated:
+        context = make_work(root / f"{item.system}.{item.search}")
+        config = ScoreConfig(
+            target_language="de",
+            metrics=("bleu", "otem", "utem"),
+            head_and_tail=True,
+            long_sentences=5,
+            length_bins=(12, 13),
+        )
+        score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, context)
+        if item.search == "greedy":
+            told = {"samples": 3, "sentences": 60, "left_out": 0, "bleu_by_rank": [50, 40, 30], "bleu": 40.0, "pairwise_bleu": 71.5}
+            context.write_json(context.directory / "diversity.json", told)
+        evaluated.append(replace(item, scores=Scores(context.directory, "again")))
+    systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
+    asked = replace(
+        inputs,
+        evaluated=tuple(evaluated),
+        likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
+        contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
+        graphs={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
+    )
+    together = {"l2r": Together(parallel="interleaved", sequential="autoregressive", step_size=2)}
+    STAGE.run(asked, replace(CONFIG, together=together), context := make_work(root / "out"))
+    return context
+
+
+def test_perplexity_is_told_of_each_system_and_less_is_better(analysed: StepContext) -> None:
+    rows = json.loads((analysed.directory / "results.json").read_text())["rows"]
+    found = {row["system"]: row["metrics"]["perplexity"] for row in rows}
+    assert found["autoregressive"]["score"] == pytest.approx(math.exp(1.2), abs=1e-4)
+    assert found["graph"]["signature"] == "sentences:58 of 60|tokens:subwords+eos|vocabulary:ab12"
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    assert "Other scores (less OTEM, UTEM, perplexity is better):" in markdown
+    assert re.search(r"\| graph +\| beam5 +\| +[\d.]+ \| +[\d.]+ \| +3\.49 \|", markdown)
+    html = analysed.records("report.html").read_text(encoding="utf-8")
+    for head in ("OTEM ↓", "UTEM ↓", "perplexity ↓"):
+        assert f"<th>{head}</th>" in html
+    assert '<td class="best">3.32</td>' in html
+    assert '<td class="best">3.67</td>' not in html
+
+
+def test_mutual_information_is_told_in_nats_a_step_and_as_the_paper_does(analysed: StepContext) -> None:
+    (pair,) = json.loads((analysed.directory / "results.json").read_text())["analyses"]["mutual_information"]["demo"]
+    assert pair["nats_a_step"] == pytest.approx(2 * 0.1)
+    assert pair["log10_ratio"] == pytest.approx(math.log10(math.exp(1.3) / math.exp(1.2)), abs=1e-6)
+    row = r"\| l2r +\| interleaved +\| autoregressive +\| +2 \| +3\.669 \| +3\.320 \| +0\.200 \| +0\.043 \|"
+    assert re.search(row, analysed.records("report.md").read_text(encoding="utf-8"))
+
+
+def test_agreement_is_told_by_distance_in_a_table_and_a_figure(analysed: StepContext) -> None:
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    assert re.search(r"\| autoregressive +\| +83\.3 \| +50\.0 \| +100\.0 \| +95\.0 \| +55\.0 \|", markdown)
+    assert "Pairs: 1: 20, 2: 20, 3-4: 20." in markdown.replace("\n", " ")
+    assert "<svg" in analysed.records("figures", "agreement.svg").read_text()
+    page = outline(analysed)
+    assert page.open == []
+    assert page.seen.count("svg") == 4 + 2 + 2, "speed, curves, speed over sentences, agreement; lengths, samples; two graphs"
+    assert len(page.ids) == len(set(page.ids))
+    assert "contrastive:graph" in page.words
+
+
+def test_speed_up_over_sentences_is_drawn_for_all_entries_but_the_baseline(analysed: StepContext) -> None:
+    svg = analysed.records("figures", "speed_spread.demo.svg").read_text()
+    assert "autoregressive/greedy" in svg
+    assert "graph/beam5" in svg
+    assert "autoregressive/beam5" not in svg
+    assert "as fast as autoregressive/beam5" in analysed.records("report.html").read_text(encoding="utf-8")
+
+
+def test_bleu_by_length_and_samples_are_told_in_tables_and_figures(analysed: StepContext) -> None:
+    told = json.loads((analysed.directory / "results.json").read_text())["analyses"]
+    bins = told["by_length"]["demo"]["graph/beam5"]["bins"]
+    assert [part["sentences"] for part in bins] == [0, 60, 0], "twelve words and a full stop"
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    assert re.search(rf"\| graph/beam5 +\| +- \| +{bins[1]['bleu']:.2f} \| +- \|", markdown)
+    assert "| 1-12 | 13-13 | 14+ |" in re.sub(" +", " ", markdown)
+    assert list(told["diversity"]["demo"]) == ["autoregressive/greedy", "interleaved/greedy"]
+    assert re.search(r"\| interleaved/greedy +\| +3 \| +40\.00 \| +71\.50 \|", markdown)
+    for name in ("by_length.demo", "diversity.demo"):
+        assert "<svg" in analysed.records("figures", f"{name}.svg").read_text()
+
+
+def test_graphs_are_told_of_and_drawn(analysed: StepContext) -> None:
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    early, late = re.findall(r"\| graph[^|]*\| train +\| +60 \|.*", markdown)
+    assert heads(early) == ["graph, update 1,500", "train", "60", "2", "5.0", "13.4", "3.46"]
+    assert heads(late) == ["graph", "train", "60", "2", "25.0", "31.4", "3.46"]
+    assert re.search(r"\| graph +\| demo +\| +400 \| +20\.0 \| +25\.0 \| +10\.0 \| +25\.0 \|", markdown)
+    page = outline(analysed)
+    assert {"graphs-graph-demo-00-graph-vertex-3", "graphs-graph-demo-01-graph-vertex-3"} <= set(page.ids)
+    assert "drawing 1 & more" in page.words
+    assert "Graphs of graph on demo" in page.words
+    assert "Graphs of graph on train" not in page.words, "nothing is drawn of it"
+    assert "graphs:graph:train" in page.words
+
+
+def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: StepContext) -> None:
+    results = json.loads((analysed.directory / "results.json").read_text())
+    ends = results["analyses"]["head_and_tail"]["demo"]["autoregressive/beam5"]
+    markdown = analysed.records("report.md").read_text(encoding="utf-8")
+    rows = [line for line in markdown.splitlines() if re.match(r"\| \w+/\w+ +\| +[14] \|", line)]
+    assert len(rows) == 2 * len(ENTRIES)
+    assert heads(rows[0])[2] == f"{ends['precision']['1']['all']:.1f}"
+    assert "60 sentences whose reference has more than 5 words" in markdown.replace("\n", " ")
+    assert "| n-grams |  all | first 5 | first 10 | first 15 | last 5 | last 10 | last 15 |" in markdown
+    assert markdown.isascii()
+
+
+def test_the_results_hold_no_analyses_where_none_was_asked_for(report: StepContext) -> None:
+    results = json.loads((report.directory / "results.json").read_text())
+    assert "analyses" not in results
+    assert "perplexity" not in results["rows"][0]["metrics"]
+
+
+def test_perplexities_over_other_tokens_are_not_compared() -> None:
+    found = {"tokens": 5, "vocabulary": "a", "log_probability": -3.0}
+    for key, value in (("tokens", 6), ("vocabulary", "b")):
+        with pytest.raises(
+            DataError, match=rf"mutual_information\.x: expected systems that score the same tokens, .*{key} .* and s with {value}"
+        ):
+            mutual_information("x", "p", "s", 2, {"p": found, "s": {**found, key: value}})
+
+
+def test_without_a_benchmark_there_are_no_times(tmp_path: Path, inputs: ReportInputs) -> None:
+    context = make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, timings={}, trainings={}), CONFIG, context)
+    table = [line for line in context.records("report.md").read_text().splitlines() if line.startswith("|")]
+    assert heads(table[0]) == ["system", "search", "BLEU", "chrF++"]
+    page = outline(context)
+    assert page.open == []
+    assert "svg" not in page.seen
+    assert "throughput" not in page.words
+
+
+def test_results_are_the_same_again_and_hold_no_time(tmp_path: Path, report: StepContext, inputs: ReportInputs) -> None:
+    context = make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, timings={}), CONFIG, context)
+    assert (context.directory / "results.json").read_bytes() == (report.directory / "results.json").read_bytes()
+    assert (
+        context.records("figures", "training_curves.svg").read_bytes()
+        == report.records("figures", "training_curves.svg").read_bytes()
+    )
+    results = json.loads((context.directory / "results.json").read_text())
+    assert results["corpus"]["pairs_in"] == 20146
+    assert results["tests"] == {"demo": 60}
+    assert [row["comparison"] is None for row in results["rows"]] == [True, False, False, False]
+    assert [path.name for path in context.directory.iterdir() if path.is_file()] == ["results.json"]
+
+
+def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
+    maker = Maker(tmp_path, SUMMARIZATION, ("rouge1", "rouge2", "rougeL", "bleu"))
+    inputs = maker.inputs()
+    cut = {}
+    for name, count in (("train", 4), ("demo", 1)):
+        (tmp_path / f"tokens {name}").mkdir()
+        facts = {"rows": 20, "sources_cut": count, "max_source_tokens": 400}
+        (tmp_path / f"tokens {name}" / "tokens.json").write_text(json.dumps(facts))
+        cut[name] = Tokens(tmp_path / f"tokens {name}", name)
+    config, context = replace(CONFIG, task="summarization", minimum_rouge=10.0), make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, cut=cut), config, context)
+    markdown = context.records("report.md").read_text(encoding="utf-8")
+    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert heads(lines[0])[:5] == ["system", "search", "ROUGE-1", "ROUGE-2", "ROUGE-L"]
+    assert heads(lines[0])[-1] == "doc/s"
+    assert "## demo: 60 documents" in markdown
+    assert "Sources longer than 400 tokens, cut there: 4 of 20 in train, 1 of 20 in demo.\n" in markdown
+    assert re.search(r"- interleaved/greedy: -\d+\.\d\d ROUGE-L \(95 % interval", markdown)
+    results = json.loads((context.directory / "results.json").read_text())
+    lead = results["leads"]["demo"]
+    assert lead["sentences"] == 1
+    assert set(lead["scores"]) == {"rouge1", "rouge2", "rougeL"}
+    assert f"The first sentence of each document as its summary: {lead['scores']['rouge1']:.2f} ROUGE-1, " in markdown
+    page, html = outline(context), context.records("report.html").read_text()
+    assert page.open == []
+    assert "Summaries side by side" in page.words
+    assert "summarization in few steps" in html
+    assert "cut there: 4 of 20" in html
+    assert "Δ ROUGE-L" in page.words
+    assert not re.search("sentence pair|[Tt]ranslat|one sentence at a time|best BLEU", html)
+    with pytest.raises(StageError, match=r"scores \d+\.\d\d ROUGE-L on test demo, expected at least 99;"):
+        STAGE.run(inputs, replace(config, minimum_rouge=99.0), make_work(tmp_path / "again"))
+
+
+def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs: ReportInputs) -> None:
+    context = make_work(tmp_path / "out")
+    expected = r"the check failed: system autoregressive scores \d+\.\d\d BLEU on test demo, expected at least 99\.5"
+    with pytest.raises(StageError, match=expected):
+        STAGE.run(inputs, replace(CONFIG, minimum_bleu=99.5), context)
+    assert re.search(expected.split(": ", 1)[1], context.records("report.md").read_text())
+    assert "The check failed." in context.records("report.html").read_text()
+    assert outline(context).open == []
+
+
+def test_enough_bleu_passes_whatever_the_other_systems_reach(tmp_path: Path, inputs: ReportInputs) -> None:
+    scores = [json.loads((item.scores.path / "scores.json").read_text())["bleu"]["score"] for item in inputs.evaluated]
+    assert scores[0] > scores[2]
+    STAGE.run(replace(inputs, trainings={}), replace(CONFIG, minimum_bleu=scores[0] - 0.01), make_work(tmp_path / "out"))
+
+
+def test_an_unknown_baseline_is_named(tmp_path: Path, inputs: ReportInputs) -> None:
+    with pytest.raises(DataError, match="expected one of autoregressive, interleaved, graph, got 'teacher'"):
+        STAGE.run(inputs, replace(CONFIG, baseline="teacher"), make_work(tmp_path / "out"))
+
+
+def test_several_test_sets_have_a_table_each(tmp_path: Path) -> None:
+    maker = Maker(tmp_path)
+    tests = {"one": maker.text("one", 8), "two": maker.text("two", 9)}
+    evaluated = tuple(maker.evaluated("autoregressive", "greedy", test, text, 0.2) for test, text in tests.items())
+    context = make_work(tmp_path / "out")
+    STAGE.run(ReportInputs(maker.text("train", 3), tests, {}, evaluated), replace(CONFIG, samples=2), context)
+    markdown = context.records("report.md").read_text()
+    assert "## one: 8 sentences" in markdown
+    assert "## two: 9 sentences" in markdown
+    assert outline(context).open == []
+    assert context.records("report.html").read_text().count('class="sample"') == 4
+
+
+def test_the_figures_to_see_first_are_not_the_speed_of_a_system_that_writes_nothing_of_use(tmp_path: Path) -> None:
+    maker = Maker(tmp_path)
+    demo = maker.text("demo", 60)
+    entries = (("autoregressive", "greedy", 0.05, 19.0), ("interleaved", "greedy", 0.08, 11.0), ("drafts", "draft", 0.7, 2.0))
+    given = replace(
+        maker.inputs(timed=False),
+        tests={"demo": demo},
+        evaluated=tuple(maker.evaluated(system, search, "demo", demo, noise) for system, search, noise, _ in entries),
+        timings={"demo": maker.timings({f"{system}/{search}": ms for system, search, _, ms in entries})},
+    )
+    context = make_work(tmp_path / "out")
+    STAGE.run(given, CONFIG, context)
+    page = context.records("report.html").read_text(encoding="utf-8")
+    tiles = page[page.index('class="tiles"') : page.index("</header>")]
+    assert "interleaved/greedy" in tiles
+    assert "drafts" not in tiles
+    assert "drafts/draft" in page

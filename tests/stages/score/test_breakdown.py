@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from models.dag.config import DagSearch
+from models.stepwise.config import StepwiseSearch
+from stages.score import STAGE, ScoreConfig, ScoreInputs
+from stages.score.breakdown import by_length, diversity
+from stages.score.metrics import Comparison
+from tests.stages.score.test_score import make_hypotheses, make_text, make_work
+
+HOW = Comparison(language="de", tokenizer="13a", lowercase=False)
+
+
+def bleu(pairs: list[tuple[str, str]]) -> float:
+    """sacreBLEU over (hypothesis, its only reference)."""
+    return float(BLEU(force=True).corpus_score([one for one, _ in pairs], [[other for _, other in pairs]]).score)
+
+
+def test_bins_hold_the_sentences_of_their_lengths() -> None:
+    references = [["a b c d"], ["a b c d e", "a"], ["a b c d e f"], ["a b c d e f g h i"], [""]]
+    hypotheses = ["a b c d", "a b c x e", "x", "a b c d e f g h", "y"]
+    found = by_length(hypotheses, references, [4, 5, 6, 9, 0], (4, 6, 7), HOW)["bins"]
+    assert [(part["longer_than"], part["up_to"], part["sentences"]) for part in found] == [
+        (0, 4, 2), (4, 6, 2), (6, 7, 0), (7, None, 1),
+    ]  # fmt: skip
+    assert found[2]["bleu"] is None
+    assert found[3]["bleu"] == pytest.approx(bleu([("a b c d e f g h", "a b c d e f g h i")]), abs=1e-4)
+    several = BLEU(force=True).corpus_score(["a b c x e", "x"], [["a b c d e", "a b c d e f"], ["a", None]]).score
+    assert found[1]["bleu"] == pytest.approx(several, abs=1e-4)
+
+
+def test_samples_are_compared_with_references_and_with_each_other() -> None:
+    one, two, three = "der Hund läuft heute schnell", "der Hund läuft heute langsam", "ein Hund rennt heute im Garten"
+    samples = [[one, two, three], [two, one, one], ["blank"]]
+    references = [[one], [three], ["nichts"]]
+    found = diversity(samples, references, HOW)
+    assert (found["samples"], found["sentences"], found["left_out"]) == (3, 2, 1)
+    ranks = [bleu([(one, one), (two, three)]), bleu([(two, one), (one, three)]), bleu([(three, one), (one, three)])]
+    assert found["bleu_by_rank"] == pytest.approx(ranks, abs=1e-3)
+    assert found["bleu"] == pytest.approx(sum(ranks) / 3, abs=1e-3)
+    pairs = [(a, b) for texts in samples[:2] for i, a in enumerate(texts) for j, b in enumerate(texts) if i != j]
+    assert len(pairs) == 12
+    assert found["pairwise_bleu"] == pytest.approx(bleu(pairs), abs=1e-3)
+
+
+def test_equal_samples_have_a_pairwise_bleu_of_100_and_one_alone_has_none() -> None:
+    text = "der Hund läuft heute schnell"
+    assert diversity([[text, text]], [[text]], HOW)["pairwise_bleu"] == 100.0
+    assert diversity([[text]], [[text]], HOW)["pairwise_bleu"] is None
+
+
+def test_scores_are_broken_down_where_it_is_asked_for(tmp_path: Path) -> None:
+    text = make_text(tmp_path / "text", [(7, ["Es regnet hier, heute."]), (9, ["Ja, ja, das ist so."])])
+    rows = [(9, 1, "Ja ja ja ja ja"), (9, 0, "Ja, ja, das ist so."), (7, 0, "Es regnet hier, heute."), (7, 1, "Nein")]
+    hypotheses = make_hypotheses(tmp_path / "hypotheses", rows)
+    context = make_work(tmp_path / "scores")
+    config = ScoreConfig(target_language="de", length_bins=(6,), diversity=True)
+    STAGE.run(ScoreInputs(hypotheses, text), config, context)
+    bins = json.loads((context.directory / "by_length.json").read_text())["bins"]
+    assert [(part["sentences"], part["bleu"]) for part in bins] == [(1, 100.0), (1, 100.0)], "punctuation counts as words"
+    told = json.loads((context.directory / "diversity.json").read_text())
+    assert told["bleu_by_rank"][0] == 100.0
+    assert told["bleu_by_rank"][1] < 20
+    plain = make_work(tmp_path / "plain")
+    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), plain)
+    assert {path.name for path in plain.directory.glob("*.json")} == {"scores.json"}
+    assert (plain.directory / "scores.json").read_bytes() == (context.directory / "scores.json").read_bytes()
+
+
+@pytest.mark.parametrize("search", [DagSearch, StepwiseSearch])
+def test_samples_of_several_temperatures_have_names_of_their_own(search: type[DagSearch] | type[StepwiseSearch]) -> None:
+    assert search(strategy="sample").name == "sample"
+    assert search(strategy="sample", temperature=0.4).name == "sample-t0.4"

@@ -1,0 +1,109 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import models.bundle.directory
+import stages.tune.run
+from models.dag.config import DagSearch
+from models.family import Hypothesis
+from models.stepwise.config import StepwiseSearch
+from stages.artifacts import System, Text, Tuned
+from stages.context import StepContext
+from stages.shards import shard_path, write_shard
+from stages.tune import TuneConfig, TuneInputs
+from stages.tune.penalty import with_tuned_penalty
+from stages.tune.run import run
+from stages.workers import LocalWorkers, Resources
+
+BEAM = StepwiseSearch(strategy="beam", beam_size=3, n_best=2, length_penalty=9.0)
+LINES = ["a b c d e f", "g h i j k l", "m n o p q r"]
+
+
+class Shortening:
+    """Copies its source without its last words: more of them the farther the length penalty is from 0.6."""
+
+    def __init__(self) -> None:
+        self.decoder = self
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        return [[ord(word) for word in line.split()] for line in lines]
+
+    def decode_ids(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        return [" ".join(chr(id_) for id_ in row) for row in ids]
+
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any) -> list[list[int]]:
+        return [list(ids) for ids in sources]
+
+    def decode(self, prepared: list[list[int]], search: Any) -> list[list[Hypothesis]]:
+        left_out = round(10 * abs(search.length_penalty - 0.6)) // 2
+        return [[Hypothesis(ids[: len(ids) - left_out], 0.0, 1), Hypothesis(ids, -1.0, 1)] for ids in prepared]
+
+
+@pytest.fixture(autouse=True)
+def system(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Shortening())
+    monkeypatch.setattr(stages.tune.run, "PIECE_ROWS", 2)
+
+
+def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:
+    directories = [tmp_path / name for name in ("text", "out")]
+    for directory in directories:
+        directory.mkdir()
+    works = [
+        StepContext(
+            directory=directory,
+            attempt="a1",
+            workers=LocalWorkers(),
+            resources=Resources(workers=1, cpus=1),
+            shard_cache=tmp_path / "cache",
+        )
+        for directory in directories
+    ]
+    table = pa.table({"id": [5, 1, 3], "source": LINES, "target": LINES})
+    write_shard(shard_path(directories[0], 0), table, works[0])
+    config = TuneConfig(search=BEAM, length_penalties=penalties, target_language="de")
+    run(TuneInputs(System(tmp_path, "s"), Text(directories[0], "t")), config, works[1])
+    found: dict[str, Any] = json.loads((directories[1] / "tuned.json").read_text())
+    return found
+
+
+def test_the_penalty_that_scores_best_is_chosen(tmp_path: Path) -> None:
+    found = tuned(tmp_path, (0.0, 0.6, 1.0))
+    assert (found["length_penalty"], found["metric"], found["search"]) == (0.6, "bleu", "beam3")
+    assert found["score"] == pytest.approx(100.0)
+    assert [one["length_penalty"] for one in found["tried"]] == [0.0, 0.6, 1.0]
+    scores = [one["score"] for one in found["tried"]]
+    assert scores[0] < scores[2] < scores[1]
+
+
+def test_of_equally_good_penalties_the_first_is_chosen(tmp_path: Path) -> None:
+    assert tuned(tmp_path, (1.0, 0.65, 0.6))["length_penalty"] == 0.65
+
+
+def test_a_search_is_handed_its_penalty(tmp_path: Path) -> None:
+    (tmp_path / "tuned.json").write_text(json.dumps({"length_penalty": 0.4}))
+    assert with_tuned_penalty(BEAM, Tuned(tmp_path, "x")) == replace(BEAM, length_penalty=0.4)
+    assert with_tuned_penalty(BEAM, None) is BEAM
+
+
+@pytest.mark.parametrize(
+    ("search", "has_one"),
+    [
+        (BEAM, True),
+        (StepwiseSearch(), False),
+        (StepwiseSearch(strategy="sample"), False),
+        (DagSearch(strategy="beam"), True),
+        (DagSearch(strategy="viterbi"), True),
+        (DagSearch(strategy="joint-viterbi"), True),
+        (DagSearch(strategy="lookahead"), False),
+        (DagSearch(strategy="greedy"), False),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_only_searches_that_rank_by_length_have_a_penalty(search: Any, has_one: bool) -> None:
+    assert search.penalises_length == has_one

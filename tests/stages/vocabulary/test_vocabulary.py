@@ -1,0 +1,137 @@
+"""Vocabularies: reserved ids that no text can forge, exact round trips, equal bytes."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pytest
+
+from models.family import RESERVED, UNK
+from stages.artifacts import Text, Vocabulary
+from stages.context import StepContext
+from stages.corpus.embedded import pairs
+from stages.errors import ArtifactError, DataError
+from stages.shards import write_shards
+from stages.vocabulary import VocabularyConfig, VocabularyInputs
+from stages.vocabulary.run import _lines, processor, run
+from stages.workers import LocalWorkers, Resources
+
+PAIRS = list(pairs("train", 0, 600))
+
+
+def work_in(directory: Path) -> StepContext:
+    directory.mkdir(parents=True, exist_ok=True)
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory / "cache",
+    )
+
+
+def text_of(directory: Path, rows: list[tuple[str, str]]) -> Text:
+    source, target = zip(*rows, strict=True)
+    table = pa.table({"id": pa.array(range(len(rows)), pa.int64()), "source": source, "target": target})
+    write_shards([table], directory, 100, work_in(directory))
+    return Text(directory, "text")
+
+
+def train(directory: Path, text: Text, **config: Any) -> Vocabulary:
+    run(VocabularyInputs(text), VocabularyConfig(**{"size": 300, **config}), work_in(directory))
+    return Vocabulary(directory, "vocabulary")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Text:
+    return text_of(tmp_path_factory.mktemp("text"), PAIRS)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_round_trips_and_sizes(tmp_path: Path, text: Text, joint: bool, model: Literal["unigram", "bpe"]) -> None:
+    vocabulary = train(tmp_path, text, joint=joint, model=model)
+    said = json.loads((tmp_path / "vocabulary.json").read_text())
+    assert said == {"joint": joint, "source_size": 300, "target_size": 300}
+    assert ((tmp_path / "source.spm").read_bytes() == (tmp_path / "target.spm").read_bytes()) is joint
+    for side, column in (("source", 0), ("target", 1)):
+        pieces = processor(vocabulary.path, side)
+        lines = [pair[column] for pair in PAIRS]
+        assert pieces.decode(pieces.encode(lines)) == lines
+        ids = {index for line in pieces.encode(lines) for index in line}
+        assert min(ids) >= len(RESERVED)
+        assert max(ids) < 300
+
+
+def test_reserved_ids(tmp_path: Path, text: Text) -> None:
+    pieces = processor(train(tmp_path, text).path, "source")
+    assert [pieces.id_to_piece(index) for index in range(len(RESERVED))] == list(RESERVED)
+    assert (pieces.pad_id(), pieces.bos_id(), pieces.eos_id(), pieces.unk_id()) == (0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_no_text_becomes_a_reserved_id(tmp_path: Path, model: str) -> None:
+    # SentencePiece learns nothing from the names themselves, so their characters also stand alone.
+    rows = [(f"{source} {' '.join(RESERVED)} < / >", "".join(RESERVED) + target) for source, target in PAIRS]
+    pieces = processor(train(tmp_path / "v", text_of(tmp_path / "t", rows), size=350, model=model).path, "source")
+    forged = [*RESERVED, " ".join(RESERVED), "".join(RESERVED), *(row[0] for row in rows[:20])]
+    for line in forged:
+        ids = pieces.encode(line)
+        assert not set(ids) & set(range(len(RESERVED))), line
+        assert pieces.decode(ids) == line
+    assert pieces.encode("the € sign").count(UNK) == 1
+
+
+def test_repeated_training_gives_equal_bytes(tmp_path: Path, text: Text) -> None:
+    copy = text_of(tmp_path / "another place", PAIRS)
+    models = [(train(tmp_path / name, given).path / "source.spm").read_bytes() for name, given in (("a", text), ("b", copy))]
+    assert models[0] == models[1]
+    assert str(tmp_path).encode() not in models[0]
+
+
+@pytest.mark.parametrize("model", ["unigram", "bpe"])
+def test_too_large_a_size_names_the_largest_possible(tmp_path: Path, text: Text, model: str) -> None:
+    with pytest.raises(DataError, match=r"vocabulary\.size \(joint\): expected at most \d+ for this text, got 60000") as error:
+        train(tmp_path, text, size=60_000, model=model)
+    largest = int(str(error.value).split("at most ")[1].split()[0])
+    train(tmp_path, text, size=largest, model=model)
+    with pytest.raises(DataError, match=f"at most {largest} "):
+        train(tmp_path, text, size=largest + 1, model=model)
+
+
+def test_too_small_a_size_names_the_smallest_possible(tmp_path: Path, text: Text) -> None:
+    with pytest.raises(DataError, match=r"vocabulary\.size \(target\): expected at least \d+|\(source\): expected at least \d+"):
+        train(tmp_path, text, size=12, joint=False)
+
+
+def test_text_without_characters(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected text that SentencePiece can learn"):
+        train(tmp_path / "v", text_of(tmp_path / "t", [("", "")]))
+
+
+def test_a_long_line_is_learnt_from(tmp_path: Path) -> None:
+    long = " ".join(f"wörter{i}" for i in range(2000))
+    pieces = processor(train(tmp_path / "v", text_of(tmp_path / "t", [(long, "ein Wort")]), size=40).path, "source")
+    assert UNK not in pieces.encode(long)
+    assert pieces.decode(pieces.encode(long)) == long
+
+
+@pytest.mark.parametrize("most", [1, 7, 250, 600, 10_000])
+def test_lines_are_evenly_spaced(text: Text, most: int) -> None:
+    chosen = min(most, 600)
+    expected = [PAIRS[i * 600 // chosen][column] for column in (0, 1) for i in range(chosen)]
+    assert list(_lines(text.path, ("source", "target"), most)) == expected
+
+
+def test_a_foreign_model_is_refused(tmp_path: Path) -> None:
+    import sentencepiece
+
+    with (tmp_path / "source.spm").open("wb") as file:
+        lines = iter(source for source, _ in PAIRS)
+        sentencepiece.SentencePieceTrainer.train(sentence_iterator=lines, model_writer=file, vocab_size=200, minloglevel=2)
+    with pytest.raises(ArtifactError, match="expected the first pieces <pad> <s> </s> <unk>"):
+        processor(tmp_path, "source")
+    (tmp_path / "source.spm").write_bytes(b"no model")
+    with pytest.raises(ArtifactError, match="expected a SentencePiece model"):
+        processor(tmp_path, "source")
