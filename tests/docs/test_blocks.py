@@ -69,9 +69,9 @@ def test_named_configs_and_programs_exist(page: Path) -> None:
     if page.name == "CHANGELOG.md":  # names what was there at the time
         return
     named = set(re.findall(r"(?<![\w/])((?:configs|benchmarks|docker)/[\w./-]+\.(?:yaml|py))\b", text(page)))
-    modules = re.findall(r"python -m ((?:benchmarks|kernels)[.\w]*)", text(page))
-    named |= {f"{module.replace('.', '/')}.py" for module in modules}
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+    modules = {ROOT / module.replace(".", "/") for module in re.findall(r"python -m ((?:benchmarks|kernels)[.\w]*)", text(page))}
+    assert [path for path in modules if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists()] == []
 
 
 @pytest.mark.parametrize("override", re.findall(r"--set (\S+=[^\s`]+)", README))
