@@ -1,7 +1,7 @@
-"""Hooks of the site: pages and configs outside docs/ become part of it, and links to them are rewritten.
+"""Hooks of the site: files outside docs/ become part of it, and links to them are rewritten.
 
-README.md is the front page. Links that leave docs/ (`../../configs/demo.yaml`) point to the repository's root there and to the
-site's root here, so one step up falls away.
+README.md is the front page, and the other pages at the repository's root keep their names. Links that leave docs/
+(`../../configs/demo.yaml`) point to the repository's root there and to the site's root here, so one step up falls away.
 """
 
 from __future__ import annotations
@@ -13,22 +13,17 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = {
-    "README.md": "index.md",
-    "CONTRIBUTING.md": "CONTRIBUTING.md",
-    "CHANGELOG.md": "CHANGELOG.md",
-    "SECURITY.md": "SECURITY.md",
-}
-OUTSIDE = ("configs/", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "README.md")
+PAGES = {path.name: "index.md" if path.name == "README.md" else path.name for path in ROOT.glob("*.md")}
+FILES = [path for pattern in ("configs/**/*.yaml", "benchmarks/results/*.json") for path in sorted(ROOT.glob(pattern))]
+OUTSIDE = ("configs/", "benchmarks/results/", *PAGES)
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of the repository's root and the configs that pages link to."""
+    """Add the pages of the repository's root, and the configs and results that pages link to."""
     for name, page in PAGES.items():
-        if (ROOT / name).exists():
-            files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
-    for path in sorted((ROOT / "configs").rglob("*.yaml")):
+        files.append(File.generated(config, page, content=(ROOT / name).read_text(encoding="utf-8")))
+    for path in FILES:
         files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     return files
 

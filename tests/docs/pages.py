@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-AT_ROOT = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
-PAGES = [page for page in AT_ROOT if page.exists()] + sorted((ROOT / "docs").rglob("*.md"))
+AT_ROOT = sorted(ROOT.glob("*.md"))
+PAGES = AT_ROOT + sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
