@@ -60,7 +60,7 @@ $(SITE): $(READY)
 	touch $@
 
 site: $(SITE)           ## the documentation as a web site, in build/site
-	$(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean:                  ## what is built; the store stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache
