@@ -6,7 +6,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 if TYPE_CHECKING:
     from typer._click import Command, Context
@@ -53,29 +53,32 @@ class CommandTable(TyperGroup):
                 self.get_command(ctx, name)
         return super().resolve_command(ctx, args)
 
-    def get_help_option(self, ctx: Context) -> Any:
-        """Return `--help`, shown without a type as other flags are."""
-        return _without_type(super().get_help_option(ctx))
+    def get_params(self, ctx: Context) -> list[Any]:
+        """Return all parameters; flags are shown by their names alone."""
+        return _without_types(super().get_params(ctx))
 
 
 def load_command(name: str) -> Command:
     """Import one command and build its parser."""
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    single.command(name, context_settings=HELP_NAMES)(getattr(import_module(f"pipeline.commands.{name}"), name))
-    command: Command = typer.main.get_command(single)
-    for parameter in command.params:
+    single.command(name, cls=PlainFlags, context_settings=HELP_NAMES)(getattr(import_module(f"pipeline.commands.{name}"), name))
+    return typer.main.get_command(single)
+
+
+class PlainFlags(TyperCommand):
+    """A command whose help shows flags by their names alone, without `<bool>`."""
+
+    def get_params(self, ctx: Context) -> list[Any]:
+        """Return all parameters, `--help` included."""
+        return _without_types(super().get_params(ctx))
+
+
+def _without_types(parameters: list[Any]) -> list[Any]:
+    """Give flags an empty metavar, which replaces `<bool>`."""
+    for parameter in parameters:
         if getattr(parameter, "is_flag", False):
-            _without_type(parameter)
-    help_of = command.get_help_option
-    command.get_help_option = lambda ctx: _without_type(help_of(ctx))  # type: ignore[method-assign]
-    return command
-
-
-def _without_type(option: Any) -> Any:
-    """Show a flag by its name alone: an empty metavar replaces `<bool>`."""
-    if option is not None:
-        option.metavar = ""
-    return option
+            parameter.metavar = ""
+    return parameters
 
 
 def _show_version(wanted: bool) -> None:
@@ -90,7 +93,7 @@ app = typer.Typer(cls=CommandTable, no_args_is_help=True, pretty_exceptions_enab
 @app.callback()
 def fewstep(
     version: Annotated[
-        bool, typer.Option("--version", metavar="", is_eager=True, callback=_show_version, help="Show the version and exit.")
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Train translation models from raw parallel text, score and time them, and write a report, in one resumable run."""

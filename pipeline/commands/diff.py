@@ -43,7 +43,10 @@ def _print(found: Difference, first: str, second: str) -> None:
     ]
     print_table(("test", "system/search", "metric", first, second, "difference", "p"), rows or [("nothing in common",) + ("",) * 6])
     print()
-    speed = [(pair.test, pair.entry, f"{pair.first:.2f}", f"{pair.second:.2f}", f"{pair.first / pair.second:.2f}x") for pair in found.speed]
+    speed = [
+        (pair.test, pair.entry, f"{pair.first:.2f}", f"{pair.second:.2f}", f"{pair.first / pair.second:.2f}x")
+        for pair in found.speed
+    ]
     print_table(("test", "system/search", f"{first} ms", f"{second} ms", "speed-up"), speed or [("nothing in common",) + ("",) * 4])
     if found.speed:
         print("the two runs were timed apart; compare speeds within one run to publish them")

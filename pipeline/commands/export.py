@@ -11,7 +11,6 @@ import typer
 
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.commands.translate import system_directory
-
 from pipeline.errors import ArtifactError, DataError, StageError
 
 PRECISIONS = ("float32", "int8", "float16", "bfloat16")

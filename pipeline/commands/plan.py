@@ -57,7 +57,14 @@ def _print_estimate(settings: RunConfig, steps: Plan, store: Store, as_json: boo
     if as_json:
         print_json(
             [
-                {"step": one.step.name, "hit": one.hit, "rows": one.rows, "seconds": one.seconds, "bytes": one.bytes, "from": one.basis}
+                {
+                    "step": one.step.name,
+                    "hit": one.hit,
+                    "rows": one.rows,
+                    "seconds": one.seconds,
+                    "bytes": one.bytes,
+                    "from": one.basis,
+                }
                 for one in found
             ]
         )

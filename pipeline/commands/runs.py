@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from pipeline.commands.options import STORE, Json, StorePath
 from pipeline.commands.output import print_json, print_table
@@ -20,7 +21,7 @@ def runs(store: StorePath = STORE, as_json: Json = False) -> None:
     print_table(("run", "status", "steps", "started", "config"), rows)
 
 
-def _summary(run: Run) -> dict[str, object]:
+def _summary(run: Run) -> dict[str, Any]:
     state, spec = run.state(), run.spec
     return {
         "run": run.path.name,

@@ -1,4 +1,4 @@
-"""`fewstep submit`: hand a run to a Ray cluster, `ray job submit` with the id, metadata and runtime environment of the run, and its exit status."""
+"""`fewstep submit`: run a config as a job of a Ray cluster, with the id, metadata and runtime environment of the run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.run.extension_wheel import write_extension_wheel
 from pipeline.commands.options import ConfigFile, Overrides, Until
 from pipeline.config.schema import RunConfig, load_config, resolved
 from pipeline.errors import DataError
 from pipeline.plan.code_digest import git_revision
 from pipeline.plan.fingerprint import digest
+from pipeline.run.extension_wheel import write_extension_wheel
 from pipeline.run.machines import token_source
 from stages.errors import StageError
 
@@ -120,7 +120,7 @@ def _unreachable(address: str | None, error: Exception) -> StageError:
     where = address or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "this machine"
     return StageError(
         f"the jobs of the Ray cluster at {where}: expected to be let in, got: {error}; "
-        "check --address (http://head:8265) and the token (RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, docs/cluster.md)"
+        "check --address (http://head:8265) and the token (RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, docs/guide/cluster.md)"
     )
 
 

@@ -20,6 +20,7 @@ from pipeline.config.schema import parse_search
 from pipeline.errors import ArtifactError, DataError
 from pipeline.run.history import Run, find_run
 from pipeline.run.records import step_directory
+from stages.errors import suggestion
 
 log = logging.getLogger("fewstep")
 
@@ -40,7 +41,9 @@ def translate(
     output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Default: standard output.")] = None,
     search: Annotated[
         str | None,
-        typer.Option(metavar="SEARCH", help="A label of the system's searches, or {beam: {beam_size: 4}}; default: its first search."),
+        typer.Option(
+            metavar="SEARCH", help="A label of the system's searches, or {beam: {beam_size: 4}}; default: its first search."
+        ),
     ] = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda:0, or auto.")] = "auto",
     batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Maximum number of lines translated together.")] = 64,
@@ -64,7 +67,10 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
     if name is None or name not in names:
-        raise DataError(f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}")
+        raise DataError(
+            f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}"
+            + suggestion(name or "", names)
+        )
     directory = _of_run(run, name)
     if not (directory / "system.json").is_file() or directory.suffix == ".partial":
         raise DataError(f"{run.path.name}: the system {name} is not finished; finish it with the run command")
