@@ -114,7 +114,7 @@ def _timings(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
             test = entry["step"].removeprefix("benchmark:")
             found = read_json(step_directory(run.store, entry) / RECORDS / "benchmark.json").get("entries", {})
             for name, figures in found.items():
-                if (median := figures.get("latency_ms", {}).get("p50")) is not None:
+                if (median := figures.get("latency_ms", {}).get("median")) is not None:
                     yield (test, name), float(median)
 
 

@@ -73,6 +73,8 @@ def test_what_differs_is_the_config_and_the_scores(store: Path, capsys: pytest.C
     assert changed["name"] == ("one", "two")
     assert ("4", "6") in changed.values()
     assert [step for step, _, _ in found["data"] if step.startswith("corpus:")] == []
+    assert found["speed"]
+    assert all(pair["first"] > 0 and pair["second"] > 0 for pair in found["speed"])
     assert all(0 < pair["p"] <= 1 for pair in found["scores"] if pair["metric"] == "bleu")
     assert main(["diff", one, two, "--store", str(store)]) == 0
     out = capsys.readouterr().out
@@ -85,6 +87,7 @@ def test_one_table_over_two_runs(store: Path, capsys: pytest.CaptureFixture[str]
     found = printed(capsys, "report", "--store", str(store), "--runs", one, "--runs", two)
     by_run = {run: {row["entry"] for row in found if row["run"] == run} for run in (one, two)}
     assert by_run[one] == by_run[two] != set()
+    assert all(row["milliseconds"] > 0 for row in found)
     single = printed(capsys, "report", one, "--store", str(store))
     bleu = {f"{row['system']}/{row['search']}": row["metrics"]["bleu"]["score"] for row in single["rows"]}
     assert {row["entry"]: row["scores"]["bleu"] for row in found if row["run"] == one} == bleu
