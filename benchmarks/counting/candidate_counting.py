@@ -1,16 +1,14 @@
-"""What candidate tables of a corpus that is too large to be here would take: a build from as many synthetic links.
+"""Time, memory and size of candidate tables of a large corpus, built from synthetic links.
 
 Sentences of 10 to 46 pieces (28 on average); source pieces follow Zipf's law, each has translations that follow a steeper one, and
 links lie about the diagonal, the wider the longer the sentence.
 
-    python benchmarks/candidate_tables.py --pairs 4500000 --json build/candidate_tables.json
+    python -m benchmarks.counting.candidate_counting --pairs 4500000 --json build/candidate_tables.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import resource
 import tempfile
 import time
@@ -18,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.record import publish
 from kernels import CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 
@@ -31,12 +30,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=4_500_000)
     parser.add_argument("--vocabulary", type=int, default=40_000)
     parser.add_argument("--backoff", type=float, default=0.0)
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
 def zipf(draw: np.random.Generator, size: int, exponent: float, count: int) -> np.ndarray:
-    """Ranks from 0 to size - 1, by inversion of the continuous law."""
+    """Return ranks from 0 to size - 1, by inversion of the continuous law."""
     share, power = draw.random(count), 1.0 - exponent
     found = np.exp(share * np.log(size)) if power == 0.0 else (share * (size**power - 1.0) + 1.0) ** (1.0 / power)
     ranks: np.ndarray = np.clip(found.astype(np.int64) - 1, 0, size - 1)
@@ -44,7 +43,7 @@ def zipf(draw: np.random.Generator, size: int, exponent: float, count: int) -> n
 
 
 def shard(draw: np.random.Generator, pairs: int, vocabulary: int) -> tuple[Sentences, Sentences, np.ndarray]:
-    """Sources, targets of the same lengths, and links."""
+    """Return sources, targets of the same lengths, and links."""
     lengths = draw.integers(10, 47, pairs)
     starts = np.concatenate([[0], np.cumsum(lengths)])
     slots = np.arange(starts[-1]) - np.repeat(starts[:-1], lengths)
@@ -57,7 +56,7 @@ def shard(draw: np.random.Generator, pairs: int, vocabulary: int) -> tuple[Sente
 
 
 def peak() -> float:
-    """Of this process, in MB."""
+    """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MB
 
 
@@ -94,12 +93,18 @@ def main() -> None:
     arguments = parse()
     with tempfile.TemporaryDirectory() as folder:
         found = build(arguments, Path(folder))
-    for name, value in found.items():
-        print(f"{name:18s} {value:,.1f}")
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        where = {"machine": platform.machine(), "pairs": arguments.pairs, "vocabulary": arguments.vocabulary}
-        arguments.json.write_text(json.dumps({**where, **found}, indent=1) + "\n", encoding="utf-8")
+    publish(
+        arguments,
+        section="Candidate tables",
+        explanation=f"A build from {arguments.pairs:,} synthetic pairs of {arguments.vocabulary:,} pieces on one thread.",
+        columns=["figure", "value"],
+        rows=[[name.replace("_", " "), f"{value:,.1f}"] for name, value in found.items()],
+        seed=1,
+        rounds=1,
+        spread=None,
+        note="A single run has no spread.",
+        figures=found,
+    )
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
-"""Milliseconds to look up the candidate lattice of a sentence, to load the tables, and what they take, with tables of Multi30k.
+"""Time of looking up the candidate lattice of a sentence and of loading the tables, with tables of Multi30k.
 
-Builds everything from the raw text: subword vocabulary, alignment of the pieces, tables. Sentences of the asked length are cut from
-the pieces of the validation text, each looked up alone; the first look-ups (cold pages) are told apart from the others. The slow
+Everything is built from the raw text: subword vocabulary, alignment of the pieces, tables. Sentences of the requested length are
+cut from the pieces of the validation text, each looked up alone; the first look-ups (cold pages) are a row of their own. The slow
 twin in Python looks some of them up in the same run, and must find the same candidates.
 
-    python benchmarks/candidates.py --data data/multi30k --threads 1 --json candidates.json
+    python -m benchmarks.counting.candidate_lookup --data data/multi30k --threads 1 --json candidates.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import platform
 import statistics
 import tempfile
 import time
@@ -23,9 +21,10 @@ from typing import Any
 
 import numpy as np
 import sentencepiece
-from public_data import multi30k
 
 import kernels
+from benchmarks.public_data import multi30k
+from benchmarks.record import publish
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference.candidates import ReferenceTables
 from models.family import RESERVED
@@ -34,13 +33,13 @@ from stages.vocabulary import VocabularyConfig, train_pieces
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=multi30k(), help="folder with train.en, train.de and val.en, val.de")
+    parser.add_argument("--data", type=Path, default=multi30k(), help="The folder with train.en, train.de, val.en and val.de.")
     parser.add_argument("--vocabulary", type=int, default=8000)
-    parser.add_argument("--tokens", type=int, default=30, help="pieces of a sentence")
-    parser.add_argument("--candidates", type=int, default=64, help="K")
+    parser.add_argument("--tokens", type=int, default=30, help="Pieces of a sentence.")
+    parser.add_argument("--candidates", type=int, default=64, help="Candidates of a slot (K).")
     parser.add_argument("--sentences", type=int, default=400)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
@@ -49,7 +48,7 @@ def lines(path: Path) -> list[str]:
 
 
 def encoded(folder: Path, size: int) -> dict[str, list[list[int]]]:
-    """Pieces of each side of the training and the validation text."""
+    """Return the pieces of each side of the training and the validation text."""
     text = {f"{part}.{side}": lines(folder / f"{part}.{side}") for part in ("train", "val") for side in ("en", "de")}
     model = train_pieces(iter([*text["train.en"], *text["train.de"]]), VocabularyConfig(size=size))
     pieces = sentencepiece.SentencePieceProcessor(model_proto=model)
@@ -57,7 +56,7 @@ def encoded(folder: Path, size: int) -> dict[str, list[list[int]]]:
 
 
 def linked(source: list[list[int]], target: list[list[int]], threads: int) -> tuple[list[list[int]], float]:
-    """For each target piece its source position or -1, by forward fast_align; and the tension that it came to."""
+    """Return for each target piece its source position or -1 by forward fast_align, and the resulting tension."""
     pairs = [([str(x) for x in xs], [str(y) for y in ys]) for xs, ys in zip(source, target, strict=True)]
     aligned = kernels.fast_align(pairs, options=kernels.AlignOptions(threads=threads))
     links = [[-1] * len(ys) for ys in target]
@@ -68,7 +67,7 @@ def linked(source: list[list[int]], target: list[list[int]], threads: int) -> tu
 
 
 def timed(action: Callable[[], Any]) -> tuple[float, Any]:
-    """Milliseconds, and the result."""
+    """Return milliseconds and the result."""
     began = time.perf_counter()
     result = action()
     return 1000 * (time.perf_counter() - began), result
@@ -130,12 +129,6 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "load_ms": summary(loads),
         "build_ms": {"align": align_ms, "count": count_ms, "merge": merge_ms},
         "table": {"bytes": made.file_bytes, "rows": made.rows, "entries": made.entries, "pairs": made.pairs, "links": made.linked},
-        "conditions": {name: str(value) for name, value in vars(arguments).items() if name != "json"},
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "machine": platform.processor() or platform.machine(),
-        },
     }
 
 
@@ -144,17 +137,23 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = measure(arguments, Path(folder))
     table = result["table"]
-    print(
-        f"{arguments.tokens} pieces, {result['slots']} slots, K={arguments.candidates}, {arguments.threads} threads; "
-        f"{table['entries']:,} entries, {table['bytes'] / 1e6:.2f} MB, of {table['links']:,} links in {table['pairs']:,} pairs"
+    times = {**result["look_up_ms"], "load": result["load_ms"]}
+    publish(
+        arguments,
+        section="Candidate tables",
+        explanation=(
+            f"Milliseconds to look up sentences of {arguments.tokens} pieces ({result['slots']} slots) with "
+            f"K = {arguments.candidates}, {arguments.threads} threads; the table has {table['entries']:,} entries and "
+            f"{table['bytes'] / 1e6:.2f} MB."
+        ),
+        columns=["action", "median", "95th percentile", "most"],
+        rows=[[name, *(f"{figures[key]:.3f}" for key in ("median", "p95", "most"))] for name, figures in times.items()],
+        seed=None,
+        rounds=None,
+        spread="columns `95th percentile` and `most`",
+        note="Nothing is random. Each sentence is looked up twice.",
+        figures=result,
     )
-    print(f"{'':24s} {'median ms':>10s} {'p95 ms':>10s} {'most ms':>10s}")
-    for name, figures in {**result["look_up_ms"], "load": result["load_ms"]}.items():
-        print(f"{name:24s} {figures['median']:10.3f} {figures['p95']:10.3f} {figures['most']:10.3f}")
-    for name, milliseconds in result["build_ms"].items():
-        print(f"{name:24s} {milliseconds:10.0f}")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
-"""Estimating an n-gram model: whole processes that turn a text into an ARPA file, this project's beside KenLM's lmplz if it is
-there; then loading and asking, beside the kenlm package.
+"""Estimation of an n-gram model: whole processes that turn a text into an ARPA file, compared with KenLM's lmplz if it is
+installed; then loading and queries, compared with the kenlm package.
 
-    python benchmarks/ngram.py data/multi30k/train.de --heldout data/multi30k/val.de --threads 2 --json build/ngram.json
+    python -m benchmarks.counting.ngram data/multi30k/train.de --heldout data/multi30k/val.de --threads 2 --json build/ngram.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -22,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import publish, spread
 from kernels import NgramModel
 from kernels.reference.ngram import read_arpa
 
@@ -40,20 +39,20 @@ print(time.perf_counter() - begin)
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", type=Path, help="one sentence a line")
-    parser.add_argument("--heldout", type=Path, help="text that the model is asked about; the same if not given")
+    parser.add_argument("text", type=Path, help="A text of one sentence a line.")
+    parser.add_argument("--heldout", type=Path, help="The text that the model scores; the training text if not given.")
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--prune", type=int, nargs="+", default=[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--lmplz", default="lmplz", help="KenLM's program: a path, or a name on PATH")
-    parser.add_argument("--lmplz-memory", default="500M", help="what lmplz may take for sorting")
+    parser.add_argument("--lmplz", default="lmplz", help="KenLM's program: a path, or a name on PATH.")
+    parser.add_argument("--lmplz-memory", default="500M", help="The memory of lmplz for sorting.")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
 def measure(command: list[str], stdout: Path | None = None, stdin: Path | None = None) -> dict[str, float]:
-    """Wall-clock and CPU seconds of a process, its peak of resident memory in MiB, and the number that it printed, if any."""
+    """Return wall-clock and CPU seconds of a process and its peak of resident memory in MiB."""
     begin = time.perf_counter()
     with open(stdout or os.devnull, "wb") as out, open(stdin or os.devnull, "rb") as source:
         process = subprocess.Popen(command, stdin=source, stdout=out, stderr=subprocess.DEVNULL)
@@ -68,7 +67,7 @@ def measure(command: list[str], stdout: Path | None = None, stdin: Path | None =
 
 
 def estimators(args: argparse.Namespace, folder: Path) -> dict[str, Callable[[], dict[str, float]]]:
-    """By name: one whole process."""
+    """Return functions that run one whole process each, by name."""
 
     def ours(threads: int, kind: str) -> dict[str, float]:
         prune, out = " ".join(map(str, args.prune)), folder / f"ours.{kind}"
@@ -88,7 +87,7 @@ def estimators(args: argparse.Namespace, folder: Path) -> dict[str, Callable[[],
 
 
 def differences(folder: Path) -> dict[str, Any]:
-    """How far our ARPA file is from lmplz's."""
+    """Return the differences of our ARPA file from lmplz's."""
     ours, theirs = (read_arpa((folder / f"{name}.arpa").read_text(encoding="utf-8").split("\n")) for name in ("ours", "lmplz"))
     both = ours.keys() & theirs.keys()
     largest = max(abs(ours[ngram][part] - theirs[ngram][part]) for ngram in both for part in (0, 1))
@@ -96,7 +95,7 @@ def differences(folder: Path) -> dict[str, Any]:
 
 
 def best(action: Callable[[], Any], rounds: int) -> float:
-    """Seconds of the quickest of some calls."""
+    """Return the seconds of the fastest of some calls."""
     seconds = []
     for _ in range(rounds):
         begin = time.perf_counter()
@@ -106,7 +105,7 @@ def best(action: Callable[[], Any], rounds: int) -> float:
 
 
 def queries(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Loading, and asking about the held-out text in one thread."""
+    """Measure loading, and queries about the held-out text in one thread."""
     import kenlm
 
     arpa, mapped = folder / "ours.arpa", folder / "ours.ngram"
@@ -161,37 +160,44 @@ def main() -> None:
             for entry, found in rounds.items()
         }
         result = {
-            "text": args.text.name,
             "sentences": sum(1 for _ in args.text.open("rb")),
-            "order": args.order,
-            "prune": args.prune,
-            "rounds": args.rounds,
-            "machine": platform.processor() or platform.machine(),
-            "cpus": os.cpu_count(),
             "estimating": figures,
             "agreement": differences(folder) if (folder / "lmplz.arpa").exists() else None,
             "queries": queries(args, folder),
         }
-    report(result)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    publish(
+        args,
+        section="n-gram models",
+        explanation=f"Whole processes that estimate a model of order {args.order} from {result['sentences']:,} sentences.",
+        columns=["program", "wall time", "least", "CPU time", "estimation alone", "peak memory"],
+        rows=[row(entry, found) for entry, found in figures.items()],
+        seed=None,
+        rounds=args.rounds,
+        spread=spread([[round_["seconds"] for round_ in found] for found in rounds.values()]),
+        note=f"Nothing is random. {remarks(result)}",
+        figures=result,
+    )
 
 
-def report(result: dict[str, Any]) -> None:
-    print(f"order {result['order']} of {result['sentences']:,} sentences, medians of {result['rounds']} rounds, whole processes")
-    print(f"{'':32} {'wall s':>8} {'least':>8} {'CPU s':>8} {'estimate':>9} {'peak MiB':>9}")
-    for entry, found in result["estimating"].items():
-        estimate = f"{found['estimate_seconds']:9.3f}" if "estimate_seconds" in found else f"{'':9}"
-        times = f"{found['seconds']:8.3f} {found['least_seconds']:8.3f} {found['cpu_seconds']:8.3f}"
-        print(f"{entry:32} {times} {estimate} {found['peak_mib']:9.0f}")
+def row(entry: str, found: dict[str, float]) -> list[str]:
+    seconds = [f"{found[key]:.3f} s" for key in ("seconds", "least_seconds", "cpu_seconds")]
+    alone = f"{found['estimate_seconds']:.3f} s" if "estimate_seconds" in found else "-"
+    return [entry, *seconds, alone, f"{found['peak_mib']:.0f} MiB"]
+
+
+def remarks(result: dict[str, Any]) -> str:
+    queries = result["queries"]
+    found = (
+        f"Scoring takes {queries['text_ns_per_word']:.0f} ns a word, with the kenlm package "
+        f"{queries['kenlm_text_ns_per_word']:.0f} ns; "
+        f"perplexity of the held-out text {queries['perplexity']:.3f} and {queries['kenlm_perplexity']:.3f}."
+    )
     if agreement := result["agreement"]:
-        print(
-            f"beside lmplz: {agreement['ngrams']:,} n-grams, {agreement['only_in_one']} in one file only, "
-            f"largest difference {agreement['largest_difference_log10']:.1e}"
+        found += (
+            f" {agreement['ngrams']:,} n-grams, {agreement['only_in_one']} in one file only, "
+            f"largest difference {agreement['largest_difference_log10']:.1e} in log10."
         )
-    for key, value in result["queries"].items():
-        print(f"{key:32} {value:,.3f}" if isinstance(value, float) else f"{key:32} {value}")
+    return found
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
-"""Word alignment: whole processes against upstream fast_align, and what EM over shards exchanges.
+"""Word alignment: whole processes compared with upstream fast_align, and the traffic of EM over shards.
 
 Both programs read the same file with the same flags (`-d -o -v`) and take turns. Without an upstream program (`--upstream`, or
-fast_align on PATH) only ours is measured. Shards are worked on one after the other, so that the time of the slowest is what a
-machine each would take; counts go up and probabilities come down once in each of the first four iterations.
+fast_align on PATH) only ours is measured. Shards are processed one after the other, so that the time of the slowest is that of
+a machine for each; counts go up and probabilities come down once in each of the first four iterations.
 
-    python benchmarks/alignment.py --source data/multi30k/train.en --target data/multi30k/train.de --json alignment.json
+    python -m benchmarks.counting.word_alignment --source data/multi30k/train.en --target data/multi30k/train.de [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
@@ -25,30 +23,32 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import publish, spread
 from kernels import AlignOptions
 from kernels.fast_align import shards
 from kernels.fast_align.em import Sums, fit_tension, summarise
 from kernels.fast_align.shards import Part
 from kernels.native import fewstep_native as native
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-d", "-o", "-v"]
+PROGRAMS = ("native", "upstream")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, default=ROOT / "data/multi30k/train.en", help="a sentence a line, split at blanks")
+    parser.add_argument("--source", type=Path, default=ROOT / "data/multi30k/train.en", help="A sentence a line, split at blanks.")
     parser.add_argument("--target", type=Path, default=ROOT / "data/multi30k/train.de")
-    parser.add_argument("--upstream", default=shutil.which("fast_align"), help="the upstream program")
+    parser.add_argument("--upstream", default=shutil.which("fast_align"), help="The upstream program.")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--shards", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
 def measured(command: list[str], threads: int, output: Path) -> dict[str, float]:
-    """Wall-clock and CPU seconds and peak memory (MB) of a process, from its start to its end."""
+    """Return wall-clock and CPU seconds and peak memory (MB) of a process, from its start to its end."""
     started = time.perf_counter()
     with output.open("wb") as out:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
@@ -64,7 +64,7 @@ def measured(command: list[str], threads: int, output: Path) -> dict[str, float]
 
 
 def programs(arguments: argparse.Namespace, lines: Path, folder: Path) -> dict[str, Any]:
-    """Both programs, in turns; and in how many lines their links differ when upstream has one thread."""
+    """Measure both programs in turns, and count the lines in which their links differ when upstream has one thread."""
     commands = {"native": [sys.executable, "-m", "kernels.fast_align"]}
     if arguments.upstream:
         commands["upstream"] = [arguments.upstream]
@@ -88,7 +88,7 @@ def programs(arguments: argparse.Namespace, lines: Path, folder: Path) -> dict[s
 
 
 def sharded(lines: Path, count: int, options: AlignOptions) -> dict[str, Any]:
-    """EM over `count` shards of equally many rows: seconds and bytes of one iteration, by their median."""
+    """Run EM over `count` shards of equal numbers of rows; return median seconds and bytes of one iteration."""
     whole_text = native.Bitext.read(str(lines))
     parts = cut(whole_text, count)
 
@@ -118,9 +118,9 @@ def sharded(lines: Path, count: int, options: AlignOptions) -> dict[str, Any]:
             seconds.append(time.perf_counter() - started)
         slowest.append(max(seconds))
         started = time.perf_counter()
-        told = summarise(sum((sums for _, sums in counted), start=Sums()), words)
+        summary = summarise(sum((sums for _, sums in counted), start=Sums()), words)
         if number:
-            tension = fit_tension(told, tension, listed, options).tensions[-1]
+            tension = fit_tension(summary, tension, listed, options).tensions[-1]
         taken = [Part(cells.starts, place, one) for cells, place, (one, _) in zip(local, places, counted, strict=True)]
         shards.maximise(whole.starts, taken, options, t)
         reducing.append(time.perf_counter() - started)
@@ -139,7 +139,7 @@ def sharded(lines: Path, count: int, options: AlignOptions) -> dict[str, Any]:
 
 
 def cut(text: native.Bitext, count: int) -> list[native.Bitext]:
-    """A text in shards of equally many pairs."""
+    """Return the text in shards of equal numbers of pairs."""
     sides = [text.ids(target) for target in (False, True)]
     bounds = [text.pairs * k // count for k in range(count + 1)]
     parts = []
@@ -156,29 +156,48 @@ def main() -> None:
         lines = folder / "pairs"
         sides = [path.read_text(encoding="utf-8").removesuffix("\n").split("\n") for path in (arguments.source, arguments.target)]
         lines.write_text("".join(f"{a} ||| {b}\n" for a, b in zip(*sides, strict=True)), encoding="utf-8")
-        result = {
+        result: dict[str, Any] = {
             "pairs": len(sides[0]),
             "programs": programs(arguments, lines, folder),
             "sharded": [sharded(lines, count, AlignOptions(threads=arguments.threads)) for count in arguments.shards],
-            "conditions": {"threads": arguments.threads, "rounds": arguments.rounds, "flags": FLAGS},
-            "versions": {"python": platform.python_version(), "processor": platform.processor() or platform.machine()},
         }
-    show(result)
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    found = result["programs"]
+    note = "Nothing is random."
+    if "ratio" in found:
+        note += f" {found['lines_that_differ']} lines of links differ from upstream with one thread."
+    publish(
+        arguments,
+        section="Word alignment",
+        explanation=f"Whole processes on {len(sides[0]):,} pairs, `{' '.join(FLAGS)}`, {arguments.threads} threads, in turns.",
+        columns=["program", "wall time", "CPU time", "peak memory", "speed"],
+        rows=rows(found),
+        seed=None,
+        rounds=arguments.rounds,
+        spread=spread([[one["seconds"] for one in found[name]["rounds"]] for name in PROGRAMS if name in found]),
+        note=note,
+        figures=result,
+    )
+    show(result["sharded"])
 
 
-def show(result: dict[str, Any]) -> None:
-    conditions, measured_ = result["conditions"], result["programs"]
-    print(f"{result['pairs']} pairs, {' '.join(FLAGS)}, {conditions['threads']} threads, median of {conditions['rounds']} rounds")
-    for name in ("native", "upstream"):
-        if one := measured_.get(name):
-            print(f"{name:9} {one['seconds']:7.2f} s  {one['cpu_seconds']:7.2f} s of CPU  {one['megabytes']:7.1f} MB")
-    if "ratio" in measured_:
-        print(f"upstream / native {measured_['ratio']:.2f} (median of rounds); lines that differ: {measured_['lines_that_differ']}")
-    print("shards      cells   of shards    MB up  MB down  slowest shard   reducer")
-    for one in result["sharded"]:
+def rows(found: dict[str, Any]) -> list[list[str]]:
+    gain = f"{found['ratio']:.1f}x" if "ratio" in found else "-"
+    return [
+        [
+            name,
+            f"{found[name]['seconds']:.2f} s",
+            f"{found[name]['cpu_seconds']:.2f} s",
+            f"{found[name]['megabytes']:.1f} MB",
+            gain if name == "native" else "1.0x",
+        ]
+        for name in PROGRAMS
+        if name in found
+    ]
+
+
+def show(sharded: list[dict[str, Any]]) -> None:
+    print("\nshards      cells   of shards    MB up  MB down  slowest shard   reducer")
+    for one in sharded:
         print(
             f"{one['shards']:6} {one['cells']:10} {one['cells_of_shards']:11} {one['megabytes_up']:8.1f} "
             f"{one['megabytes_down']:8.1f} {one['slowest_shard_seconds']:12.3f} s {one['reducer_seconds']:8.3f} s"

@@ -1,6 +1,7 @@
-"""All families beside CTranslate2 at Transformer-base size, where arithmetic counts and not Python, turn by turn in one run.
+"""All families and CTranslate2 at Transformer-base size, where arithmetic and not Python dominates, in turns in one run.
 
-    python benchmarks/base_size.py [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 3] [--only greedy] [--json FILE]
+    python -m benchmarks.decoding.base_size [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 3] [--only greedy]
+        [--json FILE]
 
 Networks have random weights (base: 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one layer of decoder;
 `--size tiny`: 4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones, verifiers of drafts and
@@ -8,7 +9,7 @@ CTranslate2 write 27 tokens; what a graph of random weights writes is as long as
 lattice is as long as its tables, counted from random pairs, say. What drafting costs depends on how many drafts are kept; both ends
 are measured: all of them (verifier and drafter have a bias towards the same word) and none (towards two different words).
 
-A decode is everything from lists of ids to lists of ids, without scores computed anew. Entries take turns A B C A B C; a cell is
+A decode is everything from lists of ids to lists of ids, without rescoring. Entries take turns A B C A B C; a cell is
 the median of the rounds, in milliseconds a sentence, by the better number of threads (`2t`: two). The table is Markdown.
 """
 
@@ -28,9 +29,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from graph_decoding import PRECISIONS
-from record import save
 
+from benchmarks.decoding.dag import PRECISIONS
+from benchmarks.record import publish, spread
 from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import NativeDecoder as DraftingDecoder
@@ -52,7 +53,6 @@ from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.native import NativeSearch
 from models.stepwise.model import StepwiseModel, build
 from models.training.batch import padded
-from stages.report.text import table
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
 ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
@@ -177,7 +177,7 @@ def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> 
 
 
 def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str]) -> dict[str, Decode]:
-    """By name. What a family offers is added here."""
+    """Return the decoders by name. A family adds its own here."""
     fixed: dict[str, Any] = {"min_tokens": tokens, "max_tokens": tokens}
     searches = {"greedy": StepwiseSearch(rescore=False, **fixed), "beam5": StepwiseSearch(strategy="beam", rescore=False, **fixed)}
     depth = SIZES[size]["encoder_layers"]
@@ -234,23 +234,19 @@ def measure(
     return results
 
 
-def shown(results: list[dict[str, Any]], batches: Sequence[int]) -> str:
-    """Milliseconds a sentence by the better number of threads, and how many times quicker that is than the yardstick."""
+def rows(results: list[dict[str, Any]], batches: Sequence[int]) -> list[list[str]]:
+    """Return milliseconds a sentence by the better number of threads, and how many times faster that is than the first row."""
     names = list(dict.fromkeys(row["entry"] for row in results))
     best: dict[tuple[str, int], dict[str, Any]] = {}
     for row in sorted(results, key=lambda row: -row["median"]):
         best[row["entry"], row["batch"]] = row
-    yardstick = next((name for name in names if name.startswith("ctranslate2 int8") and name.endswith("greedy")), names[0])
-    header = ["entry", *(f"ms, batch {batch}" for batch in batches), *(f"x, batch {batch}" for batch in batches)]
     lines = []
     for name in names:
-        rows = [best[name, batch] for batch in batches]
-        cells = [f"{row['median']:.2f} {row['threads']}t" for row in rows]
-        ratios = [f"{best[yardstick, batch]['median'] / row['median']:.2f}x" for batch, row in zip(batches, rows, strict=True)]
+        found = [best[name, batch] for batch in batches]
+        cells = [f"{one['median']:.2f} {one['threads']}t" for one in found]
+        ratios = [f"{best[names[0], batch]['median'] / one['median']:.2f}x" for batch, one in zip(batches, found, strict=True)]
         lines.append([name, *cells, *ratios])
-    return (
-        f"{table(header, lines, 1)}\n\nms: a sentence, by the better number of threads; x: how many times quicker than {yardstick}."
-    )
+    return lines
 
 
 def main() -> None:
@@ -258,9 +254,9 @@ def main() -> None:
     parser.add_argument("--size", default="base", choices=list(VOCABULARY))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--tokens", type=int, default=27, help="of each source and each output")
+    parser.add_argument("--tokens", type=int, default=27, help="Tokens of each source and each output.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=[""], help="entries whose names hold one of these")
+    parser.add_argument("--only", nargs="+", default=[""], help="Entries whose names contain one of these.")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     began = time.perf_counter()
@@ -269,8 +265,24 @@ def main() -> None:
     results = measure(
         decoders, arguments.batches, arguments.threads, arguments.tokens, VOCABULARY[arguments.size], arguments.rounds
     )
-    print(shown(results, arguments.batches))
-    save(arguments, results=results)
+    publish(
+        arguments,
+        section="All systems beside CTranslate2",
+        explanation=(
+            f"Networks of size `{arguments.size}` with random weights, {arguments.tokens} tokens in and out: milliseconds a "
+            "sentence by the better number of threads (`1t`, `2t`), and times faster than the first row."
+        ),
+        columns=[
+            "entry",
+            *(f"ms, batch {batch}" for batch in arguments.batches),
+            *(f"x, batch {batch}" for batch in arguments.batches),
+        ],
+        rows=rows(results, arguments.batches),
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread([row["rounds"] for row in results]),
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Where the time of beam search through torch goes: the network, what reads the whole vocabulary, and the search's own bookkeeping.
+"""Shares of the time of beam search through torch: the network, operations over the vocabulary, and bookkeeping.
 
-    python benchmarks/search_profile.py SYSTEM_DIRECTORY SOURCE_TEXT [--sentences 1000] [--batch-size 32] [--beam-size 5]
+    python -m benchmarks.decoding.beam_profile SYSTEM_DIRECTORY SOURCE_TEXT [--sentences 1000] [--batch-size 32] [--beam-size 5]
 
 Bookkeeping is all that is neither the network nor a log-softmax, ban or top-k over the vocabulary: ranking joint continuations,
 finishing hypotheses, reordering keys and values, tracing back.
@@ -9,8 +9,6 @@ finishing hypotheses, reordering keys and values, tracing back.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import time
 from collections import defaultdict
@@ -21,6 +19,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.record import publish, spread
 from models.bundle.directory import load_system
 from models.stepwise import beam
 from models.stepwise.config import StepwiseSearch
@@ -33,7 +32,7 @@ PARTS = ((Incremental, "__init__", NETWORK), (Incremental, "step", NETWORK), (be
 
 @contextmanager
 def clocked(seconds: dict[str, float]) -> Iterator[None]:
-    """Add up what each of `PARTS` takes (none calls another)."""
+    """Add up the time of each of `PARTS`; none of them calls another."""
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in PARTS]
 
     def clock(function: Callable[..., Any], part: str) -> Callable[..., Any]:
@@ -56,7 +55,7 @@ def clocked(seconds: dict[str, float]) -> Iterator[None]:
 
 
 def profile(system: Any, sources: list[list[int]], search: StepwiseSearch, batch_size: int) -> dict[str, float]:
-    """Shares of the wall time of decoding all `sources`, sorted by length and cut into batches."""
+    """Return shares of the wall time of decoding all `sources`, sorted by length and cut into batches."""
     decoder = StepwiseDecoder(system.decoder.model)
     ordered = sorted((source for source in sources if source), key=len)
     seconds: dict[str, float] = defaultdict(float)
@@ -79,7 +78,7 @@ def main() -> None:
     parser.add_argument("--selection", default="exact")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     system = load_system(arguments.system)
@@ -88,14 +87,19 @@ def main() -> None:
     rounds = [profile(system, system.encode(lines), search, arguments.batch_size) for _ in range(arguments.rounds)]
     medians = {part: statistics.median(one[part] for one in rounds) for part in rounds[0]}
     batches = f"batches of {arguments.batch_size}, beam {arguments.beam_size}, {arguments.threads} thread(s)"
-    print(f"{system.name}: {len(lines)} sentences, {batches}")
-    for part, value in medians.items():
-        print(f"{part:12s} {value:8.2f}" + (" s" if part == "seconds" else " of the time"))
-    if arguments.json:
-        conditions = {name: str(value) for name, value in vars(arguments).items() if name != "json"}
-        versions = {"torch": torch.__version__, "python": platform.python_version()}
-        result = {"medians": medians, "rounds": rounds, "conditions": conditions, "versions": versions}
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    shares = [f"{medians[part]:.1%}" for part in (NETWORK, VOCABULARY, "bookkeeping")]
+    publish(
+        arguments,
+        section="Several tokens a step",
+        explanation=f"Shares of the time of beam search through torch, {len(lines)} sentences, {batches}.",
+        columns=["system", "network", "vocabulary", "bookkeeping", "seconds"],
+        rows=[[system.name, *shares, f"{medians['seconds']:.2f}"]],
+        seed=None,
+        rounds=arguments.rounds,
+        spread=spread([[one["seconds"] for one in rounds]]),
+        note="Nothing is random.",
+        figures=rounds,
+    )
 
 
 if __name__ == "__main__":

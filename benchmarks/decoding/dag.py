@@ -1,7 +1,7 @@
-"""A sentence through the graph of a Directed Acyclic Transformer against greedy autoregressive decoding on a CPU.
+"""Time of the Directed Acyclic Transformer against greedy autoregressive decoding on a CPU.
 
-    python benchmarks/graph_decoding.py [--engines native torch] [--lists none 300] [--sizes tiny base] [--vocabularies 2000 8000]
-        [--factors 4 8] [--threads 1 2] [--batches 1 32] [--rounds 30]
+    python -m benchmarks.decoding.dag [--engines native torch] [--lists none 300] [--sizes tiny base] [--vocabularies 2000 8000]
+        [--factors 4 8] [--threads 1 2] [--batches 1 32] [--rounds 30] [--json FILE]
 
 Networks have random weights, but for a graph's links, which lead every vertex to the one `factor` behind it; the autoregressive
 network writes as many tokens as its source has. A decode is everything from lists of ids to lists of ids. All take turns, five
@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import platform
 import random
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -26,6 +25,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from benchmarks.record import publish, spread
 from kernels import Lexicon
 from models.common.embeddings import sinusoids
 from models.common.limits import MOST, MOST_LINKS
@@ -51,13 +51,13 @@ SURE = 20.0
 
 
 class Entry(NamedTuple):
-    """What is timed."""
+    """An entry of the comparison."""
 
     network: str
     engine: str
     precision: str
     listed: int | None
-    """Common words of its list."""
+    """Common tokens of its shortlist."""
     strategy: str
     decoder: Any
     search: Any
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
     @property
     def peers(self) -> tuple[str, str, int | None]:
-        """What it has in common with the network that it is held against."""
+        """Engine, precision and shortlist, which it shares with its baseline."""
         return self.engine, self.precision, self.listed
 
 
@@ -120,7 +120,7 @@ def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[E
     return found
 
 
-def measure(sides: list[Entry], sources: list[list[int]], rounds: int) -> list[dict[str, float]]:
+def measure(sides: list[Entry], sources: list[list[int]], rounds: int) -> list[dict[str, Any]]:
     times: list[list[float]] = [[] for _ in sides]
     for turn in range(rounds + 1):
         for side, taken in zip(sides, times, strict=True):
@@ -129,7 +129,7 @@ def measure(sides: list[Entry], sources: list[list[int]], rounds: int) -> list[d
                 side.decoder.decode(side.decoder.prepare(sources), side.search)
             if turn:
                 taken.append(1000 * (time.perf_counter() - started) / IN_A_ROW)
-    return [{"median": statistics.median(taken), "least": min(taken)} for taken in times]
+    return [{"median": statistics.median(taken), "least": min(taken), "rounds": taken} for taken in times]
 
 
 def listing(text: str) -> int | None:
@@ -139,18 +139,19 @@ def listing(text: str) -> int | None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", nargs="+", choices=sorted(ENGINES), default=["native"])
-    parser.add_argument("--lists", nargs="+", type=listing, default=[None], help="common words of shortlists; none: all words")
+    parser.add_argument(
+        "--lists", nargs="+", type=listing, default=[None], help="Common tokens of shortlists; `none` for all tokens."
+    )
     parser.add_argument("--sizes", nargs="+", choices=sorted(SIZES), default=["tiny"])
     parser.add_argument("--vocabularies", nargs="+", type=int, default=[2000, 8000])
     parser.add_argument("--factors", nargs="+", type=float, default=[4.0, 8.0])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32])
-    parser.add_argument("--tokens", type=int, default=13, help="tokens of each source")
+    parser.add_argument("--tokens", type=int, default=13, help="Tokens of each source.")
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     results = []
-    print(f"{'size':>5s} {'vocabulary':>10s} {'threads':>7s} {'batch':>5s} {'ms':>8s} {'least':>8s} {'gain':>6s}")
     for size, vocabulary in itertools.product(arguments.sizes, arguments.vocabularies):
         sides = entries(size, vocabulary, arguments)
         for threads, batch in itertools.product(arguments.threads, arguments.batches):
@@ -163,13 +164,22 @@ def main() -> None:
                 gain = baselines[side.peers] / taken["median"]
                 run = {"size": size, "vocabulary": vocabulary, "threads": threads, "batch": batch, "name": side.name}
                 results.append({**run, **taken, "gain": gain})
-                figures = f"{taken['median']:8.2f} {taken['least']:8.2f} {gain:6.2f}"
-                print(f"{size:>5s} {vocabulary:10d} {threads:7d} {batch:5d} {figures} {side.name}", flush=True)
-    if arguments.json:
-        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
-        versions = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.processor()}
-        whole = {"results": results, "conditions": conditions, "versions": versions}
-        arguments.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+            print(f"{size}, {vocabulary} tokens, {threads} threads, batch {batch}: done", file=sys.stderr, flush=True)
+    keys = ("name", "size", "vocabulary", "threads", "batch")
+    publish(
+        arguments,
+        section="Graphs",
+        explanation="Random weights, no tokenisation: times faster than the autoregressive network, like for like.",
+        columns=[*keys, "ms (median)", "ms (least)", "gain"],
+        rows=[
+            [*(str(row[key]) for key in keys), f"{row['median']:.2f}", f"{row['least']:.2f}", f"{row['gain']:.2f}x"]
+            for row in results
+        ],
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread([row["rounds"] for row in results]),
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Are verified drafts what the verifier writes greedily, and what do they gain? Each width of a block in each size of batch.
+"""Equality of verified drafts with the verifier's greedy output, and their gain, by width of a block and size of batch.
 
-    python benchmarks/exact_drafts.py SYSTEM SOURCE [--widths 3 5 8 15] [--batches 1 32] [--words 0] [--links 0] [--precision fp32]
-        [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
+    python -m benchmarks.decoding.drafts SYSTEM SOURCE [--widths 3 5 8 15] [--batches 1 32] [--words 0] [--links 0]
+        [--precision fp32] [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
 
 SYSTEM is the directory of a system of the family `aggressive`, SOURCE a file of text. The verifier, as a system of its own, decodes
 the sentences greedily in batches as they come; so does the search `gad`, turn by turn with it. The outputs must be the same, token
@@ -22,26 +22,25 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import save
 
+from benchmarks.record import publish
 from models.aggressive.config import AggressiveSearch
 from models.bundle.directory import load_system
 from models.bundle.system import System
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
-from stages.report.text import table
 
 
 @dataclass(frozen=True)
 class Pass:
-    """All sentences decoded once."""
+    """One pass over all sentences."""
 
     found: list[Hypothesis]
     seconds: float
 
     @property
     def tokens_a_pass(self) -> float:
-        """Tokens that a pass of the verifier brought, EOS included."""
+        """Target tokens a pass of the verifier, EOS included."""
         return sum(len(one.ids) + 1 for one in self.found) / sum(one.steps for one in self.found)
 
 
@@ -56,7 +55,7 @@ def decoded(system: System, sources: Sequence[Sequence[int]], search: Any, size:
 
 
 def same(expected: Pass, found: Pass) -> int:
-    """Outputs of equal tokens and equal scores."""
+    """Return the number of outputs with equal tokens and equal scores."""
     pairs = zip(expected.found, found.found, strict=True)
     return sum(list(one.ids) == list(other.ids) and one.score == other.score for one, other in pairs)
 
@@ -64,7 +63,7 @@ def same(expected: Pass, found: Pass) -> int:
 def compared(
     system: System, verifier: System, sources: Sequence[Sequence[int]], searches: Sequence[AggressiveSearch], size: int, rounds: int
 ) -> list[dict[str, Any]]:
-    """A row for each search, in batches of `size`."""
+    """Return a row for each search, in batches of `size`."""
     gains: list[list[float]] = [[] for _ in searches]
     for _ in range(rounds):
         greedy = decoded(verifier, sources, StepwiseSearch(), size)
@@ -96,7 +95,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     system, verifier = load_system(arguments.system), load_system(arguments.system / "verifier")
@@ -105,13 +104,26 @@ def main() -> None:
     chosen = {"draft_words": arguments.words or None, "draft_links": arguments.links, "draft_precision": arguments.precision}
     searches = [AggressiveSearch(draft_width=width, **chosen) for width in arguments.widths]
     results = [row for size in arguments.batches for row in compared(system, verifier, sources, searches, size, arguments.rounds)]
-    header = ["batch", "width", "same", "tokens a pass", "times faster"]
-    rows = [
-        [*(str(row[key]) for key in ("batch", "width", "same")), f"{row['tokens_a_pass']:.2f}", f"{row['gain']:.2f}x"]
-        for row in results
-    ]
-    print(f"{table(header, rows, 1)}\n\n{len(sources)} sentences, {arguments.rounds} rounds, {arguments.threads} threads.")
-    save(arguments, results=results)
+    publish(
+        arguments,
+        section="Drafts",
+        explanation=f"`{system.name}`, {len(sources)} sentences, no tokenisation: times faster than its verifier's greedy search.",
+        columns=["batch", "width", "same outputs", "tokens a pass", "times faster", "rounds"],
+        rows=[
+            [
+                *(str(row[key]) for key in ("batch", "width", "same")),
+                f"{row['tokens_a_pass']:.2f}",
+                f"{row['gain']:.2f}x",
+                f"{min(row['gains']):.2f} to {max(row['gains']):.2f}",
+            ]
+            for row in results
+        ],
+        seed=None,
+        rounds=arguments.rounds,
+        spread="column `rounds`",
+        note="Nothing is random.",
+        figures=results,
+    )
     if any(row["same"] != len(sources) for row in results):
         sys.exit("expected the verifier's greedy outputs and scores everywhere; see the column `same`")
 

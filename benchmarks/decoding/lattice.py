@@ -1,9 +1,9 @@
 """Native lattice decoding against native autoregressive decoding, turn by turn in one run, with random weights.
 
-    python benchmarks/lattice_decoding.py [--candidates 8 64] [--precisions fp32 bf16] [--threads 1 2] [--json FILE]
+    python -m benchmarks.decoding.lattice [--candidates 8 64] [--precisions fp32 bf16] [--threads 1 2] [--json FILE]
 
 Networks are of the tiny size (4 encoder layers, width 128) with a vocabulary of 8,000; the lattice's decoder has one layer.
-Candidate tables are counted on random pairs, so that every slot has as many candidates as are asked for. Outputs of the
+Candidate tables are counted on random pairs, so that every slot has the requested number of candidates. Outputs of the
 autoregressive decoder have the length that the tables predict; lattices take 3 words more. One sentence at a time, from arrays of
 ids to lists of ids.
 
@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import platform
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import publish, spread
 from kernels import (
     BeamOptions,
     CandidateTables,
@@ -61,7 +61,7 @@ def weights(of: TransformerShape) -> dict[str, Any]:
 
 
 def candidate_tables(directory: Path) -> CandidateTables:
-    """Of random pairs of equal lengths, linked to places nearby. Few source words, so that their rows are full."""
+    """Return tables of random pairs of equal lengths, linked to positions nearby. The few source tokens have full rows."""
     draw = np.random.default_rng(2)
     lengths = draw.integers(3, 55, 12000)
     pairs = [draw.integers(7, 107, length) for length in lengths]
@@ -74,14 +74,14 @@ def candidate_tables(directory: Path) -> CandidateTables:
 
 
 def sources(tokens: int) -> tuple[Any, Any]:
-    """One source of so many tokens and EOS."""
+    """Return one source of `tokens` tokens and EOS."""
     ids = np.random.default_rng(tokens).integers(7, 107, (1, tokens + 1))
     ids[0, -1] = 2
     return ids, np.array([tokens + 1])
 
 
 class Turns:
-    """What is compared, each decoded in turn."""
+    """The networks of the comparison, each decoded in turn."""
 
     def __init__(self, tables: CandidateTables, precisions: list[Any]) -> None:
         self.tables, arrays = tables, weights(shape(1))
@@ -112,8 +112,8 @@ class Turns:
         return run
 
 
-def compare(runs: dict[str, Callable[[], Numbers]], rounds: int) -> dict[str, Numbers]:
-    """Each in turn, some in a row; the first round is not counted."""
+def compare(runs: dict[str, Callable[[], Numbers]], rounds: int) -> dict[str, dict[str, Any]]:
+    """Decode with each in turn, some times in a row; the first round is not counted."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     parts: dict[str, list[Numbers]] = {name: [] for name in runs}
     for turn in range(rounds + 1):
@@ -126,13 +126,18 @@ def compare(runs: dict[str, Callable[[], Numbers]], rounds: int) -> dict[str, Nu
                     times[name].append(taken)
                     parts[name].append(found)
     medians = {name: {part: statistics.median(one[part] for one in every) for part in every[0]} for name, every in parts.items()}
-    return {name: {"median": statistics.median(taken), "least": min(taken), **medians[name]} for name, taken in times.items()}
+    return {
+        name: {"median": statistics.median(taken), "least": min(taken), "rounds": taken, **medians[name]}
+        for name, taken in times.items()
+    }
 
 
-def line(row: dict[str, Any]) -> str:
-    conditions = f"{row['tokens']:6d} {row['threads']:7d} {row['system']:9s} {row['precision']} {row['candidates'] or '':>4}"
-    parts = " ".join(f"{row.get(part, float('nan')):8.3f}" for part in PARTS)
-    return f"{conditions} {row['words']:5.0f} {row['median']:9.3f} {row['least']:8.3f} {row['gain']:6.2f} {parts}"
+KEYS = ("system", "precision", "candidates", "tokens", "threads")
+
+
+def line(row: dict[str, Any]) -> list[str]:
+    parts = [f"{row[part]:.3f}" if part in row else "-" for part in PARTS]
+    return [*(str(row[key]) for key in KEYS), f"{row['median']:.3f}", f"{row['least']:.3f}", f"{row['gain']:.2f}x", *parts]
 
 
 def run(arguments: argparse.Namespace, turns: Turns) -> list[dict[str, Any]]:
@@ -155,7 +160,7 @@ def run(arguments: argparse.Namespace, turns: Turns) -> list[dict[str, Any]]:
                     **found,
                 }
                 results.append(row | {"gain": measured["greedy"]["median"] / found["median"]})
-                print(line(results[-1]), flush=True)
+                print(*line(results[-1]), file=sys.stderr, flush=True)
     return results
 
 
@@ -164,21 +169,26 @@ def main() -> None:
     parser.add_argument("--candidates", nargs="+", type=int, default=[8, 16, 32, 64, 128])
     parser.add_argument("--normalisers", nargs="+", default=list(NORMALISERS), choices=NORMALISERS)
     parser.add_argument("--precisions", nargs="+", default=["fp32"], choices=["fp32", "bf16", "int8"])
-    parser.add_argument("--tokens", type=int, default=13, help="of the source, without EOS")
+    parser.add_argument("--tokens", type=int, default=13, help="Tokens of the source, without EOS.")
     parser.add_argument("--by-length", action="store_true")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         turns = Turns(candidate_tables(Path(directory)), arguments.precisions)
-        print("tokens threads system    type    K words ms median    least   gain " + " ".join(f"{part:>8s}" for part in PARTS))
         results = run(arguments, turns)
-    if arguments.json:
-        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
-        versions = {"numpy": np.__version__, "python": platform.python_version(), "machine": platform.processor()}
-        whole = {"results": results, "conditions": conditions, "versions": versions}
-        arguments.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    publish(
+        arguments,
+        section="Lattices",
+        explanation="Networks with random weights, without tokenisation: times faster than greedy autoregressive decoding.",
+        columns=[*KEYS, "ms (median)", "ms (least)", "gain", *PARTS],
+        rows=[line(row) for row in results],
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread([row["rounds"] for row in results]),
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The table of a config's systems, made and timed by the pipeline, and sweeps of it over any of the config's values.
+"""A table of a config's systems, trained and timed by the pipeline, and sweeps over any value of the config.
 
-    python benchmarks/systems.py configs/bench-demo.yaml [--set KEY=VALUE ...] [--json FILE]
-    python benchmarks/systems.py configs/bench-demo.yaml --sweep vocabulary.size=300,600,1200
-    python benchmarks/systems.py configs/sweep-beam.yaml --sweep systems.factor-2.graph_factor=1,2,3 --only factor-2
+    python -m benchmarks.decoding.systems configs/benchmarks/demo.yaml [--set KEY=VALUE ...] [--json FILE]
+    python -m benchmarks.decoding.systems configs/benchmarks/demo.yaml --sweep vocabulary.size=300,600,1200
+    python -m benchmarks.decoding.systems configs/sweeps/beam.yaml --sweep systems.factor-2.graph_factor=1,2,3 --only factor-2
 
-What the store holds is not made again: a sweep trains only what its value changes. Searches of one system are swept in its
-`search`, batch sizes in `benchmark.batch_sizes`, in one process; all else by `--sweep KEY=VALUE,VALUE,...`, one run for each value
-(several sweeps: each combination). Without a sweep the tables of the report are printed as they are.
+Steps in the store are reused: a sweep trains only what its value changes. Searches of one system are swept in its `search`, batch
+sizes in `benchmark.batch_sizes`, in one process; everything else by `--sweep KEY=VALUE,VALUE,...`, one run for each value (several
+sweeps: each combination). Without a sweep the tables of the report are printed too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import publish
 from pipeline.config.schema import load_config
 from pipeline.run.history import find_run
 from pipeline.run.records import step_directory
@@ -29,7 +30,7 @@ METRICS = ("bleu", "rougeL")
 
 
 def run(config: Path, overrides: Sequence[str], *options: str) -> dict[str, Path]:
-    """Make what the config asks for; directories of the steps by name. Ends the program where the run fails."""
+    """Run the pipeline; return the directories of the steps by name. End the program if the run fails."""
     settings = [part for override in overrides for part in ("--set", override)]
     command = [sys.executable, "-m", "pipeline", "run", str(config), *settings, *options]
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
@@ -39,7 +40,7 @@ def run(config: Path, overrides: Sequence[str], *options: str) -> dict[str, Path
 
 
 def figures(steps: dict[str, Path]) -> dict[str, Any]:
-    """What was timed, each entry with its quality where it was scored."""
+    """Return the timings, each entry with its quality if it was scored."""
     (timed,) = [directory for step, directory in steps.items() if step.startswith("benchmark:")]
     (reported,) = [directory for step, directory in steps.items() if step.startswith("report")]
     found: dict[str, Any] = json.loads((timed / "records/benchmark.json").read_text(encoding="utf-8"))
@@ -51,7 +52,7 @@ def figures(steps: dict[str, Path]) -> dict[str, Any]:
 
 
 def swept(sweeps: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every combination of `KEY=VALUE,VALUE,...` as overrides."""
+    """Yield every combination of `KEY=VALUE,VALUE,...` as overrides."""
     choices = []
     for sweep in sweeps:
         key, _, values = sweep.partition("=")
@@ -60,7 +61,7 @@ def swept(sweeps: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def quality(entry: dict[str, Any]) -> str:
-    """The first metric that was computed."""
+    """Return the first metric that was computed, as text."""
     metrics = entry.get("metrics", {})
     name = next((name for name in METRICS if name in metrics), None)
     value = metrics[name] if name else None
@@ -78,6 +79,7 @@ def rows(combination: Sequence[str], found: dict[str, Any], only: Sequence[str])
                 f"{entry['latency_ms']['median']:.2f}",
                 f"{entry['latency_ms']['p95']:.2f}",
                 f"{entry['latency_ratio']['median']:.2f}x",
+                f"{min(entry['latency_ratio']['rounds']):.2f} to {max(entry['latency_ratio']['rounds']):.2f}",
                 *(f"{entry['batches'][size]['sentences_per_second']['median']:,.1f}" for size in sizes),
                 f"{entry['decoder_calls_per_sentence']:.1f}",
             ]
@@ -88,9 +90,9 @@ def main() -> None:
     parser.add_argument("config", type=Path)
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--sweep", dest="sweeps", action="append", default=[], metavar="KEY=VALUE,VALUE,...")
-    parser.add_argument("--in-process", action="store_true", help="run without Ray")
-    parser.add_argument("--only", nargs="+", default=[""], help="entries whose names hold one of these")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--in-process", action="store_true", help="Run without Ray.")
+    parser.add_argument("--only", nargs="+", default=[""], help="Entries whose names contain one of these.")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     results = []
     for combination in swept(arguments.sweeps):
@@ -102,12 +104,20 @@ def main() -> None:
         print(f"\n## {one['title']}\n\n{table(one['columns'], one['rows'], 1)}\n\n{one['caption']}")
     keys = [sweep.partition("=")[0] for sweep in arguments.sweeps]
     sizes = [f"sentences/s ({size})" for size in first["protocol"]["batch_sizes"]]
-    header = [*keys, "entry", "quality", "ms (p50)", "ms (p95)", "speed-up", *sizes, "calls"]
+    header = [*keys, "entry", "quality", "ms (p50)", "ms (p95)", "speed-up", "rounds", *sizes, "calls"]
     lines = [row for result in results for row in rows(result["values"], result, arguments.only)]
-    print(f"\n{table(header, lines, len(keys) + 1)}\n\n{first['environment']}")
-    if arguments.json:
-        arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    publish(
+        arguments,
+        section="All systems beside CTranslate2",
+        explanation=f"Systems of `{arguments.config}`, times faster than `{first['protocol']['baseline']}`.",
+        columns=header,
+        rows=lines,
+        seed=None,
+        rounds=first["protocol"]["rounds"],
+        spread="column `rounds`, of the speed-up",
+        note="The seed is that of the config.",
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

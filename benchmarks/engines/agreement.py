@@ -1,11 +1,11 @@
-"""Do the engines of autoregressive decoding find the same? Greedy and beam search of a finished system, by every engine.
+"""Agreement of the engines of autoregressive decoding: greedy and beam search of a finished system by every engine.
 
-    python benchmarks/agreement.py SYSTEM SOURCE REFERENCE [--sentences 1000] [--beam-size 5] [--json FILE]
+    python -m benchmarks.engines.agreement SYSTEM SOURCE REFERENCE [--sentences 1000] [--beam-size 5] [--json FILE]
 
 SYSTEM is the directory of a system of the family `stepwise`, SOURCE and REFERENCE are files of text. Each engine is compared with
 decoding through torch. Two greedy outputs may differ where, somewhere in the output, two tokens are equally likely within 1e-4 nats
-(a near-tie, counted). Of beam search it is asked that at least 97 % of the outputs are identical, that the same hypothesis has the
-same score within 1e-4 and that BLEU differs by 0.1 at most. int8 is shown, and nothing asked of it.
+(a near-tie, counted). For beam search at least 97 % of the outputs must be identical, the same hypothesis must have the same score
+within 1e-4, and BLEU may differ by 0.1 at most. int8 is shown without requirements.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import sacrebleu
-from record import save
 
+from benchmarks.record import publish
 from models.bundle.directory import load_system
 from models.bundle.system import System
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.decoding.driver import NEAR_TIE, translate
-from stages.report.text import table
 
 IDENTICAL, SCORE, BLEU = 0.97, 1e-4, 0.1
 ENGINES: dict[str, dict[str, Any]] = {
@@ -36,19 +35,19 @@ ENGINES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Agreement:
-    """The best hypotheses of one engine beside those of another."""
+    """A comparison of the best hypotheses of two engines."""
 
     sentences: int
     identical: int
     near_ties: int
-    """Others where the first engine was near a tie (greedy only: what a margin says of a beam's result is not known)."""
+    """Others where the first engine was near a tie (greedy search only; margins of a beam do not predict its result)."""
     score_difference: float
-    """The largest between equal hypotheses."""
+    """The largest difference between equal hypotheses."""
     bleu: float
     bleu_difference: float
 
     def holds(self, search: StepwiseSearch) -> bool:
-        """Is it what is asked of two engines in float32?"""
+        """True if it meets the requirements on two engines in float32."""
         if self.score_difference > SCORE:
             return False
         if search.strategy == "greedy":
@@ -59,7 +58,7 @@ class Agreement:
 def agreement(
     system: System, expected: Sequence[Hypothesis], found: Sequence[Hypothesis], references: Sequence[str], *, greedy: bool
 ) -> Agreement:
-    """Best hypotheses of two engines for the same sources."""
+    """Compare the best hypotheses of two engines for the same sources."""
     pairs = list(zip(expected, found, strict=True))
     same = [one.ids == other.ids for one, other in pairs]
     near = [not equal and greedy and one.statistics["margin"] < NEAR_TIE for (one, _), equal in zip(pairs, same, strict=True)]
@@ -77,7 +76,7 @@ def best(system: System, lines: Sequence[str], search: StepwiseSearch) -> list[H
 
 
 def compared(system: System, lines: Sequence[str], references: Sequence[str], search: StepwiseSearch) -> dict[str, Agreement | str]:
-    """Each engine beside torch, or why it has not this search."""
+    """Compare each engine with torch; an engine without this search yields the reason."""
     expected = best(system, lines, replace(search, engine="torch"))
     results: dict[str, Agreement | str] = {}
     for name, changes in ENGINES.items():
@@ -114,7 +113,7 @@ def main() -> None:
     parser.add_argument("reference", type=Path)
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--beam-size", type=int, default=5)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     system = load_system(arguments.system)
     lines, references = (
@@ -123,15 +122,23 @@ def main() -> None:
     searches = StepwiseSearch(), StepwiseSearch(strategy="beam", beam_size=arguments.beam_size)
     found = {search: compared(system, lines, references, search) for search in searches}
     rows = [row(search, engine, one) for search, engines in found.items() for engine, one in engines.items()]
-    header = ["search", "engine", "identical", "near-ties", "other", "score, at most", "BLEU (beside torch)", "agrees"]
-    print(f"{table(header, rows, 2)}\n\n{len(lines)} sentences.")
+    publish(
+        arguments,
+        section="Agreement of engines",
+        explanation=f"Outputs of each engine compared with those through torch, {len(lines)} sentences.",
+        columns=["search", "engine", "identical", "near-ties", "other", "score, at most", "BLEU (relative to torch)", "agrees"],
+        rows=rows,
+        seed=None,
+        rounds=None,
+        spread=None,
+        note="Nothing is random.",
+        figures={
+            search.name: {engine: one if isinstance(one, str) else asdict(one) for engine, one in engines.items()}
+            for search, engines in found.items()
+        },
+    )
     for search, engines in found.items():
         print(*(f"{search.name}, {engine}: {one}" for engine, one in engines.items() if isinstance(one, str)), sep="\n")
-    told = {
-        search.name: {engine: one if isinstance(one, str) else asdict(one) for engine, one in engines.items()}
-        for search, engines in found.items()
-    }
-    save(arguments, results=told)
 
 
 if __name__ == "__main__":

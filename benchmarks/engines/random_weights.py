@@ -1,27 +1,27 @@
-"""Decoding on a CPU through torch against `kernels.Transformer`, turn by turn in one run.
+"""Native decoding on a CPU against decoding through torch, with random weights, in turns in one run.
 
-    python benchmarks/native_decoding.py [--sizes tiny base] [--batches 1 32] [--threads 1 2] [--rounds 7] [--json FILE]
+    python -m benchmarks.engines.random_weights [--sizes tiny base] [--batches 1 32] [--threads 1 2] [--rounds 7] [--json FILE]
 
 Networks have random weights (tiny: a vocabulary of 8,000, base: 32,000) and write outputs of a fixed length, so that both do the
 same work. A decode is everything from lists of ids to lists of ids. In each round each decodes a few batches one after the other,
-as they would come. Milliseconds are wall time of one batch, the median and the least of all rounds; "steps" are decoder calls,
-"gain" is how many times faster an order is than autoregressive decoding of the same kind.
+as they would come. Milliseconds are wall time of one batch, the median of all rounds; "steps" are decoder calls, "gain" is how
+many times faster an order is than autoregressive decoding of the same kind.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import platform
 import random
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.record import publish, spread
 from models.common.linear import pack
 from models.common.network import SIZES
 from models.family import Sizes
@@ -47,7 +47,7 @@ def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
 
 
 def clock(decoder: StepwiseDecoder, sources: list[list[int]], search: StepwiseSearch) -> tuple[float, int]:
-    """Milliseconds of a decode, and its steps."""
+    """Return milliseconds of a decode, and its steps."""
     repeats = REPEATS if len(sources) == 1 else 1
     started = time.perf_counter()
     for _ in range(repeats):
@@ -56,7 +56,7 @@ def clock(decoder: StepwiseDecoder, sources: list[list[int]], search: StepwiseSe
 
 
 def compare(decoders: dict[str, StepwiseDecoder], sources: list[list[int]], search: StepwiseSearch, rounds: int) -> dict[str, Any]:
-    """Milliseconds by decoder; the first round is not counted."""
+    """Return milliseconds by decoder; the first round is not counted."""
     times: dict[str, list[float]] = {name: [] for name in decoders}
     steps = 0
     for turn in range(rounds + 1):
@@ -64,7 +64,8 @@ def compare(decoders: dict[str, StepwiseDecoder], sources: list[list[int]], sear
             taken, steps = clock(decoder, sources, search)
             if turn:
                 times[name].append(taken)
-    return {"steps": steps, **{name: {"median": statistics.median(taken), "least": min(taken)} for name, taken in times.items()}}
+    summaries = {name: {"median": statistics.median(taken), "rounds": taken} for name, taken in times.items()}
+    return {"steps": steps, **summaries}
 
 
 def searches(tokens: int) -> list[StepwiseSearch]:
@@ -89,18 +90,18 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 first = first or found
                 found["gain"] = {name: first[name]["median"] / found[name]["median"] for name in ("torch", "native")}
                 results.append({"size": size, "threads": threads, "batch": batch, "search": search.name, "order": order, **found})
-                print(line(results[-1]), flush=True)
+                print(*line(results[-1]), file=sys.stderr, flush=True)
     return results
 
 
-def line(row: dict[str, Any]) -> str:
-    conditions = f"{row['size']:5s} {row['threads']:7d} {row['batch']:5d} {row['search']:6s} {row['order']:15s} {row['steps']:5d}"
-    cells = [f"{row[name][kind]:9.2f}" for name, kind in itertools.product(("torch", "native"), ("median", "least"))]
-    gains = [
-        f"{row['torch']['median'] / row['native']['median']:7.2f}",
-        *(f"{row['gain'][name]:6.2f}" for name in ("torch", "native")),
-    ]
-    return " ".join((conditions, *cells, *gains))
+KEYS = ("order", "size", "search", "threads", "batch", "steps")
+ENGINES = ("torch", "native")
+
+
+def line(row: dict[str, Any]) -> list[str]:
+    times = [f"{row[name]['median']:.2f}" for name in ENGINES]
+    gains = [f"{row['gain'][name]:.2f}x" for name in ENGINES]
+    return [*(str(row[key]) for key in KEYS), *times, f"{row['torch']['median'] / row['native']['median']:.2f}x", *gains]
 
 
 def main() -> None:
@@ -108,17 +109,22 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=["tiny", "base"], choices=list(VOCABULARY))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--tokens", type=int, default=15, help="tokens of each source and each output")
+    parser.add_argument("--tokens", type=int, default=15, help="Tokens of each source and each output.")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
-    print("size  threads batch search order           steps torch ms     least native ms    least   ratio  gain: torch, native")
     results = run(arguments)
-    if arguments.json:
-        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
-        versions = {"torch": torch.__version__, "python": platform.python_version(), "machine": platform.processor()}
-        whole = {"results": results, "conditions": conditions, "versions": versions}
-        arguments.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    publish(
+        arguments,
+        section="Native decoding",
+        explanation=f"Random weights, {arguments.tokens} tokens in and out, no tokenisation: milliseconds a batch.",
+        columns=[*KEYS, "torch ms", "native ms", "native is faster by", "gain through torch", "gain natively"],
+        rows=[line(row) for row in results],
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread([row[name]["rounds"] for row in results for name in ENGINES]),
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Every system of a config through torch and natively, turn by turn in one run: what the engine alone changes.
+"""Every system of a config through torch and natively, in turns in one run: the effect of the engine alone.
 
-    python benchmarks/native_systems.py CONFIG [--set KEY=VALUE ...] [--sentences 100] [--rounds 5] [--threads 1] [--json FILE]
+    python -m benchmarks.engines.trained_systems CONFIG [--set KEY=VALUE ...] [--sentences 100] [--rounds 5] [--threads 1]
+        [--json FILE]
 
-Nothing is made: systems that the config's store does not hold are left out and named. Each search of each system decodes the same
-sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines; turns are
+Nothing is trained: systems that the config's store does not hold are left out and named. Each search of each system decodes the
+same sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines; turns are
 A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both engines wrote alike. A
 dash stands where a search has one engine alone: sampling has no native one, bf16 none through torch.
 """
@@ -19,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from record import save
 
+from benchmarks.record import publish
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.decode import NativeDecoder as NativeDrafting
 from models.bundle.system import System
@@ -39,14 +40,13 @@ from stages.benchmark.timing import Turn, evenly_spaced, measure
 from stages.decoding.ctranslate2 import foreign
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
-from stages.report.text import table
 from stages.stage import MANIFEST
 
 TORCH, NATIVE = "torch", "native"
 
 
 def through_torch(system: System) -> System:
-    """The same networks at work in torch; stepwise ones ask for that in their search."""
+    """Return the system with its networks in torch; stepwise searches choose the engine themselves."""
     found = system.decoder
     if isinstance(found, NativeGraphs):
         return replace(system, decoder=DagDecoder(found.model, found.ngram, found.lexicon))
@@ -58,7 +58,7 @@ def through_torch(system: System) -> System:
 
 
 def engines(system: System, search: Any) -> dict[str, tuple[System, Any]]:
-    """System and search, by engine."""
+    """Return system and search by engine."""
     asked = replace(search, engine="torch") if isinstance(search, StepwiseSearch) else search
     found = {}
     if getattr(search, "precision", "fp32") in ("fp32", "float32"):
@@ -69,13 +69,13 @@ def engines(system: System, search: Any) -> dict[str, tuple[System, Any]]:
 
 
 def made(plan: Plan, stage: str) -> dict[str, Path]:
-    """Finished artifacts by name."""
+    """Return directories of finished artifacts by name."""
     steps = [step for step in plan.steps if step.stage.name == stage and (step.directory / MANIFEST).is_file()]
     return {step.name.partition(":")[2]: step.directory for step in steps}
 
 
 def same(pairs: Sequence[tuple[System, Any]], lines: Sequence[str], size: int) -> float | None:
-    """Share of lines that both engines translate alike."""
+    """Return the share of lines that both engines translate alike."""
     if len(pairs) < 2:
         return None
     written = []
@@ -88,7 +88,7 @@ def same(pairs: Sequence[tuple[System, Any]], lines: Sequence[str], size: int) -
 
 
 def timed(turns: Sequence[Turn], size: int, sentences: int) -> dict[str, float]:
-    """Milliseconds a sentence, alone and in batches."""
+    """Return milliseconds a sentence, alone and in batches."""
     alone = statistics.median(value for turn in turns for value in turn.latencies_ms)
     return {"alone": alone, "batch": statistics.median(1000 * turn.batch_seconds[size] / sentences for turn in turns)}
 
@@ -100,7 +100,7 @@ def cells(found: dict[str, Any], kind: str) -> list[str]:
 
 
 def entries(config: RunConfig, plan: Plan, only: Sequence[str]) -> dict[str, dict[str, tuple[System, Any]]]:
-    """System and search by `system/search` and engine, of the systems that are there."""
+    """Return system and search by `system/search` and engine, of the finished systems."""
     found: dict[str, dict[str, tuple[System, Any]]] = {}
     finished = made(plan, "system")
     for name, settings in config.systems.items():
@@ -115,7 +115,7 @@ def entries(config: RunConfig, plan: Plan, only: Sequence[str]) -> dict[str, dic
 
 
 def sentences(config: RunConfig, plan: Plan, wanted: int) -> list[str]:
-    """Evenly spaced over the first test set."""
+    """Return sentences evenly spaced over the first test set."""
     text = made(plan, "corpus")[next(iter(config.corpus.test))]
     lines = [one.source for one in read_sentences(text) if one.source.strip()]
     return [lines[index] for index in evenly_spaced(len(lines), wanted)]
@@ -124,7 +124,7 @@ def sentences(config: RunConfig, plan: Plan, wanted: int) -> list[str]:
 def compared(
     pairs: dict[str, dict[str, tuple[System, Any]]], lines: Sequence[str], rounds: int, size: int
 ) -> dict[str, dict[str, Any]]:
-    """What each entry takes with each engine."""
+    """Return the times of each entry with each engine."""
     entrants = {(entry, engine): entrant(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
     turns: list[Turn] = []
     for number, fresh in enumerate(measure({" ".join(key): one for key, one in entrants.items()}, lines, rounds, (size,)), 1):
@@ -145,8 +145,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", nargs="+", default=[""], help="entries (system/search) whose names hold one of these")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", nargs="+", default=[""], help="Entries (system/search) whose names contain one of these.")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     config = load_config(arguments.config, arguments.overrides)
@@ -158,9 +158,21 @@ def main() -> None:
         [entry, *cells(found, "alone"), *cells(found, "batch"), "-" if found["same"] is None else f"{found['same']:.1%}"]
         for entry, found in results.items()
     ]
-    print(table(["entry", *header, "same"], rows, 1))
-    print(f"\n{len(lines)} sentences, {arguments.rounds} rounds, {arguments.threads} threads; milliseconds a sentence.")
-    save(arguments, results=results)
+    publish(
+        arguments,
+        section="Native decoding",
+        explanation=(
+            f"Systems of `{arguments.config}` through torch and natively, {len(lines)} sentences, {arguments.threads} threads: "
+            "milliseconds a sentence."
+        ),
+        columns=["entry", *header, "same outputs"],
+        rows=rows,
+        seed=None,
+        rounds=arguments.rounds,
+        spread=None,
+        note="Decoding is not random. Times of single rounds are not kept.",
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

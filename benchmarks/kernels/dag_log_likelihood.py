@@ -1,7 +1,7 @@
-"""Milliseconds and extra memory of the sum over all paths of a graph, value and gradients, beside what torch can do.
+"""Time and extra memory of the sum over all paths of a graph, value and gradients, compared with implementations in torch.
 
-All sides run in turn in one process on the same float32 scores, some rounds over. Their largest differences from the log-space
-recurrence in float64 stand beside (--spread 30 shows where the scaled torch forms break).
+All sides run in turns in one process on the same float32 scores. The table has their largest differences from the log-space
+recurrence in float64 (`--spread 30` shows where the scaled torch forms fail).
 
     log space       the recurrence with logsumexp, differentiated by autograd: kernels.reference.dag
     scaled          exponentiated transitions, a bmm a step, each step divided by its sum; differentiated by autograd
@@ -10,16 +10,14 @@ recurrence in float64 stand beside (--spread 30 shows where the scaled torch for
 Extra memory is how far a process of its own grows during one forward and backward pass, results included (Linux). The floor is the
 time to read all scores and write all gradients once, as copies go. On a GPU "native" is Triton, and memory what torch allocates.
 
-    python benchmarks/dag_kernels.py --threads 2 --json dag_kernels.json
+    python -m benchmarks.kernels.dag_log_likelihood --threads 2 --json dag_kernels.json
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import multiprocessing
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -30,13 +28,14 @@ import torch
 from torch import Tensor
 
 import kernels
+from benchmarks.record import publish, spread
 from kernels.reference import dag as reference
 
 Sides = dict[str, Callable[["Scores"], Tensor]]
 
 
 class Scores(NamedTuple):
-    """What the kernels take."""
+    """The arguments of the kernels."""
 
     tokens: Tensor
     transitions: Tensor
@@ -46,19 +45,21 @@ class Scores(NamedTuple):
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sentences", type=int, default=32, help="B")
-    parser.add_argument("--tokens", type=int, default=20, help="M")
-    parser.add_argument("--vertices", type=int, default=160, help="L")
-    parser.add_argument("--spread", type=float, default=2.0, help="standard deviation of the scores before they are normalised")
+    parser.add_argument("--sentences", type=int, default=32, help="Sentences (B).")
+    parser.add_argument("--tokens", type=int, default=20, help="Target tokens (M).")
+    parser.add_argument("--vertices", type=int, default=160, help="Vertices (L).")
+    parser.add_argument(
+        "--spread", type=float, default=2.0, help="The standard deviation of the scores before they are normalised."
+    )
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--device", default="cpu", help="The device, cpu or cuda.")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
 def drawn(arguments: argparse.Namespace) -> Scores:
-    """Normalised transitions; token scores as of a vocabulary of 1000."""
+    """Return normalised transitions, and token scores as of a vocabulary of 1,000."""
     size, generator = arguments.vertices, torch.Generator().manual_seed(1)
     tokens = torch.randn(arguments.sentences, arguments.tokens, size, generator=generator) * arguments.spread - 6.9
     transitions = torch.randn(arguments.sentences, size, size, generator=generator) * arguments.spread
@@ -69,13 +70,13 @@ def drawn(arguments: argparse.Namespace) -> Scores:
 
 
 def to(scores: Scores, **options: Any) -> Scores:
-    """The scores as leaves of another type or on another device."""
+    """Return the scores as leaves of another type or on another device."""
     values = [x.detach().to(**options).requires_grad_() for x in scores[:2]]
     return Scores(*values, *(x.to(values[0].device) for x in scores[2:]))
 
 
 def scaled(scores: Scores) -> Tensor:
-    """A step is a product with exp(transitions); sentences of equal lengths."""
+    """Return the sums [B]; a step is a product with exp(transitions), and all sentences have equal lengths."""
     edges, top = scores.transitions.exp(), scores.tokens.amax(2).detach()
     weights = (scores.tokens - top[:, :, None]).exp()
     cells = torch.zeros_like(weights[:, 0])
@@ -106,7 +107,10 @@ class _ByHand(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, Tensor]:
-        """beta[t] is divided by the scales of alpha[t+1..] and by what alpha ends with, so that posteriors are plain products."""
+        """Return the gradients.
+
+        beta[t] is divided by the scales of alpha[t+1..] and by the last value of alpha, so that posteriors are plain products.
+        """
         edges, weights, alpha, logs = ctx.saved_tensors
         beta, posterior, scales = torch.zeros_like(weights), torch.zeros_like(weights), logs.exp()
         beta[:, -1, -1] = weights[:, -1, -1] / scales[:, -1, 0] / alpha[:, -1, -1]
@@ -129,18 +133,18 @@ SIDES: Sides = {
 
 
 def passes(side: str, scores: Scores) -> tuple[Tensor, ...]:
-    """Likelihoods and gradients."""
+    """Return likelihoods and gradients."""
     found = SIDES[side](scores)
     return (found.detach(), *torch.autograd.grad(found.sum(), scores[:2]))
 
 
 def grown(arguments: argparse.Namespace, side: str, answer: Any) -> None:
-    """Sends by how many bytes this process grows at most while it does both passes."""
+    """Send the number of bytes by which this process grows at most during both passes."""
     torch.set_num_threads(arguments.threads)
     passes(side, drawn(argparse.Namespace(**{**vars(arguments), "sentences": 2})))  # loads libraries and starts threads
     scores = drawn(arguments)
-    ctypes.CDLL(None).malloc_trim(0)  # what is free is no longer counted
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak starts anew
+    ctypes.CDLL(None).malloc_trim(0)  # free memory is no longer counted
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
     before = resident("VmRSS")
     kept = passes(side, scores)
     answer.put(resident("VmHWM") - before)
@@ -148,7 +152,7 @@ def grown(arguments: argparse.Namespace, side: str, answer: Any) -> None:
 
 
 def allocated(arguments: argparse.Namespace, side: str) -> int:
-    """The same on a GPU."""
+    """Return the bytes that both passes allocate at most on a GPU."""
     scores = drawn(arguments)
     passes(side, scores)
     before = torch.cuda.memory_allocated()
@@ -158,7 +162,7 @@ def allocated(arguments: argparse.Namespace, side: str) -> int:
 
 
 def resident(what: str) -> int:
-    """Bytes, now or at most."""
+    """Return resident bytes, now or at most."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(what))
 
@@ -203,6 +207,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         side: {
             "median_ms": statistics.median(taken),
             "best_ms": min(taken),
+            "rounds": taken,
             "error": errors[side],
             "extra_bytes": extra_memory(arguments, side),
         }
@@ -213,41 +218,48 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         "native_forward_ms": {"median": statistics.median(forward), "best": min(forward)},
         "floor_ms": {"median": statistics.median(floor), "best": min(floor)},
         "input_bytes": size,
-        "conditions": {name: value for name, value in vars(arguments).items() if name != "json"},
-        "versions": {
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "machine": platform.processor() or platform.machine(),
-        },
     }
 
 
-def show(result: dict[str, Any]) -> None:
-    conditions, sides = result["conditions"], result["sides"]
-    print(
-        f"forward + backward, B={conditions['sentences']} M={conditions['tokens']} L={conditions['vertices']}, float32, "
-        f"{conditions['device']}, {conditions['threads']} threads, {conditions['rounds']} rounds; "
-        f"scores take {result['input_bytes'] / 1e6:.2f} MB"
-    )
-    columns = "".join(f"{name:>10s}" for name in ("median ms", "best ms", "x native", "extra MB", "x input"))
-    print(f"{'':16s}{columns}   largest errors: log Z, gradients")
-    for side, found in sides.items():
-        print(
-            f"{side:16s}{found['median_ms']:10.2f}{found['best_ms']:10.2f}{found['median_ms'] / sides['native']['median_ms']:10.1f}"
-            f"{found['extra_bytes'] / 1e6:10.2f}{found['extra_bytes'] / result['input_bytes']:10.2f}   "
-            + " ".join(f"{error:.1e}" for error in found["error"])
-        )
-    forward = result["native_forward_ms"]
-    print(f"{'native, value':16s}{forward['median']:10.2f}{forward['best']:10.2f}")
-    print(f"{'floor':16s}{result['floor_ms']['median']:10.2f}{result['floor_ms']['best']:10.2f}")
+def rows(result: dict[str, Any]) -> list[list[str]]:
+    native = result["sides"]["native"]["median_ms"]
+    found = [
+        [
+            side,
+            f"{one['median_ms']:.2f}",
+            f"{one['median_ms'] / native:.1f}x",
+            f"{one['extra_bytes'] / result['input_bytes']:.2f}",
+            ", ".join(f"{error:.1e}" for error in one["error"]),
+        ]
+        for side, one in result["sides"].items()
+    ]
+    extra = {"native, value alone": result["native_forward_ms"], "floor": result["floor_ms"]}
+    return found + [[name, f"{one['median']:.2f}", f"{one['median'] / native:.1f}x", "-", "-"] for name, one in extra.items()]
 
 
 def main() -> None:
     arguments = parse()
     result = measure(arguments)
-    show(result)
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    publish(
+        arguments,
+        section="Graphs",
+        explanation=(
+            f"Sum over all paths with gradients: {arguments.sentences} sentences, {arguments.tokens} target tokens, "
+            f"{arguments.vertices} vertices, float32, {arguments.device}, {arguments.threads} threads."
+        ),
+        columns=[
+            "implementation",
+            "ms (median)",
+            "native is faster by",
+            "extra memory, times the input",
+            "errors: log Z, gradients",
+        ],
+        rows=rows(result),
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread([one["rounds"] for one in result["sides"].values()]),
+        figures=result,
+    )
 
 
 if __name__ == "__main__":

@@ -1,22 +1,21 @@
-"""Milliseconds to search the graph of one sentence, one sentence a call, in one thread: beam search with and without an n-gram
-model, Viterbi, lookahead, and the slow beam search in Python, which must find the same best score.
+"""Milliseconds to search the graph of one sentence in one thread: beam search with and without an n-gram model, Viterbi and
+lookahead, and the slow beam search in Python, which must find the same best score.
 
 Graphs are drawn: the transitions of a vertex from a Dirichlet(0.5) over the next 15 vertices, the tokens of a vertex from another
-one over 3 words of the text as they are frequent; the 5 most probable pairs are its candidates. Or trained systems make them of a
-text's sentences. The n-gram model is estimated from the words of a text, or from its pieces by a system's vocabulary.
+one over 3 words of the text as they are frequent; the 5 most probable pairs are its candidates. `--systems` adds graphs that
+trained systems predict for sentences of a text. The n-gram model is estimated from the words of a text, or from its pieces by a
+system's vocabulary.
 
 The published search in C++ (its authors' program, beam 200, without a language model) took 2.7, 5.8 and 18 ms at 60, 100 and 200
 vertices on an idle machine, and reserved 0.34 GB.
 
-    python benchmarks/dag_search.py --systems store/system/... --json build/dag_search.json
+    python -m benchmarks.kernels.dag_search --systems store/system/... --json build/dag_search.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -25,8 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from public_data import multi30k
 
+from benchmarks.public_data import multi30k
+from benchmarks.record import publish
 from kernels import DagBeamOptions, DagViterbiOptions, NgramModel, dag_beam_search, dag_lookahead, dag_viterbi
 from kernels.ngram import NgramScorer
 from kernels.reference import dag_search as reference
@@ -49,17 +49,17 @@ Graph = tuple[Any, Any, Any, Any]
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vertices", type=int, nargs="+", default=[60, 100, 200])
-    parser.add_argument("--graphs", type=int, default=20, help="graphs of each size")
+    parser.add_argument("--graphs", type=int, default=20, help="Graphs of each size.")
+    parser.add_argument("--systems", type=Path, nargs="*", default=[], help="Directories of systems whose graphs are searched too.")
+    parser.add_argument("--source", type=Path, default=multi30k() / "test_2016.en", help="The source text of these systems.")
+    parser.add_argument("--sentences", type=int, default=100, help="The number of its sentences, evenly spaced.")
+    parser.add_argument("--text", type=Path, default=multi30k() / "train.de", help="The training text of the n-gram model.")
     parser.add_argument(
-        "--systems", type=Path, nargs="*", default=[], help="directories of systems, whose graphs are searched as well"
+        "--vocabulary", type=int, default=8000, help="The number of most frequent words of the text that graphs emit."
     )
-    parser.add_argument("--source", type=Path, default=multi30k() / "test_2016.en", help="what these systems read")
-    parser.add_argument("--sentences", type=int, default=100, help="so many of it, evenly spaced")
-    parser.add_argument("--text", type=Path, default=multi30k() / "train.de", help="what the n-gram model is estimated from")
-    parser.add_argument("--vocabulary", type=int, default=8000, help="most frequent words of the text that graphs emit")
     parser.add_argument("--order", type=int, default=5)
-    parser.add_argument("--rounds", type=int, default=7, help="the quickest counts")
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--rounds", type=int, default=7, help="Rounds, of which the fastest counts.")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
@@ -97,7 +97,7 @@ def made(system: System, lines: list[str], candidates: int = 5) -> list[Graph]:
 
 
 def of_words(args: argparse.Namespace, text: list[str]) -> tuple[dict[str, list[Graph]], NgramModel, list[str]]:
-    """Drawn graphs, and the n-gram model of the words that they emit."""
+    """Return drawn graphs, and the n-gram model of the words that they emit."""
     lines = [line.split() for line in text]
     counts = Counter(word for line in lines for word in line).most_common(args.vocabulary)
     shares = np.array([count for _, count in counts], float)
@@ -109,7 +109,7 @@ def of_words(args: argparse.Namespace, text: list[str]) -> tuple[dict[str, list[
 
 
 def of_pieces(args: argparse.Namespace, text: list[str], path: Path) -> tuple[dict[str, list[Graph]], NgramModel, list[str]]:
-    """The graphs of a trained system, and the n-gram model of its pieces."""
+    """Return the graphs of a trained system, and the n-gram model of its pieces."""
     system = load_system(path)
     pieces = system.target_pieces
     lines = args.source.read_text(encoding="utf-8").splitlines()
@@ -119,7 +119,7 @@ def of_pieces(args: argparse.Namespace, text: list[str], path: Path) -> tuple[di
 
 
 def milliseconds(action: Callable[[Graph], Any], graphs: list[Graph], rounds: int) -> dict[str, float]:
-    """Of a graph: the mean over graphs of the quickest round; by the clock, and of this thread."""
+    """Return milliseconds a graph, the mean over graphs of the fastest round; by the clock, and of this thread."""
     least = np.full((len(graphs), 2), np.inf)
     for _ in range(rounds):
         for place, graph in enumerate(graphs):
@@ -131,7 +131,7 @@ def milliseconds(action: Callable[[Graph], Any], graphs: list[Graph], rounds: in
 
 
 def transitions(graph: Graph) -> tuple[Any, Any, Any]:
-    """What Viterbi searches: dense transitions, each with its best token."""
+    """Return dense transitions, each with its best token, the input of Viterbi."""
     scores, next_vertices, _, lengths = graph
     vertices = int(lengths[0])
     dense = np.full((1, vertices, vertices), -np.inf, np.float32)
@@ -157,12 +157,12 @@ def measure(graphs: list[Graph], ngram: NgramScorer, rounds: int) -> dict[str, d
 
 
 def resident() -> float:
-    """MiB of this process that are in memory."""
+    """Return the MiB of this process that are in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def twin(graph: Graph) -> dict[str, float]:
-    """The slow search of one graph, in seconds, and how far its best score is from the kernel's."""
+    """Return seconds of the slow search of one graph, and the distance of its best score from the kernel's."""
     options = next(iter(SETTINGS.values()))
     begin = time.perf_counter()
     outputs = reference.beam_search(reference.possible(*(part[0] for part in graph)), options).outputs
@@ -186,42 +186,43 @@ def main() -> None:
         first = next(iter(graphs))
         twins[first], ngrams[first] = twin(graphs[first][0]), model.counts
     result = {
-        "machine": platform.processor() or platform.machine(),
-        "cpus": os.cpu_count(),
-        "load": os.getloadavg()[0],
-        "threads": 1,
         "graphs": sizes,
-        "rounds": args.rounds,
         "ngrams": ngrams,
         "kept_mib": kept,
         "published_ms": {f"{vertices} vertices": ms for vertices, ms in PUBLISHED.items()},
         "figures": figures,
         "twin": twins,
     }
-    report(result)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def report(result: dict[str, Any]) -> None:
-    print(
-        f"ms a sentence alone, 1 thread, clock (CPU of the thread); quickest of {result['rounds']} rounds, mean over graphs; "
-        f"load {result['load']:.1f}"
+    publish(
+        args,
+        section="Graphs",
+        explanation="Milliseconds to search a graph on one thread, in brackets CPU time: the fastest round, mean over graphs.",
+        columns=["search", *(f"{name} ({size['vertices']:.0f} on average)" for name, size in sizes.items())],
+        rows=rows(result),
+        seed=None,
+        rounds=args.rounds,
+        spread=None,
+        note=f"Each graph has a seed of its own. The fastest round has no spread. {remarks(result)}",
+        figures=result,
     )
+
+
+def rows(result: dict[str, Any]) -> list[list[str]]:
     names = list(result["figures"])
-    print(f"{'':44}" + "".join(f"{name:>20}" for name in names))
-    for row in result["figures"][names[0]]:
-        cells = [result["figures"][name][row] for name in names]
-        times = [f"{cell['ms']:.2f} ({cell['cpu_ms']:.2f})" for cell in cells]
-        print(f"{row:44}" + "".join(f"{one:>20}" for one in times))
+    found = []
+    for search in result["figures"][names[0]]:
+        cells = [result["figures"][name][search] for name in names]
+        found.append([search, *(f"{cell['ms']:.2f} ({cell['cpu_ms']:.2f})" for cell in cells)])
     published = [result["published_ms"].get(name) for name in names]
-    print(f"{'published search, no language model':44}" + "".join(f"{f'{ms:.1f}' if ms else '':>20}" for ms in published))
-    print(f"{'vertices':44}" + "".join(f"{result['graphs'][name]['vertices']:>20.0f}" for name in names))
-    print("n-grams: " + ", ".join(f"{name} {sum(counts):,}" for name, counts in result["ngrams"].items()))
-    print(f"the process grew by {result['kept_mib']:.0f} MiB in all searches")
-    for name, found in result["twin"].items():
-        print(f"slow search in Python, {name}: {found['seconds']:.2f} s, scores differ by {found['score_difference']:.1e}")
+    return [*found, ["published search, no language model", *(f"{ms:.1f}" if ms else "-" for ms in published)]]
+
+
+def remarks(result: dict[str, Any]) -> str:
+    ngrams = ", ".join(f"{name} {sum(counts):,}" for name, counts in result["ngrams"].items())
+    slow = ", ".join(
+        f"{name} {one['seconds']:.2f} s, scores differ by {one['score_difference']:.1e}" for name, one in result["twin"].items()
+    )
+    return f"n-grams: {ngrams}. The process grew by {result['kept_mib']:.0f} MiB. Slow search in Python: {slow}."
 
 
 if __name__ == "__main__":

@@ -1,25 +1,25 @@
-"""Time of `kernels.lattice_viterbi` by candidates, sentences and threads, on random scores.
+"""Time of the searches of lattices by candidates, sentences and threads, on random scores.
 
-    python benchmarks/lattice_viterbi.py [--candidates 8 64] [--batches 1 32] [--threads 1 2] [--rounds 50] [--json FILE]
+    python -m benchmarks.kernels.lattice_search [--candidates 8 64] [--batches 1 32] [--threads 1 2] [--rounds 50] [--json FILE]
 
 All lengths of the window (slots - 6 to slots words) are admitted. Milliseconds are wall time of a call from Python, the median and
 the least of all rounds; "sentences/s" goes by the median, "gain" is how many times those of one sentence on one thread.
-Scores are as large as they are: 34 slots of 64 candidates are 0.5 MB a sentence, and reading them is most of it.
+Scores of 34 slots of 64 candidates are 0.5 MB a sentence; reading them takes most of the time.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import platform
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.record import publish, spread
 from kernels import lattice_max_marginals, lattice_n_best, lattice_viterbi
 
 
@@ -30,14 +30,14 @@ def lattices(sentences: int, slots: int, candidates: int) -> tuple[Any, ...]:
     return (*scores, np.full(sentences, max(1, slots - 6)), np.full(sentences, slots))
 
 
-def clock(search: Any, rounds: int) -> dict[str, float]:
-    """Milliseconds of a call; the first two are not counted."""
+def clock(search: Any, rounds: int) -> dict[str, Any]:
+    """Return milliseconds of a call; the first two are not counted."""
     times = []
     for _ in range(rounds + 2):
         started = time.perf_counter()
         search()
         times.append(1000 * (time.perf_counter() - started))
-    return {"median": statistics.median(times[2:]), "least": min(times[2:])}
+    return {"median": statistics.median(times[2:]), "least": min(times[2:]), "rounds": times[2:]}
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 "sentences_per_second": rate,
             }
             results.append(row | {"gain": rate / first})
-            print(line(results[-1]), flush=True)
+            print(*line(results[-1]), file=sys.stderr, flush=True)
         given = lattices(1, arguments.slots, candidates)
         others = {
             "5 best": lambda given=given: lattice_n_best(*given, n_best=5),
@@ -71,31 +71,39 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
             rate = 1000 / found["median"]
             row = {"search": name, "candidates": candidates, "batch": 1, "threads": 1, **found, "sentences_per_second": rate}
             results.append(row | {"gain": rate / first})
-            print(line(results[-1]), flush=True)
+            print(*line(results[-1]), file=sys.stderr, flush=True)
     return results
 
 
-def line(row: dict[str, Any]) -> str:
-    conditions = f"{row['search']:9s} {row['candidates']:4d} {row['batch']:6d} {row['threads']:8d}"
-    return f"{conditions} {row['median']:9.4f} {row['least']:9.4f} {row['sentences_per_second']:12.0f} {row['gain']:6.2f}"
+KEYS = ("search", "candidates", "batch", "threads")
+
+
+def line(row: dict[str, Any]) -> list[str]:
+    figures = [f"{row['median']:.4f}", f"{row['least']:.4f}", f"{row['sentences_per_second']:,.0f}", f"{row['gain']:.2f}x"]
+    return [*(str(row[key]) for key in KEYS), *figures]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--slots", type=int, default=34, help="N, words of the longest path")
+    parser.add_argument("--slots", type=int, default=34, help="Words of the longest path (N).")
     parser.add_argument("--candidates", nargs="+", type=int, default=[8, 16, 32, 64, 128])
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
-    print("search       K  batch  threads  ms median     least  sentences/s   gain")
     results = run(arguments)
-    if arguments.json:
-        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
-        versions = {"numpy": np.__version__, "python": platform.python_version(), "machine": platform.processor()}
-        whole = {"results": results, "conditions": conditions, "versions": versions}
-        arguments.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    publish(
+        arguments,
+        section="Lattices",
+        explanation=f"Searches of lattices of {arguments.slots} slots with random scores.",
+        columns=[*KEYS, "ms (median)", "ms (least)", "sentences/s", "gain"],
+        rows=[line(row) for row in results],
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread([row["rounds"] for row in results]),
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

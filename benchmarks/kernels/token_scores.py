@@ -1,6 +1,7 @@
-"""Scores of tokens and their gradients, as trainings of Directed Acyclic Transformers ask for them, by the kernel and by torch.
+"""Time of token scores and their gradients in training a Directed Acyclic Transformer, by the kernel and by torch.
 
-    python benchmarks/token_scores.py [--rows 16000] [--vocabulary 2000] [--width 128] [--tokens 16] [--precision bf16] [--rounds 5]
+    python -m benchmarks.kernels.token_scores [--rows 16000] [--vocabulary 2000] [--width 128] [--tokens 16] [--precision bf16]
+        [--rounds 5] [--json FILE]
 
 Both sides run the same products part by part; they take turns. Seconds are CPU time of forward and backward, the median and the
 least of all rounds. One thread.
@@ -9,7 +10,6 @@ least of all rounds. One thread.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from pathlib import Path
@@ -18,6 +18,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
+from benchmarks.record import publish, spread
 from models.common import cross_entropy
 from models.common.token_scores import token_scores
 
@@ -26,7 +27,7 @@ GRAPH = 64
 
 
 def seconds(states: Tensor, weight: Tensor, targets: Tensor, precision: str) -> float:
-    """CPU seconds of one forward and backward."""
+    """Return CPU seconds of one forward and backward pass."""
     started = time.process_time()
     with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         found = token_scores(states, weight, targets, smoothing=0.1).log_probs
@@ -42,9 +43,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=16)
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
+    torch.manual_seed(1)
     batch = max(1, arguments.rows // GRAPH)
     states = torch.randn(batch, GRAPH, arguments.width, requires_grad=True)
     weight = torch.randn(arguments.vocabulary, arguments.width, requires_grad=True)
@@ -57,13 +59,23 @@ def main() -> None:
             if turn:
                 times[side].append(taken)
     result = {side: {"median": statistics.median(taken), "least": min(taken)} for side, taken in times.items()}
-    for side, found in result.items():
-        print(f"{side:8s} {found['median']:8.3f} s   least {found['least']:8.3f} s")
-    print(f"ratio    {result['torch']['median'] / result['kernel']['median']:8.2f}")
-    if arguments.json:
-        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
-        whole = {"seconds": result, "conditions": conditions, "versions": {"torch": torch.__version__}}
-        arguments.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
+    slowest = result["torch"]["median"]
+    publish(
+        arguments,
+        section="Graphs",
+        explanation=(
+            f"Scores and gradients: {arguments.rows} rows of {arguments.vocabulary} logits, {arguments.precision}, one thread."
+        ),
+        columns=["side", "seconds (median)", "seconds (least)", "times faster than torch"],
+        rows=[
+            [side, f"{found['median']:.3f}", f"{found['least']:.3f}", f"{slowest / found['median']:.2f}x"]
+            for side, found in result.items()
+        ],
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread(times.values()),
+        figures=times,
+    )
 
 
 if __name__ == "__main__":

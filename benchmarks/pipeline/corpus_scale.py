@@ -1,7 +1,7 @@
-"""Does preparing text grow with the text and nothing else? The whole command up to token shards, on more and more synthetic pairs:
-seconds, pairs per second and the peak memory of all its processes together (proportional set size), by step.
+"""Time and memory of preparing text: the whole command up to token shards on growing numbers of synthetic pairs. For each step
+seconds, pairs per second and the peak memory of all its processes together (proportional set size).
 
-    python benchmarks/corpus_scale.py --pairs 1000000 2000000 5000000 --json build/corpus_scale.json
+    python -m benchmarks.pipeline.corpus_scale --pairs 1000000 2000000 5000000 --json build/corpus_scale.json
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.record import publish
 from pipeline.run.history import Run
 
 STEPS = ("corpus:train", "vocabulary:joint", "encode:raw")
@@ -35,17 +35,21 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 2_000_000, 5_000_000])
     parser.add_argument(
-        "--cpus", type=int, nargs="+", default=[len(os.sched_getaffinity(0))], help="and so workers; one run for each"
+        "--cpus",
+        type=int,
+        nargs="+",
+        default=[len(os.sched_getaffinity(0))],
+        help="CPUs, which are workers too; one run for each number.",
     )
     parser.add_argument(
-        "--folder", type=Path, help="where texts and stores are kept meanwhile; the system's temporary folder if not given"
+        "--folder", type=Path, help="The folder for texts and stores during the run; the system's temporary folder if not given."
     )
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
 def vocabulary(generator: np.random.Generator) -> list[str]:
-    """Distinct words of 2 to 10 letters, the common ones short."""
+    """Return distinct words of 2 to 10 letters, the common ones short."""
     letters = np.array(list("etaoinshrdlucmfwypvbgkqjxz"))
     weights = 1 / np.arange(1, len(letters) + 1)
     words: dict[str, None] = {}
@@ -56,7 +60,7 @@ def vocabulary(generator: np.random.Generator) -> list[str]:
 
 
 def write_side(path: Path, pairs: int, seed: int) -> None:
-    """Sentences of 3 to 40 words that follow Zipf's law; every fiftieth is a copy of the first of its chunk (so are its pairs)."""
+    """Write sentences of 3 to 40 words that follow Zipf's law; every fiftieth pair is a copy of the first of its chunk."""
     generator = np.random.default_rng(seed)
     words = vocabulary(generator)
     shares = np.cumsum(1 / np.arange(3, WORDS + 3))
@@ -73,7 +77,7 @@ def write_side(path: Path, pairs: int, seed: int) -> None:
 
 
 class Memory:
-    """Samples the memory of a process and all below it."""
+    """A thread that samples the memory of a process and all of its descendants."""
 
     def __init__(self, pid: int) -> None:
         self.samples: list[tuple[float, int]] = []
@@ -87,7 +91,7 @@ class Memory:
         self._thread.join()
 
     def peak(self, start: float, end: float) -> float:
-        """MiB at most between two moments."""
+        """Return the highest number of MiB between two moments."""
         return max((used for moment, used in self.samples if start <= moment <= end), default=0) / 2**20
 
     def _sample(self) -> None:
@@ -99,7 +103,7 @@ class Memory:
 
 
 def _descendants(root: int) -> set[int]:
-    """The process and all that it started, and they in turn."""
+    """Return the process and all of its descendants."""
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
@@ -113,7 +117,7 @@ def _descendants(root: int) -> set[int]:
 
 
 def _proportional_set_size(pid: int) -> int:
-    """Bytes of memory of a process, pages that several share divided among them (Linux, proc(5), smaps_rollup)."""
+    """Return the bytes of memory of a process, shared pages divided among their users (Linux, proc(5), smaps_rollup)."""
     with suppress(OSError, StopIteration):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
@@ -121,7 +125,7 @@ def _proportional_set_size(pid: int) -> int:
 
 
 def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
-    """One run on `pairs` pairs: by step seconds, pairs a second and peak MiB."""
+    """Run on `pairs` pairs; return seconds, pairs a second and peak MiB by step."""
     files = {side: folder / f"{pairs}.{side}" for side in ("source", "target")}
     for seed, (_, path) in enumerate(files.items(), 1):
         write_side(path, pairs, seed)
@@ -172,28 +176,31 @@ def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
     return result
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    print("| pairs | CPUs | step | seconds | pairs/s | peak MiB of all processes | seconds per million |")
-    print("| ----: | ---: | ---- | ------: | ------: | ------------------------: | ------------------: |")
-    for row in rows:
-        for name, step in row["steps"].items():
-            figures = [step["seconds"], step["pairs_per_second"], step["peak_mib"], step["seconds"] / row["pairs"] * 1e6]
-            shown = " | ".join(f"{figure:,.1f}" for figure in figures)
-            print(f"| {row['pairs']:,} | {row['cpus']} | {name} | {shown} |")
+def row(result: dict[str, Any]) -> list[str]:
+    cells = [f"{one['seconds']:.1f} s, {one['pairs_per_second']:,.0f}/s" for one in result["steps"].values()]
+    return [f"{result['pairs']:,}, {result['cpus']}", *cells, f"{result['peak_mib']:,.0f} MiB"]
 
 
 def main() -> None:
     args = parse()
-    rows = []
+    results = []
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         for pairs in args.pairs:
             for cpus in args.cpus:
-                rows.append(measure(pairs, cpus, Path(folder)))
-                show(rows)
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}
-        args.json.write_text(json.dumps({"machine": machine, "runs": rows}, indent=1) + "\n", encoding="utf-8")
+                results.append(measure(pairs, cpus, Path(folder)))
+                print(*row(results[-1]), file=sys.stderr, flush=True)
+    publish(
+        args,
+        section="The machinery",
+        explanation="Preparing synthetic text: time, pairs a second, and the peak memory of all processes together.",
+        columns=["pairs, workers", *(f"`{step.partition(':')[0]}`" for step in STEPS), "memory"],
+        rows=[row(result) for result in results],
+        seed=1,
+        rounds=1,
+        spread=None,
+        note="A single run has no spread.",
+        figures=results,
+    )
 
 
 if __name__ == "__main__":

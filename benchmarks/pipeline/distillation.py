@@ -1,12 +1,12 @@
-"""Distilling a text by several engines, side by side; killed at random moments and resumed, too.
+"""Distillation of a text by several engines, undisturbed, and killed at random moments and resumed.
 
-    python benchmarks/distillation.py DATA TEACHER [--engines auto ctranslate2 ctranslate2:int8] [--kills 3] [--rounds 2]
+    python -m benchmarks.pipeline.distillation DATA TEACHER [--engines auto ctranslate2 ctranslate2:int8] [--kills 3] [--rounds 2]
 
 DATA holds the Multi30k text (train, val and test_2016 in both languages), TEACHER is the directory of a finished system of any
 store; it is only read. Each engine runs the pipeline's own steps, `fewstep run ... --until distill:train`, in fresh stores:
-undisturbed, in turns A B A B over the rounds, then killed (SIGKILL to the driver) and started again until it is done. Of that run
-is checked that the text it leaves is the undisturbed one's, byte for byte, that no shard was decoded twice, and that none that was
-there when it was killed was written anew. `auto` is native decoding, `torch` the same search through torch. Sentences and target
+undisturbed, in turns A B A B over the rounds, then killed (SIGKILL to the driver) and started again until it is done. The program
+checks that the killed run leaves the same bytes as the undisturbed one, that no shard was decoded twice, and that no shard that
+existed at a kill was written again. `auto` is native decoding, `torch` the same search through torch. Sentences and target
 tokens a second are the step's own, from its first shard to its last; seconds are the whole step's.
 """
 
@@ -28,11 +28,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from record import save
-
+from benchmarks.record import publish, spread
 from pipeline.run.history import Run, find_run
 from pipeline.run.records import metric_files, points_after, step_directory
-from stages.report.text import table
 from stages.shards import read_shards
 
 STEP = "distill:train"
@@ -76,7 +74,7 @@ class Distillation:
             return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
     def finish(self, until: str = STEP) -> None:
-        """Ends the program where the run fails."""
+        """Run it to its end; end the program if the run fails."""
         if self.start(until).wait():
             raise SystemExit(f"{self.store}: failed:\n{(self.store / 'output.txt').read_text(errors='replace')[-3000:]}")
 
@@ -100,16 +98,16 @@ class Distillation:
         return step_directory(self.store, entry)
 
     def shards(self) -> dict[str, int]:
-        """When each decoded shard was written, by name."""
+        """Return the time at which each decoded shard was written, by name."""
         return {path.name: path.stat().st_mtime_ns for path in (self.store / "shards").glob("*.arrow")}
 
     def files(self) -> dict[str, Any]:
-        """What the step left, with sha256."""
+        """Return the files of the step with their sha256."""
         found: dict[str, Any] = json.loads((self.directory / "manifest.json").read_text(encoding="utf-8"))["files"]
         return found
 
     def decoded(self) -> Counter[str]:
-        """How often each shard was decoded, over all attempts."""
+        """Return the number of times that each shard was decoded, over all attempts."""
         logs = {path.resolve() for path in (self.store / "runs").glob("*/logs/distill-train.*.log")}
         return Counter(key for log in logs for key in re.findall(r"decoded ([0-9a-f]{64})", log.read_text(encoding="utf-8")))
 
@@ -129,8 +127,10 @@ class Distillation:
 
 
 def killed(run: Distillation, shards: int, kills: int, draw: random.Random) -> dict[str, int]:
-    """Kill it so often, in every part of its work once, between shards and within one; then let it finish. When the shards that
-    were there at a kill had been written."""
+    """Kill the run `kills` times, once in each part of its work, between shards and within one; then let it finish.
+
+    Return the times at which the shards that existed at a kill had been written.
+    """
     before: dict[str, int] = {}
     for kill in range(kills):
         enough = draw.randrange(kill * shards // kills, (kill + 1) * shards // kills)
@@ -150,13 +150,13 @@ def killed(run: Distillation, shards: int, kills: int, draw: random.Random) -> d
 
 
 def check(run: Distillation, undisturbed: Distillation, before: dict[str, int], kills: int) -> dict[str, Any]:
-    """What was promised of a killed run. A kill may fall between a shard and its line in the log."""
+    """Return the checks of a killed run. A kill may fall between a shard and its line in the log."""
     decoded, shards = run.decoded(), run.shards()
     return {
         "same_bytes": run.files() == undisturbed.files(),
         "decoded": sum(decoded.values()),
         "decoded_twice": sum(count > 1 for count in decoded.values()),
-        "written_anew": sum(shards.get(name) != moment for name, moment in before.items()),
+        "written_again": sum(shards.get(name) != moment for name, moment in before.items()),
         "shards": len(shards),
         "kills": kills,
         "there_when_killed": len(before),
@@ -164,14 +164,14 @@ def check(run: Distillation, undisturbed: Distillation, before: dict[str, int], 
 
 
 def cut(data: Path, folder: Path, rows: int) -> None:
-    """The first rows of the training text."""
+    """Copy the first rows of the training text."""
     for path in data.glob("train.*"):
         with path.open(encoding="utf-8") as lines, (folder / path.name).open("w", encoding="utf-8") as file:
             file.writelines(islice(lines, rows))
 
 
 def fresh(origin: Distillation, path: Path, arguments: argparse.Namespace, engine: str) -> Distillation:
-    """A store that holds the cleaned text and nothing else."""
+    """Return a run on a store that holds the cleaned text and nothing else."""
     shutil.copytree(origin.store, path, symlinks=True, ignore=shutil.ignore_patterns("runs"))
     return Distillation(path, arguments, engine)
 
@@ -209,16 +209,16 @@ def row(engine: str, found: dict[str, Any]) -> list[str]:
     if "check" not in found:
         return [*cells, "-", "-", "-"]
     checked = found["check"]
-    again = f"{checked['decoded_twice'] + checked['written_anew']} of {checked['shards']}"
+    again = f"{checked['decoded_twice'] + checked['written_again']} of {checked['shards']}"
     return [*cells, str(checked["kills"]), "yes" if checked["same_bytes"] else "NO", again]
 
 
 def failed(results: dict[str, Any], workers: int) -> Sequence[str]:
-    """Engines whose killed run did not keep what was promised, or whose logs do not tell what was decoded."""
+    """Return the engines whose killed run failed a check, or whose logs miss decoded shards."""
 
     def broken(one: dict[str, Any]) -> bool:
-        untold = one["decoded"] < one["shards"] - one["kills"] * workers
-        return not one["same_bytes"] or one["decoded_twice"] or one["written_anew"] or untold
+        unlogged = one["decoded"] < one["shards"] - one["kills"] * workers
+        return not one["same_bytes"] or one["decoded_twice"] or one["written_again"] or unlogged
 
     return [engine for engine, found in results.items() if "check" in found and broken(found["check"])]
 
@@ -232,11 +232,11 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--cpus", type=int, default=2)
-    parser.add_argument("--rows", type=int, help="only the first rows of the training text")
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="of the moments of the kills")
-    parser.add_argument("--in-process", action="store_true", help="run without Ray")
-    parser.add_argument("--work", type=Path, help="folder for the stores, which stay there; default: a temporary one")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", type=int, help="Rows of the training text, the first ones; all if not given.")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="The seed of the moments of the kills.")
+    parser.add_argument("--in-process", action="store_true", help="Run without Ray.")
+    parser.add_argument("--work", type=Path, help="The folder for the stores, which are kept; a temporary one if not given.")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     with TemporaryDirectory(prefix="fewstep-", ignore_cleanup_errors=True) as temporary:
         folder = Path(temporary) if arguments.work is None else arguments.work.absolute()
@@ -247,12 +247,30 @@ def main() -> None:
             arguments.text.mkdir(exist_ok=True)
             cut(arguments.data, arguments.text, arguments.rows)
         results = measure(arguments, folder)
-    header = ["engine", "seconds", "sentences/s", "tokens/s", f"as {arguments.engines[0]}", "kills", "same bytes", "shards again"]
-    print(table(header, [row(engine, found) for engine, found in results.items()], 1))
-    print(f"\nSeed of the kills: {arguments.seed}.")
-    save(arguments, results=results)
+    publish(
+        arguments,
+        section="Distillation",
+        explanation=f"Distillation with beam {arguments.beam_size}, undisturbed; then with kills (SIGKILL) at random moments.",
+        columns=[
+            "engine",
+            "seconds",
+            "sentences/s",
+            "tokens/s",
+            f"outputs as `{arguments.engines[0]}`",
+            "kills",
+            "same bytes",
+            "shards twice",
+        ],
+        rows=[row(engine, found) for engine, found in results.items()],
+        seed=arguments.seed,
+        rounds=arguments.rounds,
+        spread=spread([[one["seconds"] for one in found["rounds"]] for found in results.values()]),
+        figures=results,
+    )
     if broken := failed(results, arguments.cpus):
-        raise SystemExit(f"a killed run was not continued as promised: {', '.join(broken)}")
+        raise SystemExit(
+            f"expected a killed run to end with the same bytes and no shard decoded twice; it failed for {', '.join(broken)}"
+        )
 
 
 if __name__ == "__main__":

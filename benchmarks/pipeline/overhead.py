@@ -1,6 +1,8 @@
-"""What the machinery itself costs: a run of trivial steps on Ray, and the memory of the process that hands out many shards.
+"""The cost of the pipeline itself: a run of trivial steps on Ray, and the memory of the process that hands out many shards.
 
-python benchmarks/overhead.py --steps 30 --shards 10000 --cpus 2 --json build/overhead.json
+    python -m benchmarks.pipeline.overhead --steps 30 --shards 10000 --cpus 2 --json build/overhead.json
+
+The memory is the private memory of a process (Linux).
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ import argparse
 import gc
 import json
 import os
-import platform
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.record import publish
 from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan.step import Builder
 from pipeline.run import execute
@@ -45,17 +47,17 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--shards", type=int, default=10_000)
     parser.add_argument("--cpus", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
 def write(inputs: After, config: Toy, work: Work) -> None:
-    """A trivial step."""
+    """Run a trivial step."""
     work.write_text(work.directory / "text", str(config.number))
 
 
 def hand_out(inputs: After, config: Toy, work: Work) -> None:
-    """Many trivial shards; the memory of this process, now and then."""
+    """Process many trivial shards; record the memory of this process now and then."""
     used: list[float] = []
     for done, _ in enumerate(work.workers.map(make_nothing, None, range(config.shards)), 1):
         work.progress(done, config.shards, "shards")
@@ -75,13 +77,13 @@ def nothing(shard: int) -> int:
 
 
 def own_memory() -> float:
-    """MiB of this process that are its own (Linux, proc(5), smaps_rollup)."""
+    """Return the private MiB of this process (Linux, proc(5), smaps_rollup)."""
     fields = (line.split() for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:])
     return sum(int(field[1]) for field in fields if field[0] in ("Private_Clean:", "Private_Dirty:")) * 1024 / MIB
 
 
 def run(store: Store, builder: Builder, name: str, cpus: int) -> float:
-    """Seconds of a whole run, the start of Ray among them."""
+    """Return the seconds of a whole run, including the start of Ray."""
     config = RunConfig(name=name, store=StoreConfig(path=store.root), cluster=Cluster(cpus=cpus), tracking=Tracking(enabled=False))
     begin = time.perf_counter()
     report = execute.run(config, builder.plan(), store, config_file=f"{name}.yaml")
@@ -91,7 +93,7 @@ def run(store: Store, builder: Builder, name: str, cpus: int) -> float:
 
 
 def steps(store: Store, count: int, cpus: int) -> float:
-    """A chain of trivial steps, each of which needs the one before."""
+    """Run a chain of trivial steps, each of which needs the one before; return the seconds."""
     builder, stage = Builder(store.root), Stage("toy", 1, write, Text)
     last: tuple[Text, ...] = ()
     for number in range(count):
@@ -100,7 +102,7 @@ def steps(store: Store, count: int, cpus: int) -> float:
 
 
 def shards(store: Store, count: int, cpus: int) -> dict[str, Any]:
-    """One step of many trivial shards; own memory of this driver before and after, and of the step on the way."""
+    """Run one step of many trivial shards; return its speed, and the growth in memory of this driver and of the step."""
     builder = Builder(store.root)
     made = builder.add(Stage("map", 1, hand_out, Text, distributes=True), "all", After(), Toy(0, count))
     gc.collect()
@@ -122,17 +124,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = Store(Path(folder) / "store")
         chain = steps(store, args.steps, args.cpus)
-        print(f"{args.steps} trivial steps, one after the other, with the start of Ray: {chain:.1f} s")
         found = shards(store, args.shards, args.cpus)
-        print(
-            f"{args.shards:,} trivial shards: {found['seconds']:.1f} s ({found['shards_per_second']:,.0f}/s); own memory grew by "
-            f"{found['driver_growth_mib']:.1f} MiB in the driver, {found['step_growth_mib']:.1f} MiB in the step handing out"
-        )
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        machine = {"processor": platform.processor() or platform.machine(), "cpus": args.cpus, "python": platform.python_version()}
-        result = {"machine": machine, "steps": args.steps, "chain_seconds": chain, "shards": args.shards, **found}
-        args.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    speed = [f"{found['seconds']:.1f}", f"{found['shards_per_second']:,.0f}"]
+    growth = [f"{found[key]:.1f} MiB" for key in ("driver_growth_mib", "step_growth_mib")]
+    publish(
+        args,
+        section="The machinery",
+        explanation="The cost of the pipeline itself, with the start of Ray, and the growth of its memory.",
+        columns=["run", "seconds", "shards a second", "growth of the driver", "growth of the step"],
+        rows=[
+            [f"{args.steps} trivial steps in a chain", f"{chain:.1f}", "-", "-", "-"],
+            [f"one step over {args.shards:,} trivial shards", *speed, *growth],
+        ],
+        seed=None,
+        rounds=1,
+        spread=None,
+        note="Nothing is random; a single run has no spread.",
+        figures={"chain_seconds": chain, **found},
+    )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
-"""Target tokens a second: the pipeline's training against a bare PyTorch loop over the same model and the same batches.
+"""Training speed of the pipeline compared with a bare PyTorch loop over the same model and the same batches.
 
 The pipeline's side reads token shards, plans and pads batches in its thread, and writes lines of metrics, as the train stage does
 between two validations. The bare side is handed batches that were padded beforehand and does nothing but forward, backward,
-clipping and a fused AdamW. Both start from the same weights and take turns, so that whatever else the machine does meets both.
+clipping and a fused AdamW. Both start from the same weights and take turns, so that other load of the machine affects both.
 
-    python benchmarks/training_speed.py --precision bf16 --threads 2 --json training_speed.json
+    python -m benchmarks.training.loop --precision bf16 --threads 2 --json training_speed.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import tempfile
 import time
@@ -19,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ import torch
 from torch import nn
 
 import models
+from benchmarks.record import publish
 from models.common.network import SIZES
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig
@@ -55,13 +55,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--updates", type=int, default=20, help="of each side in each round")
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--updates", type=int, default=20, help="Updates of each side in each round.")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args()
 
 
 def write_tokens(work: Work, rows: int, vocabulary: int) -> None:
-    """Token shards with the lengths of image captions: log-normal, about 14 tokens."""
+    """Write token shards with the lengths of image captions: log-normal, about 14 tokens."""
     generator = np.random.default_rng(1)
     lengths = np.clip(np.exp(generator.normal(2.55, 0.35, rows)).astype(int), 1, 60)
     jitter = generator.normal(1.0, 0.15, rows)
@@ -75,7 +75,7 @@ def write_tokens(work: Work, rows: int, vocabulary: int) -> None:
 
 
 def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device: torch.device) -> Callable[[int], None]:
-    """A function that makes the next n updates in the plainest way."""
+    """Return a function that makes the next n updates in a bare loop."""
     optimizer = torch.optim.AdamW(
         model.parameters(), betas=(recipe.adam_beta1, recipe.adam_beta2), eps=recipe.adam_epsilon, weight_decay=0.0, fused=True
     )
@@ -96,7 +96,7 @@ def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device:
 
 
 def pipeline(model: nn.Module, stream: Stream, recipe: TrainingConfig, place: Place, work: Work) -> Callable[[int], None]:
-    """A function that makes the next n updates as the train stage does."""
+    """Return a function that makes the next n updates as the train stage does."""
     meter = Meter()
     mine = prefetched(shares(stream, Position()))
     reports = updates(model, FAMILY.loss, mine, Optimizer(model, recipe), recipe, place)
@@ -120,8 +120,8 @@ def timed(advance: Callable[[int], None], count: int, device: torch.device) -> f
     return time.perf_counter() - started
 
 
-def measure(arguments: argparse.Namespace, work: Work) -> dict[str, object]:
-    """Rounds of both sides; the first one warms up and is left out."""
+def measure(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
+    """Measure rounds of both sides; the first one warms up and is left out."""
     device = torch.device(arguments.device)
     write_tokens(work, 30000, arguments.vocabulary)
     sizes = Sizes(arguments.vocabulary, arguments.vocabulary, True)
@@ -154,8 +154,6 @@ def measure(arguments: argparse.Namespace, work: Work) -> dict[str, object]:
         "ratio": statistics.median(ratios),
         "ratios": ratios,
         "rounds": speeds,
-        "conditions": {name: value for name, value in vars(arguments).items() if name != "json"},
-        "versions": {"torch": torch.__version__, "python": platform.python_version()},
     }
 
 
@@ -175,14 +173,22 @@ def main() -> None:
             shard_cache=Path(folder),
         )
         result = measure(arguments, work)
-    speeds = result["target_tokens_per_second"]
-    assert isinstance(speeds, dict)
-    print(f"{arguments.size}, {arguments.precision}, {arguments.device}, {arguments.threads} threads, {arguments.rounds} rounds")
-    for name, speed in speeds.items():
-        print(f"{name:10s} {speed:10,.0f} target tokens/s")
-    print(f"ratio      {result['ratio']:10.3f} (median of rounds)")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    speeds, ratios = result["target_tokens_per_second"], result["ratios"]
+    network = f"{arguments.size}, {arguments.precision}, {arguments.threads} threads"
+    publish(
+        arguments,
+        section="Training speed against a bare loop",
+        explanation=(
+            "Target tokens a second of the pipeline's training and of a bare PyTorch loop with the same network and batches, "
+            "in turns in one process."
+        ),
+        columns=["network", "bare loop", "pipeline", "ratio, median of rounds"],
+        rows=[[network, f"{speeds['bare']:,.0f}", f"{speeds['pipeline']:,.0f}", f"{result['ratio']:.2f}"]],
+        seed=1,
+        rounds=arguments.rounds,
+        spread=f"ratio from {min(ratios):.2f} to {max(ratios):.2f} over rounds",
+        figures=result,
+    )
 
 
 if __name__ == "__main__":

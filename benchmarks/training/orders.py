@@ -1,15 +1,13 @@
-"""Target tokens a second of training under an order of generation, against autoregressive training of the same network.
+"""Training speed under an order of generation compared with autoregressive training of the same network.
 
-Both sides train on the same batches in the plainest loop and take turns in one process; the ratio is the median of the rounds.
+Both sides train on the same batches in a bare loop and take turns in one process; the ratio is the median of the rounds.
 
-    python benchmarks/order_training_speed.py interleaved interleaved-sa --precision bf16 --threads 1 --json orders.json
+    python -m benchmarks.training.orders interleaved interleaved-sa --precision bf16 --threads 1 --json orders.json
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import statistics
 import tempfile
 from dataclasses import replace
@@ -19,8 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from training_speed import FAMILY, bare, timed, write_tokens
 
+from benchmarks.record import publish
+from benchmarks.training.loop import FAMILY, bare, timed, write_tokens
 from models.common.network import SIZES
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig
@@ -33,7 +32,7 @@ from stages.workers import LocalWorkers
 
 
 def measure(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
-    """Seconds of each order in each round, and the ratios of its speed to the autoregressive one; the first round warms up."""
+    """Return seconds of each order by round, and its speed relative to the autoregressive one; the first round warms up."""
     write_tokens(work, 30000, arguments.vocabulary)
     sizes = Sizes(arguments.vocabulary, arguments.vocabulary, True)
     files = TokenFiles([work.directory], sizes)
@@ -68,8 +67,8 @@ def main() -> None:
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--updates", type=int, default=20, help="of each side in each round")
-    parser.add_argument("--json", type=Path, help="where to write the result")
+    parser.add_argument("--updates", type=int, default=20, help="Updates of each side in each round.")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,13 +76,20 @@ def main() -> None:
         resources = Resources(workers=1, cpus=arguments.threads)
         work = Work(directory=path, attempt="benchmark", workers=LocalWorkers(), resources=resources, shard_cache=path)
         result = measure(arguments, work)
-    for name, ratio in result["median"].items():
-        rounds = result["ratios"][name]
-        print(f"{name:30s} {ratio:6.3f} of the autoregressive speed (rounds {min(rounds):.3f} to {max(rounds):.3f})")
-    if arguments.json:
-        conditions = {name: value for name, value in vars(arguments).items() if name != "json"}
-        versions = {"torch": torch.__version__, "python": platform.python_version()}
-        arguments.json.write_text(json.dumps({**result, "conditions": conditions, "versions": versions}, indent=1) + "\n")
+    publish(
+        arguments,
+        section="Training speed against a bare loop",
+        explanation="Training speed of an order as a share of the autoregressive one, on the same batches, in turns.",
+        columns=["order", "share, median of rounds", "rounds"],
+        rows=[
+            [name, f"{ratio:.3f}", f"{min(result['ratios'][name]):.2f} to {max(result['ratios'][name]):.2f}"]
+            for name, ratio in result["median"].items()
+        ],
+        seed=1,
+        rounds=arguments.rounds,
+        spread="column `rounds`",
+        figures=result,
+    )
 
 
 if __name__ == "__main__":
