@@ -26,7 +26,7 @@ from pipeline.run.history import find_run
 from pipeline.run.records import step_directory
 from stages.report.text import table
 
-METRICS = ("bleu", "rougeL")
+METRICS = {"bleu": "BLEU", "rougeL": "ROUGE-L"}
 
 
 def run(config: Path, overrides: Sequence[str], *options: str) -> dict[str, Path]:
@@ -104,7 +104,8 @@ def main() -> None:
         print(f"\n## {one['title']}\n\n{table(one['columns'], one['rows'], 1)}\n\n{one['caption']}")
     keys = [sweep.partition("=")[0] for sweep in arguments.sweeps]
     sizes = [f"sentences/s ({size})" for size in first["protocol"]["batch_sizes"]]
-    header = [*keys, "entry", "quality", "ms (p50)", "ms (p95)", "speed-up", "rounds", *sizes, "calls"]
+    metrics = [METRICS[name] for name in METRICS if any(name in entry.get("metrics", {}) for entry in first["entries"].values())]
+    header = [*keys, "entry", *(metrics[:1] or ["quality"]), "ms (p50)", "ms (p95)", "speed-up", "rounds", *sizes, "calls"]
     lines = [row for result in results for row in rows(result["values"], result, arguments.only)]
     publish(
         arguments,

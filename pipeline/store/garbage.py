@@ -19,8 +19,8 @@ from pipeline.run.records import read_json
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import URLS, digits, folder, note
 from pipeline.store.mirror import FETCHING
+from stages.artifacts import CHECKPOINTS, MANIFEST
 from stages.errors import ArtifactError
-from stages.stage import CHECKPOINTS, MANIFEST
 
 QUIET_SECONDS = 3600.0
 """What no lease tells of may be somebody's while it was touched within this time."""

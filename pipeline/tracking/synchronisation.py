@@ -21,7 +21,7 @@ from pipeline.run.records import (
     timings_of,
 )
 from pipeline.tracking.publication import RUN, Memory, allowed_name, masked_values, run_of_origin, step_tags
-from stages.stage import MANIFEST, RECORDS
+from stages.artifacts import MANIFEST, RECORDS
 
 if TYPE_CHECKING:
     from pipeline.tracking.mlflow_server import Server
