@@ -111,7 +111,7 @@ def rows_of(run: Run) -> Iterator[Result]:
 def _timings(run: Run) -> Iterator[tuple[tuple[str, str], float]]:
     for entry in run.spec["plan"]:
         if entry["stage"] == "benchmark":
-            test = entry["step"].removeprefix("benchmark:")
+            test = entry["step"].rpartition(":")[2]
             found = read_json(step_directory(run.store, entry) / RECORDS / "benchmark.json").get("entries", {})
             for name, figures in found.items():
                 if (median := figures.get("latency_ms", {}).get("median")) is not None:
