@@ -1,4 +1,4 @@
-"""Look over this machine: is everything there that a run needs?"""
+"""`fewstep doctor`: check whether this machine has everything that a run needs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import shutil
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import typer
+
+from pipeline.config.schema import load_config
 from pipeline.errors import FewstepError
 
 PACKAGES = ("numpy", "torch", "pyarrow", "sentencepiece", "safetensors", "sacrebleu", "pydantic", "mlflow", "ray")
@@ -25,14 +28,29 @@ class Check(NamedTuple):
     text: str
 
 
+def doctor(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="Also check this config and its files.")] = None,
+    store: Annotated[Path | None, typer.Option("--store", metavar="DIRECTORY", help="Default: that of CONFIG.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash every artifact of the store again.")] = False,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Check the requirements of run --in-process: all but Ray.")
+    ] = False,
+) -> None:
+    """Check this machine: versions, kernels, Ray, disk, memory, GPUs. Exits with 1 if something needed is broken."""
+    checks = []
+    for check in examine(config, store, verify=verify, in_process=in_process):
+        checks.append(check)
+        print(f"{check.verdict:<5} {check.name}: {check.text}", flush=True)
+    if any(check.verdict == "FAIL" for check in checks):
+        raise typer.Exit(1)
+
+
 def examine(config: Path | None, store: Path | None, *, verify: bool = False, in_process: bool = False) -> Iterator[Check]:
     """All checks, cheap ones first. `in_process` leaves Ray out; `verify` hashes every artifact."""
     yield from _versions(in_process)
     yield _kernels()
     settings: Any = None
     if config is not None:
-        from pipeline.config.schema import load_config
-
         try:
             settings = load_config(config)
             yield from _config(config, settings)

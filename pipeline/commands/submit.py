@@ -1,4 +1,4 @@
-"""Hand a run to a Ray cluster: `ray job submit` with the id, metadata and runtime environment of the run, and its exit status."""
+"""`fewstep submit`: run a config as a job of a Ray cluster, with the id, metadata and runtime environment of the run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pipeline.commands.extension_wheel import write_extension_wheel
-from pipeline.config.schema import RunConfig, resolved
+import typer
+
+from pipeline.commands.options import ConfigFile, Overrides, Until
+from pipeline.config.schema import RunConfig, load_config, resolved
 from pipeline.errors import DataError
 from pipeline.plan.code_digest import git_revision
 from pipeline.plan.fingerprint import digest
+from pipeline.run.extension_wheel import write_extension_wheel
 from pipeline.run.machines import token_source
 from stages.errors import StageError
 
@@ -26,6 +29,25 @@ STOPPED = 130
 POLL_SECONDS = 1.0
 STARTING, STARTING_SECONDS = "No available agent", 60.0
 """What a head says that has only just started, and how long it may say so."""
+
+
+def submit(
+    config: ConfigFile,
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="http://HEAD:8265; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS.")
+    ] = None,
+    until: Until = None,
+    overrides: Overrides = None,
+    with_extension: Annotated[
+        bool, typer.Option("--with-extension", help="Send this machine's compiled extension along, for images without it.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is accepted.")] = False,
+) -> None:
+    """Run CONFIG as a job of a Ray cluster, from the current directory. Prints the job's output; exits with its exit code."""
+    command = run_command(config, overrides or (), until)
+    settings = load_config(config, overrides or ())
+    code = submit_job(settings, command, until=until, address=address, with_extension=with_extension, follow=not no_wait)
+    raise typer.Exit(code)
 
 
 def run_command(config: Path, overrides: Sequence[str], until: str | None) -> list[str]:
@@ -56,7 +78,7 @@ def check_store(settings: RunConfig) -> None:
         )
 
 
-def submit(
+def submit_job(
     settings: RunConfig, command: Sequence[str], *, until: str | None, address: str | None, with_extension: bool, follow: bool
 ) -> int:
     """Submit the run, or find it at work already, and print what it prints until it ends; the exit code of the run.
@@ -98,7 +120,7 @@ def _unreachable(address: str | None, error: Exception) -> StageError:
     where = address or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "this machine"
     return StageError(
         f"the jobs of the Ray cluster at {where}: expected to be let in, got: {error}; "
-        "check --address (http://head:8265) and the token (RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, docs/cluster.md)"
+        "check --address (http://head:8265) and the token (RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, docs/guide/cluster.md)"
     )
 
 

@@ -1,4 +1,4 @@
-"""Translate (or summarise) a stream line by line: each answer is given as soon as no more input is ready, in order."""
+"""`fewstep translate`: translate or summarise a stream line by line, in order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+import typer
+
+from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.schema import parse_search
 from pipeline.errors import ArtifactError, DataError
 from pipeline.run.history import Run, find_run
 from pipeline.run.records import step_directory
+from stages.errors import suggestion
 
 log = logging.getLogger("fewstep")
 
@@ -28,6 +32,27 @@ class Translator(Protocol):
     """What a loaded system offers (`models.bundle.system.System`)."""
 
     def translate(self, lines: list[str], search: Any = None, *, first_line: int = 1) -> list[str]: ...
+
+
+def translate(
+    where: SystemLocation,
+    system: SystemName = None,
+    source: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Text; default: standard input.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Default: standard output.")] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEARCH", help="A label of the system's searches, or {beam: {beam_size: 4}}; default: its first search."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda:0, or auto.")] = "auto",
+    batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Maximum number of lines translated together.")] = 64,
+    no_verify: NoVerify = False,
+    store: StorePath = STORE,
+) -> None:
+    """Translate text line by line, in order, as it arrives; or summarise it, with a system trained for that."""
+    directory = system_directory(store, where, system)
+    translate_files(directory, source, output, search=search, device=device, batch=batch, verify=not no_verify)
 
 
 def system_directory(store: Path, where: str, name: str | None) -> Path:
@@ -42,7 +67,10 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
     if name is None or name not in names:
-        raise DataError(f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}")
+        raise DataError(
+            f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}"
+            + suggestion(name or "", names)
+        )
     directory = _of_run(run, name)
     if not (directory / "system.json").is_file() or directory.suffix == ".partial":
         raise DataError(f"{run.path.name}: the system {name} is not finished; finish it with the run command")
