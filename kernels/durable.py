@@ -15,7 +15,6 @@ from pathlib import Path
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """Answers of file systems that have no way to sync a directory, and of special files."""
 
-
 CONCURRENT_SYNCS = 8
 
 
