@@ -21,9 +21,9 @@ def export(
     where: SystemLocation,
     output: Annotated[Path, typer.Option("--output", metavar="DIRECTORY", help="A new directory.", show_default=False)],
     system: SystemName = None,
-    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="ctranslate2.")] = "ctranslate2",
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format: ctranslate2.")] = "ctranslate2",
     precision: Annotated[
-        str, typer.Option(metavar="PRECISION", help="Of the weights: float32, int8, float16 or bfloat16.")
+        str, typer.Option(metavar="PRECISION", help="Precision of the weights: float32, int8, float16 or bfloat16.")
     ] = "float32",
     no_verify: NoVerify = False,
     store: StorePath = STORE,
@@ -36,10 +36,10 @@ def export(
 
 
 def export_system(system: Path, output: Path, precision: str, verify: bool = True) -> None:
-    """Write the system in the directory `system` into a new directory `output`, which is there whole or not at all. With
-    `verify`, the system's files are compared with their digests first.
+    """Write the system in the directory `system` to a new directory `output`, atomically. With `verify`, the system's files are
+    compared with their digests first.
 
-    Raises DataError for an output that is there already and for a system that CTranslate2 cannot express, StageError where
+    Raises DataError for an output that exists and for a system that CTranslate2 cannot express, StageError where
     CTranslate2 is not installed or the disk is full, ArtifactError for a broken system.
     """
     from models.bundle.directory import BundleError
@@ -48,7 +48,7 @@ def export_system(system: Path, output: Path, precision: str, verify: bool = Tru
     from stages.errors import unwritable
 
     if output.exists():
-        raise DataError(f"export: expected a directory that is not there yet, got {output}; remove it or name another")
+        raise DataError(f"export: expected a new directory, got {output}, which exists; remove it or name another")
     fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     try:
         export_ctranslate2(system, fresh, precision, verify)

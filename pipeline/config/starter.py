@@ -37,7 +37,7 @@ def write_starter(
 
     Where no validation or test text is given, evenly spaced pairs of the training text are written beside the config. A run drops
     pairs from its training text that occur in one of them. Raises DataError for a directory that exists, for files that cannot be
-    read or differ in their number of lines, and for languages that no file name tells.
+    read or differ in their number of lines, and for file names without a language.
     """
     if directory.exists():
         raise DataError(f"init: expected a new directory, got {directory}, which exists; remove it or name another with --output")

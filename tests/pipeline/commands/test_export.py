@@ -47,7 +47,7 @@ def test_the_export_translates_as_the_system_does(system: Path, tmp_path: Path, 
 
 def test_what_cannot_be_exported(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
-    with pytest.raises(DataError, match="not there yet"):
+    with pytest.raises(DataError, match="which exists"):
         export_system(system, tmp_path / "there", "float32")
     with pytest.raises(DataError, match="expected a single autoregressive network"):
         export_system(make_system(tmp_path, "dag").path, tmp_path / "out", "float32")
