@@ -40,7 +40,7 @@ from models.aggressive.head import DraftHead
 from models.common.backbone import Backbone
 from models.common.linear import pack
 from models.common.network import SIZES
-from models.common.options import Shortlist
+from models.config.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import build as build_graph

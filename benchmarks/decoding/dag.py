@@ -30,7 +30,7 @@ from benchmarks.record import publish, spread
 from kernels import Lexicon
 from models.common.embeddings import sinusoids
 from models.common.network import SIZES
-from models.common.options import Shortlist
+from models.config.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import DagModel

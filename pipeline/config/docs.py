@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
 
 from models.common.network import SIZES
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from pipeline.config.expand import FILES, PRESETS
 from pipeline.config.load import adapter
 from pipeline.config.renamed import KEYS, VALUES

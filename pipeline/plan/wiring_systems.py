@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from models.common.search import LimitedSearch, SearchConfig
+from models.config.search import LimitedSearch, SearchConfig
 from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig

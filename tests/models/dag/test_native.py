@@ -10,8 +10,8 @@ import torch
 
 from kernels import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
-from models.common.options import Shortlist
 from models.common.sources import gather
+from models.config.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, NativeDecoder, load
 from models.dag.engines.native import NativeGraphs
