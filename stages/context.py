@@ -46,14 +46,17 @@ class Context:
         return path.with_name(f"{path.name}.{self.attempt}.tmp")
 
     def write_text(self, path: Path, text: str) -> None:
-        """Write a text file atomically."""
+        """Write a text file atomically.
+
+        The file is synced when the step is committed. Write files that a later attempt needs with `kernels.durable`.
+        """
         temporary = self.temporary(path)
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
 
     def write_json(self, path: Path, value: object) -> None:
         """Write a JSON file (sorted keys, one final newline) atomically."""
-        self.write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        self.write_text(path, json_text(value))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append the values at `step` (an update, shard or row) to `records/metrics.<attempt>.jsonl`."""
@@ -83,6 +86,11 @@ class StepContext(Context):
     def for_workers(self) -> WorkerContext:
         """Return the context of the workers of this step."""
         return WorkerContext(**{field.name: getattr(self, field.name) for field in fields(WorkerContext)})
+
+
+def json_text(value: object) -> str:
+    """Return a value as JSON text with sorted keys and one final newline."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _first_report(path: Path, attempt: str) -> dict[str, float]:

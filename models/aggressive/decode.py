@@ -26,10 +26,10 @@ from models.bundle.weights import MEMBERS, BundleError, make_model, read_json
 from models.common.backbone import Backbone
 from models.common.inference import at_work
 from models.common.linear import pack
-from models.common.problems import Problem
-from models.common.search import SystemParts, check_search
 from models.common.shortlist import linked_words, listed_for, load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.family import EOS, Decoder, Hypothesis, family_named
 from models.training.batch import Ints
 

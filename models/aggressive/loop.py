@@ -149,8 +149,8 @@ def _draft(
 
 
 def judge(log_probs: Tensor, ids: Tensor, search: AggressiveSearch) -> Judgement:
-    """GAD keeps what the verifier ranks first (equation 4); GAD++ what is among its `ranks` best, ties with the last included, and
-    not more than `gap` behind the first (equations 6 and 7)."""
+    """GAD keeps what the verifier ranks first (equation 4); GAD++ what is among its `top_k` best, ties with the last included, and
+    not more than `max_logprob_gap` behind the first (equations 6 and 7)."""
     best = log_probs.topk(max(2, search.top_k if search.strategy == "gad++" else 2)).values
     own = log_probs.argmax(2)  # of equals the first, as greedy decoding has it; topk promises none
     asked = log_probs.gather(2, ids.clamp(min=0)[:, :, None])[:, :, 0]

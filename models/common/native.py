@@ -10,7 +10,7 @@ from kernels import TransformerShape
 from models.common.backbone import Backbone
 from models.common.layers import Activation
 from models.common.network import NetworkConfig
-from models.common.options import Precision, Shortlist
+from models.config.options import Precision, Shortlist
 
 if TYPE_CHECKING:
     from fewstep_native import F32

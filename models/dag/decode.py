@@ -13,10 +13,10 @@ from models.bundle.weights import make_model, read_json
 from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
-from models.common.problems import Problem
-from models.common.search import SystemParts, check_search
 from models.common.shortlist import listed_for, load_lexicon
 from models.common.sources import Sources, gather
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.dag.config import DagSearch
 from models.dag.engines.native import NativeGraphs
 from models.dag.graph import decoding_factor, graph_lengths

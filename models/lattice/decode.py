@@ -12,9 +12,9 @@ from torch import Tensor
 
 from kernels import CandidateTables
 from models.common.inference import at_work, score_pairs
-from models.common.problems import Problem
-from models.common.search import SystemParts, check_search
 from models.common.sources import gather
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.hypotheses import hypotheses

@@ -14,10 +14,10 @@ from models.common.deduplicate import deduplicate
 from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
-from models.common.problems import Problem
-from models.common.search import SystemParts, check_search
 from models.common.shortlist import listed_for, load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.family import Hypothesis, Sizes
 from models.stepwise.beam import beam_search
 from models.stepwise.config import StepwiseSearch

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from models.common.network import NetworkConfig
-from models.common.problems import KeyPath
-from models.common.search import SearchConfig, SystemParts
+from models.config.problems import KeyPath
+from models.config.search import SearchConfig, SystemParts
 from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import UsedSystem
-from stages.decoding.ctranslate2 import missing_engine
+from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
 from stages.score.tasks import TASKS
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import models.bundle.system
 from models.common.batched_decoding import decode_batch
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from stages.benchmark.timing import Output, Translate
 
 

@@ -18,7 +18,7 @@ from models.dag.model import DagModel
 from models.training.batch import collate
 from stages.artifacts import System, Trained
 from stages.benchmark.statistics import evenly_spaced
-from stages.context import StepContext, WorkerContext
+from stages.context import Context, StepContext, WorkerContext
 from stages.dag_analysis import DagAnalysisConfig, DagAnalysisInputs
 from stages.dag_analysis.statistics import Counts, counts_of, summary
 from stages.decoding.sentences import Sentence, read_sentences
@@ -115,9 +115,8 @@ def make_inspector(argument: tuple[System, Trained | None, int | None, WorkerCon
     when the weights of the first validation are not there."""
     artifact, trained, update, context = argument
     system = load_for_worker(artifact, context)
-    if system.family != "dag":
+    if not isinstance(system.decoder, DagDecoder):
         raise DataError(f"dag_analysis: expected a system of family dag, got {system.name} of family {system.family}")
-    assert isinstance(system.decoder, DagDecoder)
     network = system.decoder.model
     first = None if trained is None else _first(trained, f"kept/{update}.safetensors", str(next(network.parameters()).device))
 
@@ -195,7 +194,7 @@ def _draw(
     yield Drawn(f"{number:02}-posteriors", posteriors(tokens, panels), caption)
 
 
-def write(found: Sequence[Found], update: int | None, context: StepContext) -> None:
+def write(found: Sequence[Found], update: int | None, context: Context) -> None:
     """`dag_analysis.json` and the figures. Raises DataError when no pair could be looked at."""
     late, early = _empty(), _empty()
     for part in found:

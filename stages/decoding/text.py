@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 
 import models.bundle.system
+from kernels import durable
 from models.common.batched_decoding import DecodingMemoryError, decode_sentences
 from models.family import Hypothesis
 from stages.artifacts import Text
@@ -46,7 +47,7 @@ def decode_text(text: Text, job: DecodeJob, piece_rows: int, context: StepContex
     ArtifactError when a decoded piece does not hold exactly the rows of its sentences. Raises TransientError when the step was
     asked to stop; decoded pieces are kept.
     """
-    context.shard_cache.mkdir(parents=True, exist_ok=True)
+    durable.make_directory(context.shard_cache)
     pieces = list(cut(text, job, piece_rows, context.shard_cache))
     missing = [piece for piece in pieces if not is_whole(piece)]
     total = sum(piece.rows for piece in pieces)

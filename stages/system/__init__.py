@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
 from stages.score.tasks import TaskName
@@ -41,12 +41,12 @@ class SystemConfig:
     """Language code of what it writes."""
     searches: dict[str, SearchConfig]
     """Its searches by label."""
-    default: str
-    """Label of the search that it decodes with unless another is asked for."""
     task: TaskName = "translation"
     """What it does."""
     max_source_tokens: int | None = None
     """Longer sources are cut to their first so many tokens, as in training; None: only what the network cannot take is cut."""
+    default: str = ""
+    """Label of the search that it decodes with unless another is asked for. Empty: the first."""
     averaging: TrainingConfig | None = None
     """Which of the candidates that its training kept are averaged; None: those that the training averaged."""
 

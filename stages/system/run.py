@@ -46,7 +46,7 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
             source_language=config.source_language,
             target_language=config.target_language,
             searches={label: with_tuned_penalty(search, inputs.tuned.get(label)) for label, search in config.searches.items()},
-            default=config.default,
+            default=config.default or next(iter(config.searches)),
             task=config.task,
             max_source_tokens=config.max_source_tokens,
             ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",

@@ -18,7 +18,7 @@ from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
 from models.common.backbone import Backbone
 from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
-from models.common.options import MAX_SHORTLIST_TOKENS, Precision
+from models.config.options import MAX_SHORTLIST_TOKENS, Precision
 from models.family import EOS, MASK, PAD
 from models.training.batch import Ints
 

@@ -8,7 +8,7 @@ import torch
 
 from kernels import GraphNetwork, GraphRules, Lexicon
 from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
-from models.common.options import Precision
+from models.config.options import Precision
 from models.dag.config import DagConfig, DagSearch
 from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernels import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, TransformerShape
 from models.common.native import kernel_precision
-from models.common.options import Precision
+from models.config.options import Precision
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, Sources, Taken

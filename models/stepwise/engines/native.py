@@ -11,7 +11,7 @@ from kernels import Lexicon, Transformer, WritingRules
 from kernels.joint_step import SLOT_BY_SLOT
 from kernels.transformer import Search
 from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
-from models.common.options import Precision
+from models.config.options import Precision
 from models.family import Hypothesis
 from models.stepwise.beam import beam_options, hypotheses_of
 from models.stepwise.config import StepwiseSearch

@@ -206,8 +206,8 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
     for text, systems in inputs.dag_analyses.items():
         artifacts |= {f"dag_analysis:{system}:{text}": found for system, found in systems.items()}
-    for test, systems in inputs.lattice_analyses.items():
-        artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in systems.items()}
+    for test, analyses in inputs.lattice_analyses.items():
+        artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in analyses.items()}
     for step, artifact in artifacts.items():
         yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
 

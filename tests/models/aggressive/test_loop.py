@@ -13,7 +13,7 @@ from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
 from models.aggressive.loop import draft_and_verify, judge
 from models.aggressive.verifier import Verifying
 from models.common.inference import at_work
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import EOS, PAD, RESERVED
 from models.stepwise.greedy import _likeliest
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of

@@ -116,7 +116,7 @@ def test_several_prefixes_of_a_pair_are_as_many_pairs():
 @pytest.mark.parametrize("carried", [False, True])
 def test_empty_slots_may_carry_the_last_token(carried):
     """With one layer, whose other inputs are the same for both prefixes but for what attention brings: it is shut off."""
-    model = drafter_of(decoder_layers=1, last_token=carried)
+    model = drafter_of(decoder_layers=1, feed_last_token=carried)
     for layer in model.decoder.layers:
         torch.nn.init.zeros_(layer.attention.output.weight)
     source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
@@ -206,7 +206,7 @@ def test_a_soft_copy_does_not_care_in_which_order_the_words_stand_that_bring_the
 
 
 def test_a_prefix_that_sees_only_itself_does_not_change_with_what_comes_after():
-    model = drafter_of(decoder_layers=2, prefix="prefix")
+    model = drafter_of(decoder_layers=2, prefix_attention="causal")
     source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
     tokens = torch.tensor([[9, 10, 11, 12]])
     short, long = (
@@ -255,7 +255,7 @@ def test_a_shared_encoder_stays_as_it_is_and_reads_without_dropout():
     before = {name: values.clone() for name, values in model.state_dict().items()}
     batch = batch_of(8, 9)
     assert model.read(batch.source, batch.source_lengths).words.requires_grad is False
-    optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="fp32"))
+    optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="float32"))
     for update in (1, 2):
         optimizer.clear()
         one = loss(model, batch, update, 0.1)
@@ -340,7 +340,7 @@ def copies(count, draws):
 
 def taught(model, objective, draws):
     """After a few hundred updates on copying."""
-    optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="fp32"))
+    optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="float32"))
     model.train()
     for update in range(1, 151):
         rows = copies(48, draws)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from models.common.options import NucleusSampling, OutputLimits
+from models.config.options import NucleusSampling, OutputLimits
 from models.family import EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder

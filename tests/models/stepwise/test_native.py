@@ -7,7 +7,7 @@ import torch
 
 from kernels import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
-from models.common.options import NucleusSampling, OutputLimits, Shortlist
+from models.config.options import NucleusSampling, OutputLimits, Shortlist
 from models.family import EOS, UNK, Sizes
 from models.stepwise.arrangement import in_natural_order, restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -230,8 +230,8 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, prec
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 19))])
     whole = NativeDecoder(model, lexicon=LEXICON._replace(common_words=order))
     with_list, without = (
-        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist=words and Shortlist(tokens=words)))
-        for words in (19, None)
+        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist=shortlist))
+        for shortlist in (Shortlist(tokens=19), None)
     )
     for one, other in zip(with_list, without, strict=True):
         assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]

@@ -1,13 +1,16 @@
 """Translation of a stream: one line for each line, in order, each as soon as no more input is ready."""
 
+import json
 import logging
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.stepwise.config import StepwiseSearch
+from models.config.options import NucleusSampling, Shortlist
+from models.config.problems import Problem
+from models.config.search import SystemParts
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.history import Run
@@ -34,6 +40,10 @@ class Shouter:
         self.calls.append((first_line, list(lines)))
         self.searches.append(search)
         return [line.upper() for line in lines]
+
+    def problems(self, search: StepwiseSearch) -> Iterator[Problem]:
+        """It has no n-gram model."""
+        return search.problems(StepwiseConfig(order="semi-autoregressive"), SystemParts(ngram=False))
 
 
 def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
@@ -75,7 +85,7 @@ def test_bad_bytes_are_replaced_with_a_warning_that_names_the_line(caplog: pytes
     with caplog.at_level(logging.WARNING, "fewstep"):
         out, _ = piped(b"good\nb\xffd\nfine\n", batch=1)
     assert out.decode() == "GOOD\nB\ufffdD\nFINE\n"
-    assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; replaced what cannot be read"]
+    assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; the invalid bytes are replaced"]
 
 
 def test_an_answer_comes_before_the_next_question() -> None:
@@ -166,18 +176,28 @@ def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
         None: None,
         "greedy": StepwiseSearch(),
         "beam": StepwiseSearch(strategy="beam"),
-        "beam7": StepwiseSearch(strategy="beam", beam_size=7),
-        "greedy-dedup": StepwiseSearch(deduplicate=True),
-        "sample-dedup": StepwiseSearch(strategy="sample", deduplicate=True),
-        "beam7-dedup": StepwiseSearch(strategy="beam", beam_size=7, deduplicate=True),
+        "beam-beam_size7": StepwiseSearch(strategy="beam", beam_size=7),
+        "greedy-deduplicate": StepwiseSearch(deduplicate=True),
+        "sample-temperature0.5-deduplicate": StepwiseSearch(
+            strategy="sample", sampling=NucleusSampling(temperature=0.5), deduplicate=True
+        ),
+        "fast": StepwiseSearch(shortlist=Shortlist(tokens=9)),
         "{beam: {beam_size: 3, length_penalty: 0}}": StepwiseSearch(strategy="beam", beam_size=3, length_penalty=0.0),
     }
+    described = {"family": "stepwise", "searches": {"fast": asdict(searches["fast"]), "best": {"strategy": "beam"}}}  # type: ignore[arg-type]
+    (tmp_path / "system.json").write_text(json.dumps(described))
     for text, expected in searches.items():
         translate.translate_files(tmp_path, source, output, search=text, device="cpu", batch=9)
         assert output.read_text() == "A\nB\n"
         assert shouter.searches[-1] == expected
-    with pytest.raises(ConfigError, match=r"--search bean5: expected 'greedy', 'beam' or 'sample', got 'bean5'"):
+    unknown = r"--search bean5: expected 'greedy', 'beam' or 'sample', got 'bean5'; .*searches of this system: fast, best"
+    with pytest.raises(ConfigError, match=unknown):
         translate.translate_files(tmp_path, source, output, search="bean5", device="cpu", batch=9)
+    with pytest.raises(ConfigError, match="expected 'beam_threshold', the new name of this key, got 'prune'"):
+        translate.translate_files(tmp_path, source, output, search="{beam: {prune: 3}}", device="cpu", batch=9)
+    weighted = "greedy-ngram_weight0.3"
+    with pytest.raises(ConfigError, match=f"^--search {weighted}: ngram_weight: expected 0 for a system without an n-gram model"):
+        translate.translate_files(tmp_path, source, output, search=weighted, device="cpu", batch=9)
     with pytest.raises(DataError, match=r"none: expected a file that can be opened, got: No such file or directory"):
         translate.translate_files(tmp_path, tmp_path / "none", output, search=None, device="cpu", batch=9)
 
@@ -244,7 +264,7 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
     systems = {"made": {}, "begun": {}, "teacher-as-it-is": {"use": "teacher"}}
     plan = [{"step": f"system:{n}", "stage": "system", "fingerprint": f} for n, f in (("made", "11"), ("begun", "22"))]
     run = Run(store / "runs/demo-1")
-    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "plan": plan})
+    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "store": str(store), "plan": plan})
 
     assert translate.system_directory(Path("store"), str(pinned), None) == pinned
     for name in ("latest", "demo-1", str(run.path)):
@@ -260,3 +280,15 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
         translate.system_directory(store, "latest", "begun")
     with pytest.raises(DataError, match="nowhere: expected a run"):
         translate.system_directory(store, "nowhere", "made")
+
+
+def test_a_system_pinned_in_a_store_is_found_in_its_copy(tmp_path: Path) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    pinned = store / "system/11"
+    pinned.mkdir(parents=True)
+    (pinned / "system.json").write_text("{}")
+    config = {"systems": {"teacher": {"use": "teacher"}}, "teacher": {"from": str(pinned)}}
+    Run(store / "runs/demo-1").create({"config": config, "store": str(store), "plan": []})
+    shutil.copytree(store, copy, symlinks=True)
+    assert translate.system_directory(copy, "latest", "teacher") == copy / "system/11"
+    assert translate.system_directory(store, "latest", "teacher") == pinned

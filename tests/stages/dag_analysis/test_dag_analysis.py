@@ -103,7 +103,7 @@ def bundle(root: Path, name: str, weights: Path, family: str = "dag", network: A
         name="graph",
         source_language="en",
         target_language="de",
-        search=DagSearch() if family == "dag" else StepwiseSearch(),
+        searches={"default": DagSearch() if family == "dag" else StepwiseSearch()},
     )
     return System(root / name, "s")
 

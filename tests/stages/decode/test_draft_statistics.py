@@ -16,7 +16,7 @@ import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import WEIGHTS, take_weights
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
@@ -67,7 +67,7 @@ def vocabulary_of(path: Path, lines: list[str]) -> tuple[Vocabulary, Sizes]:
 
 
 def config_of(family: str, search: object) -> SystemConfig:
-    return SystemConfig(name=family, family=family, source_language="de", target_language="de", search=search)  # type: ignore[arg-type]
+    return SystemConfig(name=family, family=family, source_language="de", target_language="de", searches={"default": search})  # type: ignore[dict-item]
 
 
 def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
@@ -88,7 +88,7 @@ def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: Syste
     if verifier is not None:
         take_weights(verifier.path / WEIGHTS, model)
     save_model(path, "aggressive", config, sizes, model.state_dict())
-    return SystemInputs(Trained(path, "trained"), vocabulary, verifier=verifier)
+    return SystemInputs(Trained(path, "trained"), vocabulary, companions={"verifier": verifier} if verifier else {})
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,7 @@ def test_a_system_contains_its_verifier(built: tuple[Path, SystemInputs], tmp_pa
     directory.rename(moved)
     try:
         system = load_system(moved)
-        assert inputs.verifier is not None
-        greedy = load_system(inputs.verifier.path)
+        greedy = load_system(inputs.companions["verifier"].path)
         assert system.translate(WORDS) == greedy.translate(WORDS)
         assert system.score(WORDS, WORDS) == pytest.approx(greedy.score(WORDS, WORDS), abs=1e-4)
     finally:
@@ -125,7 +124,7 @@ def test_another_vocabulary_is_refused(built: tuple[Path, SystemInputs], tmp_pat
     strange = drafter_in(tmp_path / "trained", other, sizes, None, "separate").trained
     with pytest.raises(ArtifactError, match="verifier"):
         STAGE.run(
-            SystemInputs(strange, other, verifier=inputs.verifier), config_of("aggressive", GAD), work_in(tmp_path / "system")
+            SystemInputs(strange, other, companions=inputs.companions), config_of("aggressive", GAD), work_in(tmp_path / "system")
         )
 
 
@@ -140,12 +139,11 @@ def test_another_vocabulary_of_the_same_size_is_refused(built: tuple[Path, Syste
 
 def test_a_drafter_of_another_encoder_is_refused(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     _, inputs = built
-    assert inputs.verifier is not None
-    sizes = load_system(inputs.verifier.path).decoder.model.sizes  # type: ignore[attr-defined]
+    sizes = load_system(inputs.companions["verifier"].path).decoder.model.sizes  # type: ignore[attr-defined]
     strange = drafter_in(tmp_path / "trained", inputs.vocabulary, sizes, None)
     with pytest.raises(ArtifactError, match="expected the one that the drafter was trained on"):
         STAGE.run(
-            SystemInputs(strange.trained, inputs.vocabulary, verifier=inputs.verifier),
+            SystemInputs(strange.trained, inputs.vocabulary, companions=inputs.companions),
             config_of("aggressive", GAD),
             work_in(tmp_path / "system"),
         )
@@ -166,7 +164,9 @@ def test_a_system_without_its_verifier_is_refused(built: tuple[Path, SystemInput
 def test_another_system_can_be_the_drafter(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     """The verifier is its own drafter, so that every block is accepted."""
     _, inputs = built
-    given = SystemInputs(inputs.trained, inputs.vocabulary, verifier=inputs.verifier, drafter=inputs.verifier)
+    given = SystemInputs(
+        inputs.trained, inputs.vocabulary, companions={**inputs.companions, "drafter": inputs.companions["verifier"]}
+    )
     STAGE.run(given, config_of("aggressive", GAD), work_in(tmp_path / "system"))
     system = load_system(tmp_path / "system")
     hinted = AggressiveSearch(

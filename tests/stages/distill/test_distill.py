@@ -16,7 +16,7 @@ import stages.decoding.systems
 import stages.distill.run
 from models.bundle.directory import FORMAT, load_system
 from models.bundle.integrity import measure, seal
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
@@ -270,7 +270,14 @@ def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Pat
     sizes = {"source": 37, "target": 37, "joint": True}
     weights = tmp_path / "teacher" / "model.safetensors"
     weights.write_bytes(b"\x80\x00 as it was")
-    whole = {"format": FORMAT, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes}
+    whole = {
+        "format": FORMAT,
+        "family": "stepwise",
+        "name": "teacher",
+        "search": "greedy",
+        "searches": {"greedy": {}},
+        "sizes": sizes,
+    }
     network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
     languages = {"source": "en", "target": "de"}
     described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})

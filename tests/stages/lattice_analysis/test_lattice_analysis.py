@@ -84,7 +84,9 @@ def make_parts(root: Path) -> system.SystemInputs:
 
 
 def make_system(parts: system.SystemInputs, directory: Path, **changes: Any) -> System:
-    config = system.SystemConfig(name="scorer", family="lattice", source_language="en", target_language="de", search=SEARCH)
+    config = system.SystemConfig(
+        name="scorer", family="lattice", source_language="en", target_language="de", searches={SEARCH.label: SEARCH}
+    )
     system.STAGE.run(replace(parts, **changes), config, make_work(directory))
     return System(directory, "s")
 
@@ -193,7 +195,7 @@ def following(decoder: LatticeDecoder, source: list[int], words: list[int]) -> l
 def test_what_each_part_takes_is_told_by_length(parts: system.SystemInputs, tmp_path: Path) -> None:
     _, context = run(parts, tmp_path)
     told = json.loads(context.records("latency.json").read_text())
-    assert told["search"] == "viterbi4"
+    assert told["search"] == "viterbi-candidates4"
     for medians in told["milliseconds"].values():
         assert set(medians) == set(PARTS)
         assert min(medians.values()) > 0
@@ -223,7 +225,9 @@ def test_other_families_and_empty_texts_are_refused(parts: system.SystemInputs, 
     save_model(
         tmp_path / "trained", "stepwise", network, sizes, family_named("stepwise").functions.build(network, sizes).state_dict()
     )
-    config = system.SystemConfig(name="one", family="stepwise", source_language="en", target_language="de", search=StepwiseSearch())
+    config = system.SystemConfig(
+        name="one", family="stepwise", source_language="en", target_language="de", searches={"greedy": StepwiseSearch()}
+    )
     inputs = system.SystemInputs(Trained(tmp_path / "trained", "n"), parts.vocabulary)
     system.STAGE.run(inputs, config, make_work(tmp_path / "one"))
     with pytest.raises(DataError, match="expected a system of family lattice, got one of family stepwise"):

@@ -146,7 +146,7 @@ def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
     validated = [line for line in metrics(tmp_path) if "valid_loss" in line]
     assert [line["valid_rougeL"] for line in validated] == [quality for quality, _ in qualities]
     lengths = [len(row["target"]) for table in read_shards(inputs.validation.path) for row in table.to_pylist()]
-    assert {search.max_tokens for search in searches} == {max(lengths) + 1}
+    assert {search.output_limits.max_tokens for search in searches} == {max(lengths) + 1}
 
 
 def test_metrics_tell_the_course(straight):
@@ -305,9 +305,9 @@ def test_an_id_outside_the_vocabulary_is_an_error_before_training(inputs, tmp_pa
         train.STAGE.run(replace(inputs, vocabulary=Vocabulary(other, "v")), config_of(), make_work(tmp_path / "run"))
 
 
-def test_fp16_on_a_cpu_is_the_users_error(inputs, tmp_path):
+def test_float16_on_a_cpu_is_the_users_error(inputs, tmp_path):
     with pytest.raises(DataError, match=r"training\.precision"):
-        train.STAGE.run(inputs, config_of(precision="fp16"), make_work(tmp_path))
+        train.STAGE.run(inputs, config_of(precision="float16"), make_work(tmp_path))
 
 
 def test_divergence_is_explained(inputs, tmp_path):
