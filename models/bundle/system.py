@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sentencepiece import SentencePieceProcessor
 
 from models.bundle.weights import BundleError
-from models.common.batched_decoding import BATCH_TOKENS, batches, decode_sentences
+from models.bundle.batched_decoding import BATCH_TOKENS, batches, decode_sentences
 from models.config.problems import Problem
 from models.config.search import SearchConfig
 from models.family import RESERVED, Decoder, Hypothesis
@@ -94,7 +94,7 @@ class System:
         return encoded
 
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each source, best first (`models.common.batched_decoding`). An empty source has one, empty."""
+        """Return the hypotheses of each source, best first (`models.bundle.batched_decoding`). An empty source has one, empty."""
         chosen = self.search_labelled(search) if isinstance(search, str) else search or self.search
         return decode_sentences(self.decoder, sources, chosen, batch_tokens=BATCH_TOKENS)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import models.bundle.system
-from models.common.batched_decoding import decode_batch
+from models.bundle.batched_decoding import decode_batch
 from models.config.search import SearchConfig
 from stages.benchmark.timing import Output, Translate
 

@@ -10,8 +10,8 @@ from textwrap import shorten
 from typing import Any
 
 import models.bundle.system
+from models.bundle.batched_decoding import batches
 from models.bundle.directory import BundleError, load_model
-from models.common.batched_decoding import batches
 from models.dag.analysis import View, inspect
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import models.bundle.system
-from models.common.batched_decoding import batches, decode_batch
+from models.bundle.batched_decoding import batches, decode_batch
 from stages.context import Context
 
 BUDGETS = (500, 1000, 2000, 4000, 8000, 16000, 32000)

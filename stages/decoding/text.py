@@ -13,7 +13,7 @@ import torch
 
 import models.bundle.system
 from kernels import durable
-from models.common.batched_decoding import DecodingMemoryError, decode_sentences
+from models.bundle.batched_decoding import DecodingMemoryError, decode_sentences
 from models.family import Hypothesis
 from stages.artifacts import Text
 from stages.context import StepContext, WorkerContext

@@ -9,7 +9,7 @@ from dataclasses import replace
 from statistics import median
 from typing import Any
 
-from models.common.batched_decoding import batches
+from models.bundle.batched_decoding import batches
 from models.lattice.analysis import Ranks, ranks
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, Taken

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from kernels import CandidateTables
+from models.bundle.batched_decoding import batches, decode_sentences
 from models.bundle.vocabulary_digest import vocabulary_digest
-from models.common.batched_decoding import batches, decode_sentences
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan

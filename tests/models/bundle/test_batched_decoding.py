@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.common.batched_decoding import DecodingMemoryError, batches, decode_batch, decode_sentences
+from models.bundle.batched_decoding import DecodingMemoryError, batches, decode_batch, decode_sentences
 from models.family import Hypothesis
 
 
