@@ -60,6 +60,7 @@ results: $(READY)       ## docs/results.md from benchmarks/results/*.json
 
 docs: $(READY)          ## write the generated pages again
 	$(BIN)/python -m pipeline.config.docs
+	$(BIN)/python -m pipeline.commands.reference
 
 $(SITE): $(READY)
 	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[docs]'

@@ -22,7 +22,7 @@ def export(
     system: SystemName = None,
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="ctranslate2.")] = "ctranslate2",
     precision: Annotated[
-        str, typer.Option(metavar="PRECISION", help="Of the weights: float32, int8, float16 or bfloat16.")
+        str, typer.Option(metavar="PRECISION", help="Precision of the weights: float32, int8, float16 or bfloat16.")
     ] = "float32",
     no_verify: NoVerify = False,
     store: StorePath = STORE,
