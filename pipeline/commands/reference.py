@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer import main as typer_main
-from typer._click import Context
 
 from pipeline.commands.app import COMMANDS, app, load_command
 
@@ -33,7 +32,7 @@ def page() -> str:
     rows = [f"| [`{name}`](#fewstep-{name}) | {_cell(command.help)} |" for name, command in commands.items()]
     overview = "\n".join(["| command | effect |", "|---|---|", *rows])
     sections = [_section(name, command) for name, command in commands.items()]
-    return "\n".join([INTRODUCTION, f"{overview}\n", _options(group, "fewstep"), *sections])
+    return "\n".join([INTRODUCTION, f"{overview}\n", _options(group), *sections])
 
 
 def _section(name: str, command: Command) -> str:
@@ -42,17 +41,16 @@ def _section(name: str, command: Command) -> str:
     usage = " ".join([f"fewstep {name}", "[OPTIONS]", *(_metavar(argument) for argument in arguments)])
     rows = [f"| `{_code(_metavar(one))}` | {_default(one)} | {_meaning(one)} |" for one in arguments]
     table = "\n".join(["| argument | default | meaning |", "|---|---|---|", *rows, ""])
-    parts = [f"## fewstep {name}\n", f"{command.help}\n", f"```\n{usage}\n```\n", table if rows else None, _options(command, name)]
+    parts = [f"## fewstep {name}\n", f"{command.help}\n", f"```\n{usage}\n```\n", table if rows else None, _options(command)]
     return "\n".join(part for part in parts if part)
 
 
-def _options(command: Command, name: str) -> str:
+def _options(command: Command) -> str:
     """Return the table of a command's options; `--help`, which all have, is left out."""
-    found = [one for one in command.get_params(Context(command, info_name=name)) if one.param_type_name == "option"]
     rows = [
         f"| `{_code(' '.join([*one.opts, _metavar(one)]).strip())}` | {_default(one)} | {_meaning(one)} |"
-        for one in found
-        if "--help" not in one.opts
+        for one in command.params
+        if one.param_type_name == "option"
     ]
     return "\n".join(["| option | default | meaning |", "|---|---|---|", *rows, ""]) if rows else ""
 

@@ -17,7 +17,7 @@ LANGUAGES = {".py": "python", ".h": "cpp", ".cc": "cpp"}
 
 
 def with_blocks(page: str, root: Path = ROOT) -> str:
-    """Return a page with the current code in all blocks. Raises FileNotFoundError and LookupError for a file or name that is gone."""
+    """Return a page with the current code in all blocks. Raises FileNotFoundError or LookupError for a missing file or name."""
     return PLACE.sub(lambda place: _block(place, root), page)
 
 
