@@ -1,4 +1,4 @@
-"""Code on the pages, copied from the files that the tests run.
+"""Code on the pages, copied from files of the repository.
 
 A line `<!-- file: PATH -->` or `<!-- file: PATH#NAME -->` is followed by a block with the file, or with one function, class or
 constant of a Python file. `python -m tests.docs.examples` writes the blocks again.
