@@ -16,7 +16,7 @@ EOS, WORDS = 2, [3, 4, 5]
 
 
 def table_of(seed, prefix, step_size, eager):
-    """Return log-probabilities of the slots after a flat prefix, an arbitrary function of it. `eager` is a bonus of EOS."""
+    """Log-probabilities of the slots after a flat prefix: any function of it will do. `eager`: how much EOS is liked."""
     draw = random.Random(f"{seed} {prefix}")
     slots = []
     for _ in range(step_size):
@@ -26,7 +26,7 @@ def table_of(seed, prefix, step_size, eager):
 
 
 def words_of(options, tables):
-    """Return tables [H][z] in the form of the kernel."""
+    """Tables [H][z] as the kernel takes them."""
     width = min(options.words, len(WORDS) + (not options.eos_apart))
     scores = np.full((len(tables), options.step_size, width), -np.inf, np.float32)
     ids = np.zeros((len(tables), options.step_size, width), np.int64)
@@ -119,7 +119,7 @@ def agrees_with_twin(options, limits, seed, eager):
 
 @given(st.integers(0, 10**6), st.sampled_from([0.2, 1.0, 3.0]), st.sampled_from([-2.0, 0.0, 3.0]))
 def test_what_is_far_behind_does_not_live_on(seed, prune, eager):
-    """Every live hypothesis is at most `prune` behind the best one."""
+    """Each live hypothesis has a score; none may be further than `prune` behind the best, or there is one alone."""
     options = BeamOptions(beam_size=4, prune=prune)
     table = table_of(seed, (), 1, eager)
     _, living = first_step(options, table, 99)
@@ -129,7 +129,7 @@ def test_what_is_far_behind_does_not_live_on(seed, prune, eager):
 
 
 def first_step(options, table, limit):
-    """Return the outcomes and the live hypotheses after one step from one hypothesis."""
+    """Outcomes, and what lives on, after one step from one hypothesis."""
     beam = Beam([limit], options)
     _, _, _, tokens = beam.advance(*words_of(options, [table]))
     return beam.outcomes()[0], tokens.tolist()

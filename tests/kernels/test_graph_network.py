@@ -19,7 +19,7 @@ SHAPE = TransformerShape(encoder_layers=1, decoder_layers=2, width=32, feed_forw
 
 
 def arrays_for(shape, seed, *, vocabulary=13, sources=None, positions=9, slots=40, classes=None):
-    """Return a random network with sharp outputs, so that near-ties are rare."""
+    """Random, with sharp outputs, so that close calls are rare."""
     draw = np.random.default_rng(seed)
     rows = {"target_embedding": vocabulary, "source_embedding": sources, "source_positions": positions, "slot_codes": slots}
     wanted = dict(expected_arrays(shape, sources is not None))
@@ -98,7 +98,7 @@ def test_a_sentence_has_the_same_bits_alone_and_in_company():
 
 
 def test_callers_do_not_get_into_each_others_way():
-    """Threads that wait from one call to the next serve one caller only."""
+    """Threads that wait from one call to the next are those of one caller."""
     network = GraphNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
     sources = np.random.default_rng(1).integers(0, 13, (40, 9))
 

@@ -94,7 +94,7 @@ def test_slots_past_the_end_are_not_trained():
 
 
 def test_several_prefixes_of_a_pair_are_as_many_pairs():
-    """The source is encoded once; all else is as if the batch repeated each pair."""
+    """The source is read once; everything else is as if each pair stood so often in the batch."""
     several, one = (drafter_of(glancing_ratio=0.0, glancing_ratio_end=0.0, dropout=0.0, prefixes=count).train() for count in (3, 1))
     one.load_state_dict(several.state_dict())
     batch = batch_of(12, 9)
@@ -115,7 +115,7 @@ def test_several_prefixes_of_a_pair_are_as_many_pairs():
 
 @pytest.mark.parametrize("carried", [False, True])
 def test_empty_slots_may_carry_the_last_token(carried):
-    """One layer without attention, whose other inputs are the same for both prefixes."""
+    """With one layer, whose other inputs are the same for both prefixes but for what attention brings: it is shut off."""
     model = drafter_of(decoder_layers=1, last_token=carried)
     for layer in model.decoder.layers:
         torch.nn.init.zeros_(layer.attention.output.weight)
@@ -146,7 +146,7 @@ def test_what_is_shown_carries_no_loss():
 
 
 def test_both_passes_drop_the_same():
-    """With dropout and one generator state, passes with and without gradients agree."""
+    """With dropout, under one generator state, a pass without gradient finds what one with gradient does."""
     model = drafter_of(dropout=0.5).train()
     batch = batch_of(4, 9)
     source = model.read(batch.source, batch.source_lengths)
@@ -339,7 +339,7 @@ def copies(count, draws):
 
 
 def taught(model, objective, draws):
-    """Return a network after a few hundred updates on copying."""
+    """After a few hundred updates on copying."""
     optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="fp32"))
     model.train()
     for update in range(1, 151):

@@ -1,4 +1,4 @@
-"""Native decoding of graphs agrees with decoding in torch."""
+"""Native decoding of graphs against torch's."""
 
 import dataclasses
 import math
@@ -48,7 +48,7 @@ NETWORKS = [
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Use one thread: small products are slow if torch's threads wait for busy cores."""
+    """Small products are slowest where torch's threads wait for a core that others have."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -56,7 +56,7 @@ def one_thread():
 
 
 def network(joint=True, **changes):
-    """Return an untrained network with sharp outputs."""
+    """Untrained, but with an opinion."""
     torch.manual_seed(1)
     model = DagModel(dataclasses.replace(SMALL, **changes), Sizes(23, 23 if joint else 29, joint)).eval()
     with torch.no_grad():
@@ -81,7 +81,7 @@ def outputs(decoder, rows, search):
 
 
 def compare(expected, found):
-    """Assert equal outputs, except for at most one near-tie."""
+    """The same outputs, but for a near-tie at most."""
     near = 0
     for wanted, got in zip(expected, found, strict=True):
         assert [one.score for one in got] == pytest.approx([one.score for one in wanted], abs=1e-3)
@@ -110,7 +110,7 @@ def test_graphs_are_those_of_torch(changes, joint):
         certain[:, :-1] &= clear
         certain[:, 1:] &= clear
         certain &= expected.words.scores[row, :size].isfinite()
-        certain[:, -1] = False  # the best token that is left out may have the same score
+        certain[:, -1] = False  # the best that is left out may be as good
         assert torch.equal(found.words.ids[row, :size][certain], expected.words.ids[row, :size][certain])
     if model.config.graph_size == "predicted":
         assert len(set(expected.lengths.tolist())) > 1
@@ -125,7 +125,7 @@ def test_finds_what_torch_finds(changes, search):
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
 def test_a_search_through_torch_is_that_of_torch(search, monkeypatch):
-    """Results are equal to the bit, and native code is not called."""
+    """To the bit; native code is not called."""
     model, rows = network(), sources(6)
     decoder, through = NativeDecoder(model), dataclasses.replace(search, engine="torch")
     monkeypatch.setattr(decoder, "_native", None)

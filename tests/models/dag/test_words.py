@@ -53,7 +53,7 @@ def test_evaluation_is_over_all_words():
 
 
 def test_training_learns_from_a_sample():
-    """A network trained with samples has learnt the targets by the loss over all tokens."""
+    """The network that saw samples ranks by the loss over all words what it was taught."""
     model, batch = network(sampled_words=3, glancing="none"), batch_of(PAIRS)
     before = loss(model, batch, 1, 0.0).total.item()
     optimiser = torch.optim.Adam(model.parameters(), 0.01)

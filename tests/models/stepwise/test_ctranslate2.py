@@ -85,7 +85,7 @@ def trained():
 
 
 def decoded(model, inputs, search):
-    """Return the hypotheses of torch and of CTranslate2."""
+    """By torch, and by CTranslate2."""
     decoders = StepwiseDecoder(model), FinishedDecoder(model)
     engines = dataclasses.replace(search, engine="torch"), dataclasses.replace(search, engine="ctranslate2")
     return [d.decode(d.prepare(inputs), s) for d, s in zip(decoders, engines, strict=True)]
@@ -149,7 +149,7 @@ def test_beams_of_a_trained_network():
 
 
 def test_company_and_its_longer_limits_change_nothing():
-    """Untrained networks reach the limits of length, which each sentence has for itself."""
+    """Untrained networks run into the limits, which a batch does not share."""
     model = network()
     decoder = FinishedDecoder(model)
     inputs = sources(12)
@@ -162,7 +162,7 @@ def test_company_and_its_longer_limits_change_nothing():
 
 
 def test_its_own_scores_are_among_the_tokens_that_may_be_written():
-    """Six reserved tokens are banned, so the others are slightly more probable."""
+    """Six reserved tokens are out of the question, so that what is left is a little likelier."""
     model = network()
     decoder = FinishedDecoder(model)
     search = dataclasses.replace(GREEDY, engine="ctranslate2")

@@ -21,7 +21,7 @@ GREEDY = StepwiseSearch()
 
 
 def network(order=None, vocabulary=12, sharpness=3.0, seed=0, **changes):
-    """Return an untrained network whose large embeddings give sharp distributions that vary with the prefix."""
+    """Untrained, but with an opinion: large embeddings make sharp distributions that vary with the prefix."""
     torch.manual_seed(seed)
     model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or Order()).eval()
     with torch.no_grad():
@@ -57,7 +57,7 @@ def allowed(search, vocabulary, prefix):
 
 
 def all_outputs(model, source, search, vocabulary):
-    """Return every possible output with its score, best first."""
+    """Every possible output with its score, best first."""
     limit = len(source) + 1 + search.max_extra_tokens
     found = []
 
@@ -77,7 +77,7 @@ def all_outputs(model, source, search, vocabulary):
 
 
 def textbook_beam(model, source, search, vocabulary):
-    """Decode one sentence by a beam search over lists."""
+    """Beam search of one sentence over lists."""
     limit, size = len(source) + 1 + search.max_extra_tokens, search.beam_size
     live, finished = [(0.0, [])], []
     for tokens in range(1, limit + 1):
@@ -228,7 +228,7 @@ def step_log_probs(model, source, prefix):
 
 
 def two_steps(model, source, search, vocabulary):
-    """Return all outputs of two steps with their best scores, best first; tokens after EOS cost nothing."""
+    """All that can be written in two steps with the best score of each, best first; EOS ends, and what follows it is free."""
     size, limit = model.order.step_size, len(source) + 1 + search.max_extra_tokens
     found: dict[tuple[int, ...], float] = {}
 
@@ -284,7 +284,7 @@ def test_finished_outputs_are_distinct_and_score_what_they_are(name, selection):
                 continue  # some texts can be written in two ways
             if selection == "exact" or order.step_size == 1:
                 assert one.score == pytest.approx(expected, abs=1e-4)
-            else:  # the tokens beside an EOS are scored too
+            else:  # what stands beside an EOS is charged too
                 assert one.score <= expected + 1e-4
         checked += len(ended)
     assert checked > 5 or (selection, order.step_size) == ("outer", 4), "nothing ended"
@@ -306,7 +306,7 @@ def _bias(model, token, amount):
 
 
 class Table:
-    """A stand-in for the network: log-probabilities as a function of the tokens written so far."""
+    """Stands for the network: log-probabilities as a function of what a row has written."""
 
     def __init__(self, table, vocabulary, source):
         self.table, self.vocabulary = table, vocabulary
@@ -331,7 +331,7 @@ def rigged(monkeypatch, table, search, vocabulary=12):
     return decode_batch(network(vocabulary=vocabulary), [[7, 7, 7]], search)[0]
 
 
-# Greedy search takes 7 and misses the most probable output 8 9.
+# Greedy takes 7 and is punished for it; the likeliest output is 8 9.
 GARDEN_PATH = {
     (): {7: 0.5, 8: 0.4, 9: 0.1},
     (7,): {7: 0.3, 8: 0.3, 9: 0.2, EOS: 0.2},
@@ -372,7 +372,7 @@ def test_margin_is_the_smallest_gap_between_kept_and_dropped(monkeypatch):
     table = {(): {7: 0.6, 8: 0.4}, (7,): {8: 0.52, 9: 0.48}, (7, 8): {EOS: 0.9, 7: 0.1}}
     (hypothesis,) = rigged(monkeypatch, table, GREEDY)
     assert hypothesis.statistics["margin"] == pytest.approx(math.log(0.52 / 0.48), abs=1e-4)
-    # Two hypotheses stay: of 7 8 (.36), 7 9 (.24), 8 7 (.22), 8 9 (.18) the third is dropped narrowly. Then 7 8 wins clearly.
+    # Two live on: of 7 8 (.36), 7 9 (.24), 8 7 (.22), 8 9 (.18) the third is dropped by a hair. Then 7 8 wins clearly.
     table = {
         (): {7: 0.6, 8: 0.4},
         (7,): {8: 0.6, 9: 0.4},

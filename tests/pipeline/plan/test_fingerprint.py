@@ -74,7 +74,7 @@ def test_artifacts_are_found_by_name() -> None:
 
 
 def fingerprinted() -> dict[str, Any]:
-    """Return `Class.field` -> default for every config that enters a fingerprint."""
+    """Class.field -> default, of every config that enters a fingerprint."""
     from pipeline.plan.wiring import STAGES
 
     defaults: dict[str, Any] = {}

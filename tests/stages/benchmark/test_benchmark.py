@@ -20,7 +20,7 @@ from stages.workers import LocalWorkers, Resources
 
 
 class Echo:
-    """A decoder that copies its source, one token for each greedy step and two for each step of a beam."""
+    """Gives its source back, one token for a greedy call, two for a call of a beam."""
 
     def __init__(self) -> None:
         self.decoder = self

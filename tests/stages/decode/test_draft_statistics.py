@@ -91,7 +91,7 @@ def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: Syste
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SystemInputs]:
-    """Return a system with its verifier, and the artifacts that it consists of."""
+    """A system with its verifier, and what it was put together from."""
     return build(tmp_path_factory.mktemp("built"))
 
 
@@ -162,7 +162,7 @@ def test_a_system_without_its_verifier_is_refused(built: tuple[Path, SystemInput
 
 
 def test_another_system_may_draft(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
-    """The verifier drafts for itself, so every block is accepted."""
+    """The verifier drafts for itself: every block is kept."""
     _, inputs = built
     given = SystemInputs(inputs.trained, inputs.vocabulary, verifier=inputs.verifier, drafter=inputs.verifier)
     STAGE.run(given, config_of("aggressive", GAD), work_in(tmp_path / "system"))

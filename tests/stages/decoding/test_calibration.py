@@ -19,7 +19,7 @@ from stages.workers import LocalWorkers, Resources
 
 
 class Slow:
-    """A system with a simulated clock: a batch takes 100 ticks and one for each token, and at most `room` tokens fit."""
+    """A system with a clock of its own: a batch takes 100 ticks and one for each token; beyond `room` tokens it does not fit."""
 
     def __init__(self, room: int = 10**9) -> None:
         self.decoder, self.room = self, room

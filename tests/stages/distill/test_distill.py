@@ -30,11 +30,11 @@ TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15
 SEARCH = StepwiseSearch(strategy="beam", n_best=2, max_extra_tokens=5)
 LOAD_SYSTEM = models.bundle.directory.load_system
 LONGEST = 30
-"""Number of tokens of a source that the teacher reads."""
+"""Tokens of a source that the teacher reads."""
 
 
 class Teacher:
-    """A teacher that looks up the first word of a line in a table; its second hypothesis is always `99`."""
+    """Translates a line by what the table says of its first word; its second best is always `99`."""
 
     lines: ClassVar[list[str]] = []
     dies_at: ClassVar[int] = 10**9
@@ -79,7 +79,7 @@ def distill(tmp_path: Path, lines: Sequence[str], targets: Sequence[str] = (), *
 
 
 def finish(tmp_path: Path, text: Text, *, name: str = "out", **config: Any) -> tuple[Path, dict[str, Any]]:
-    """Run the stage, also on the directory of an earlier attempt."""
+    """Run the stage, perhaps on what an earlier attempt left."""
     directory = tmp_path / name
     directory.mkdir(exist_ok=True)
     context = StepContext(
@@ -139,7 +139,7 @@ def test_what_became_of_the_sources_is_a_table_of_the_report(tmp_path: Path) -> 
 
 
 def test_of_the_n_best_the_one_nearest_to_the_reference_is_taken(tmp_path: Path) -> None:
-    """If the best output fails, the pair keeps the other one; a tie goes to the output with the higher score."""
+    """A failure of the likeliest output does not lose the pair where the other is sound; a tie goes to the likelier one."""
     targets = ["99", "99", "13 99", "so", "so", "11 12", "99", "99", "13"]
     directory, counts = distill(tmp_path, LINES, targets, choose="reference", target_language="de")
     assert list(targets_of(directory).values()) == ["99", "99", "13", "99", "99", "11 12", "99", "99", "13"]
@@ -181,7 +181,7 @@ def test_a_teacher_that_says_nothing_is_an_error(tmp_path: Path) -> None:
 
 
 def test_appended_text_is_all_that_is_decoded(tmp_path: Path) -> None:
-    """Full pieces do not change, also if a shard grows."""
+    """Full pieces stay as they are, also where a shard grows."""
     distill(tmp_path, LINES[:6])
     first = list(Teacher.lines)
     more = make_text(tmp_path / "more", LINES, ["raw"] * 9)
@@ -316,7 +316,7 @@ def test_what_makes_an_output_useless(ids: list[int], text: str, reason: str | N
 
 
 def test_an_output_may_be_limited_whatever_its_source() -> None:
-    """Summaries that reach the limit are over-long too."""
+    """As summaries are: what ran into that limit is over-long too."""
     search = StepwiseSearch(max_extra_tokens=10, max_tokens=9)
     assert [longest_output(search, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
     assert longest_output(StepwiseSearch(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4

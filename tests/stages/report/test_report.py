@@ -161,7 +161,7 @@ def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> St
 
 
 class Outline(HTMLParser):
-    """A parser that checks that elements are closed in order, and collects the parts of a page."""
+    """Checks that every element is closed in order, and keeps what a page consists of."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -264,7 +264,7 @@ def test_every_metric_and_its_signature_is_in_the_markdown(report: StepContext, 
 
 @pytest.fixture(scope="module")
 def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
-    """Write a report with all optional parts."""
+    """A report with everything that may be asked for."""
     root = tmp_path_factory.mktemp("analysed")
 
     def likelihood(system: str, log_probability: float) -> Likelihood:

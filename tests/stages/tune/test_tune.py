@@ -25,7 +25,7 @@ LINES = ["a b c d e f", "g h i j k l", "m n o p q r"]
 
 
 class Shortening:
-    """A system that copies its source without the last words; it omits more, the farther the length penalty is from 0.6."""
+    """Copies its source without its last words: more of them the farther the length penalty is from 0.6."""
 
     def __init__(self) -> None:
         self.decoder = self
