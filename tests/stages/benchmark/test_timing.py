@@ -78,7 +78,7 @@ def test_figures_have_a_throughput_for_each_batch_size_and_a_ratio_to_each_refer
 
 
 def test_speed_up_by_source_length() -> None:
-    """One entry takes the same whatever the length, the other a millisecond a token."""
+    """One entry takes the same time for any length, the other a millisecond for each token."""
     lengths = [9, 1, 5, 3, 2, 7, 8, 4]
     timings = [
         RoundTimings(number, name, [float(length) if name == "growing" else 2.0 for length in lengths], source_tokens=lengths)
@@ -97,7 +97,7 @@ def test_speed_up_by_source_length() -> None:
 
 
 def test_speed_up_over_sentences() -> None:
-    """Quick at first, then slow; one round of three takes ten times as long for both."""
+    """Fast batches come first; one round of three takes ten times as long for both entries."""
     lengths = list(range(1, 42))
     timings = [
         RoundTimings(number, name, [factor * length * (10.0 if number == 1 else 1.0) for length in lengths], source_tokens=lengths)

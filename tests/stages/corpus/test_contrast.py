@@ -33,7 +33,7 @@ def test_right_and_wrong_differ_in_one_verb(target: Language) -> None:
 
 
 def singular_and_plural() -> dict[Language, dict[str, str]]:
-    """Singular -> plural of every finite form."""
+    """Return the plural of every singular finite form."""
     groups = (lexicon.TRANSITIVE, lexicon.INTRANSITIVE, lexicon.DATIVE, lexicon.DITRANSITIVE, lexicon.REPORTING)
     verbs = [verb for group in groups for verb in group]
     forms = [german for verb in verbs for german in verb.german]

@@ -26,7 +26,7 @@ PAIRS = [("a b", "x y z"), ("a", "y"), ("", "x"), ("b c", ""), ("a " * 9, "x"), 
 
 @dataclass
 class Fake:
-    """A target of n words has log-probability -(n + 1) / 2, less 1 for every word of the source."""
+    """A system that gives a target of n words the log-probability -(n + 1) / 2, less 1 for every word of the source."""
 
     max_source_tokens: int = 8
     max_target_tokens: int = 7
