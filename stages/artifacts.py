@@ -159,8 +159,12 @@ class DagAnalysis(Artifact):
 
 @dataclass(frozen=True)
 class LatticeAnalysis(Artifact):
-    """`lattice_analysis.json`: candidates, sentences, impossible (without a path); words and edges: how many of those on best paths
-    had a rank up to 1, 2, 4, ... before the search. As records, what each part of decoding takes (`latency.json`)."""
+    """An analysis of lattices.
+
+    `lattice_analysis.json`: candidates; sentences; impossible (sentences without a path); tokens and bigrams (on best paths,
+    counted by the upper end 1, 2, 4, ... of the class of their rank before the search). `records/latency.json`: milliseconds by
+    part.
+    """
 
 
 @dataclass(frozen=True)

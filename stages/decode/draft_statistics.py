@@ -35,7 +35,7 @@ def summarise(tables: Sequence[pa.Table]) -> dict[str, Any] | None:
     - quantiles: quantiles of the tokens per pass of single sentences, from lowest to highest
     - accepted: accepted drafted tokens divided by drafted tokens
     - acceptance: fraction of accepted tokens at each position of a block, given that all earlier positions were accepted
-    - fell_back: fraction of sentences that stopped drafting
+    - fell_back: fraction of sentences that stopped drafting.
     """
     sums: Counter[str] = Counter()
     rates: list[float] = []

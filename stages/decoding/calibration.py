@@ -32,7 +32,7 @@ class Calibration:
         self._device = _name(device)
 
     def batch_tokens(self, lines: Sequence[str]) -> int:
-        """Return the recorded batch size for this kind of device; if there is none, measure it with `lines` and record it."""
+        """Return the recorded batch size for this kind of device. If it is not recorded yet, measure it with `lines`."""
         path = self._context.records(f"batch_tokens.{self._device}.json")
         if (known := _recorded(path)) is not None:
             return known
