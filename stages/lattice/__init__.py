@@ -32,8 +32,8 @@ class LatticeConfig:
     top: Annotated[int, Ge(1)] = 40
     """Number of most frequent target pieces that are kept for each source piece and offset."""
     backoff: Annotated[float, Ge(0)] = 0.0
-    """Weight, as a number of links, of the counts of a source piece at all offsets in those at one offset (smoothing for small
-    texts). 0: no smoothing, as in the paper."""
+    """Pseudo-count of the distribution of a source piece over all offsets, which is added to its counts at one offset (smoothing
+    for small texts). 0: no smoothing, as in the paper."""
     max_length: Annotated[int, Ge(1), Le(65535)] = 256
     """Longest side of a pair in pieces. Longer pairs are not counted."""
     length_window: Annotated[int, Ge(0)] = 3
