@@ -32,8 +32,8 @@ class TransientError(StageError):
 
 def unwritable(path: Path, error: OSError) -> StageError:
     """Return the error for a file of the store that could not be written, usually because the disk is full."""
-    place = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
-    free = shutil.disk_usage(place).free
+    existing = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    free = shutil.disk_usage(existing).free
     return StageError(
         f"{path}: could not be written: {error.strerror or error} ({free / 2**20:.1f} MiB free); finished work is kept: "
         "free some space, or set store.path to a larger disk, and repeat the run command"

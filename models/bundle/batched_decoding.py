@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -49,8 +50,8 @@ def decode_sentences(
         return decode_batch(decoder, [sources[row] for row in batch[0]], search, batch[1])
 
     found = [[Hypothesis([], 0.0, 0)] for _ in sources]
-    with ThreadPoolExecutor(in_flight) as threads:
-        decoded = (threads.map if in_flight > 1 else map)(decode, prepared)
+    with ThreadPoolExecutor(in_flight) if in_flight > 1 else nullcontext() as threads:
+        decoded = threads.map(decode, prepared) if threads else map(decode, prepared)
         for rows, hypotheses in zip(planned, decoded, strict=True):
             for row, ranked in zip(rows, hypotheses, strict=True):
                 found[row] = ranked

@@ -63,7 +63,7 @@ class Evaluation:
             samples=config.samples,
             min_bleu=config.min_bleu,
             min_rouge=config.min_rouge,
-            mutual_information=self._system_pairs(),
+            system_pairs=self._system_pairs(),
         )
         return self.builder.add(report.STAGE, "run", inputs, page)
 

@@ -1,7 +1,7 @@
 """EM as map and reduce over shards, for texts beyond the memory of one machine. Finished parts are not computed again.
 
 A cell is a pair of words that occur in one sentence pair. Below `checkpoints/` each direction has the cells of each shard
-(`cells/`), their union (`whole.*`) and the positions of a shard's cells in it (`places/`). Each iteration has the counts of each
+(`cells/`), their union (`whole.*`) and the positions of a shard's cells in it (`positions/`). Each iteration has the counts of each
 shard (`counts/`), then the probabilities `t` and `iteration.json`, which finish it; the files of the iteration before are then
 deleted.
 """
@@ -117,8 +117,8 @@ def _whole(job: Job, direction: Direction) -> Cells:
     return Cells(load(job.state(direction, "whole.starts.npy")), load(job.state(direction, "whole.columns.npy")))
 
 
-def _places_file(job: Job, direction: Direction, shard: int) -> Path:
-    return job.state(direction, "places", f"{shard:05d}.npy")
+def _positions_file(job: Job, direction: Direction, shard: int) -> Path:
+    return job.state(direction, "positions", f"{shard:05d}.npy")
 
 
 def _probabilities_file(job: Job, direction: Direction, number: int) -> Path:
@@ -154,7 +154,7 @@ def _merge_cells(job: Job, direction: Direction) -> None:
     shards = [_cells_of(job, direction, shard) for shard in range(len(job.shards))]
     whole = merge_cells(shards)
     for shard, cells in enumerate(shards):
-        job.save(_places_file(job, direction, shard), places_in(whole, cells))
+        job.save(_positions_file(job, direction, shard), places_in(whole, cells))
     job.save(job.state(direction, "whole.starts.npy"), whole.starts)
     job.save(job.state(direction, "whole.columns.npy"), whole.columns)
     sizes: dict[tuple[int, int], int] = {}
@@ -173,7 +173,7 @@ def _aligner_before(job: Job, direction: Direction, shard: int, number: int) -> 
     aligner = shard_aligner(text_of(job, shard), job.options(direction), tension)
     if number:
         t = load(_probabilities_file(job, direction, number - 1))
-        take(aligner, load(job.state(direction, "whole.starts.npy")), load(_places_file(job, direction, shard)), t)
+        take(aligner, load(job.state(direction, "whole.starts.npy")), load(_positions_file(job, direction, shard)), t)
     return aligner
 
 
@@ -207,7 +207,7 @@ def _reduce(job: Job, item: Item) -> None:
     for shard in shards:
         path = _sums_file(job, direction, number, shard)
         counts = Counts(load(_beside(path, "low")), load(_beside(path, "high")))
-        parts.append(Part(_cells_of(job, direction, shard).starts, load(_places_file(job, direction, shard)), counts))
+        parts.append(Part(_cells_of(job, direction, shard).starts, load(_positions_file(job, direction, shard)), counts))
     path = _probabilities_file(job, direction, number)
     temporary = job.context.temporary(path)
     t = np.lib.format.open_memmap(temporary, "w+", np.float64, (int(starts[-1]),))

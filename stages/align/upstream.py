@@ -232,8 +232,8 @@ def _keep_links(job: Job, direction: Direction, pairs: int) -> int:
             row = np.full(len(explained), -1, np.int32)
             if _usable(job, source, target):
                 line_number += 1
-                place = f"{job.config.executable}: the {direction} run, line {line_number} (pair {number})"
-                _fill(row, next(found), len(explaining), direction, place)
+                where = f"{job.config.executable}: the {direction} run, line {line_number} (pair {number})"
+                _fill(row, next(found), len(explaining), direction, where)
                 words += len(row)
             rows.append(row)
         if len(rows) != rows_of(path):
@@ -243,17 +243,17 @@ def _keep_links(job: Job, direction: Direction, pairs: int) -> int:
     return words
 
 
-def _fill(row: Any, line: str, explaining: int, direction: Direction, place: str) -> None:
+def _fill(row: Any, line: str, explaining: int, direction: Direction, where: str) -> None:
     for link in line.split():
         left, dash, right = link.partition("-")
         if not (dash and left.isdecimal() and right.isdecimal()):
             raise StageError(
-                f"{place}: expected links such as 0-0 1-2, got {link!r:.40}; check that alignment.executable is fast_align"
+                f"{where}: expected links such as 0-0 1-2, got {link!r:.40}; check that alignment.executable is fast_align"
             )
         other, own = (int(left), int(right)) if direction == "forward" else (int(right), int(left))
         if own >= len(row) or other >= explaining or row[own] >= 0:
             raise StageError(
-                f"{place}: expected a link within a pair of {explaining} and {len(row)} words, got {link}; "
+                f"{where}: expected a link within a pair of {explaining} and {len(row)} words, got {link}; "
                 "check that alignment.executable is fast_align"
             )
         row[own] = other

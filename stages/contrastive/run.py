@@ -59,9 +59,9 @@ def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Sequence[Co
 def _table(pairs: Sequence[Contrast], scores: Sequence[tuple[Scored, Scored]]) -> pa.Table:
     columns = {name: pa.array([getattr(pair, name) for pair in pairs], pa.string()) for name in ("source", "right", "wrong")}
     columns["distance"] = pa.array([pair.distance for pair in pairs], pa.int32())
-    for place, name in enumerate(("right", "wrong")):
-        columns[f"{name}_log_probability"] = pa.array([both[place].log_probability for both in scores], pa.float64())
-        columns[f"{name}_tokens"] = pa.array([both[place].tokens for both in scores], pa.int32())
+    for side, name in enumerate(("right", "wrong")):
+        columns[f"{name}_log_probability"] = pa.array([both[side].log_probability for both in scores], pa.float64())
+        columns[f"{name}_tokens"] = pa.array([both[side].tokens for both in scores], pa.int32())
     return pa.table(columns)
 
 

@@ -92,7 +92,7 @@ class ReportConfig:
     """Lowest BLEU of the baseline on each test set; the step fails if the baseline scores less."""
     min_rouge: float = 0.0
     """Lowest ROUGE-L of the baseline on each test set."""
-    mutual_information: dict[str, SystemPair] = field(default_factory=dict)
+    system_pairs: dict[str, SystemPair] = field(default_factory=dict)
     """Pairs of systems from which the mutual information of the tokens of a step is estimated, by name."""
 
 

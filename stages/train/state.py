@@ -44,7 +44,7 @@ class TrainingFiles:
     """The files of one training. Only the first worker writes."""
 
     def __init__(self, context: Context, config: TrainConfig) -> None:
-        self._work, self._config = context, config.training
+        self._context, self._config = context, config.training
         self._owner = context.directory.name  # the step's fingerprint: its inputs, config and version
         self.directory = context.directory / CHECKPOINTS
         self.candidates = self.directory / "candidates"
@@ -58,7 +58,7 @@ class TrainingFiles:
         path = self.candidate(update)
         try:
             durable.make_directory(self.candidates)
-            durable.write_whole(path, lambda temporary: save_weights(temporary, model.state_dict()), self._work.temporary(path))
+            durable.write_whole(path, lambda temporary: save_weights(temporary, model.state_dict()), self._context.temporary(path))
         except OSError as error:
             raise unwritable(path, error) from error
 
@@ -71,7 +71,7 @@ class TrainingFiles:
             "validations": [list(validation) for validation in progress.validations],
         }
         try:
-            checkpoint.save(self.directory, Checkpoint(model.state_dict(), optimizer.state(), state), self._work.attempt)
+            checkpoint.save(self.directory, Checkpoint(model.state_dict(), optimizer.state(), state), self._context.attempt)
         except OSError as error:
             raise unwritable(self.directory / str(progress.update), error) from error
         self._drop_candidates()
@@ -111,7 +111,7 @@ class TrainingFiles:
 
     def finish(self, progress: Progress, config: TrainConfig, sizes: Sizes, facts: dict[str, Any]) -> None:
         """Average the candidates and write the results of the stage. Raises StageError when the disk is full."""
-        directory = self._work.directory
+        directory = self._context.directory
         averaged = averaging.kept(self._config, progress.validations)
         try:
             shutil.rmtree(directory / "kept", ignore_errors=True)
@@ -132,6 +132,6 @@ class TrainingFiles:
                 ],
                 **facts,
             }
-            self._work.write_json(directory / "training.json", report)
+            self._context.write_json(directory / "training.json", report)
         except OSError as error:
             raise unwritable(directory, error) from error

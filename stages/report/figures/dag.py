@@ -32,7 +32,7 @@ def statistics(joint: Sequence[Sequence[int]], out_degrees: Mapping[str, int]) -
     with style():
         figure, (left, right) = panels()
         total, cells = max(1, sum(map(sum, joint))), len(joint)
-        places = [
+        points = [
             (
                 (column + 0.5) / cells,
                 (row + 0.5) / cells,
@@ -43,8 +43,8 @@ def statistics(joint: Sequence[Sequence[int]], out_degrees: Mapping[str, int]) -
             for column, count in enumerate(counts)
             if count
         ]
-        if places:
-            xs, ys, areas, colours = zip(*places, strict=True)
+        if points:
+            xs, ys, areas, colours = zip(*points, strict=True)
             left.scatter(xs, ys, s=areas, c=colours, alpha=0.8, linewidths=0)
         left.set(title="Vertices", xlabel="probability of the best token", ylabel="passing probability", xlim=(0, 1), ylim=(0, 1))
         reached = max(1, sum(out_degrees.values()))

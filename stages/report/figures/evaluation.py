@@ -57,12 +57,15 @@ def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
 
 
 def _scatter(
-    axes: Axes, points: Sequence[Point], places: Sequence[tuple[float, float]], colours: Mapping[str, str], better: int
+    axes: Axes, points: Sequence[Point], positions: Sequence[tuple[float, float]], colours: Mapping[str, str], better: int
 ) -> None:
-    """Draw numbered points at `places` (speed, quality) and their Pareto front; `better` is -1 if lower speed values are better."""
-    front = pareto([(-better * x, y) for x, y in places])
-    axes.plot(*zip(*[places[index] for index in front], strict=True), color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2)
-    for index, (point, (x, y)) in enumerate(zip(points, places, strict=True)):
+    """Draw numbered points at `positions` (speed, quality) and their Pareto front; `better` is -1 if lower speed values are
+    better."""
+    front = pareto([(-better * x, y) for x, y in positions])
+    axes.plot(
+        *zip(*[positions[index] for index in front], strict=True), color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2
+    )
+    for index, (point, (x, y)) in enumerate(zip(points, positions, strict=True)):
         colour, first = colours[point.system], index in front
         axes.scatter([x], [y], s=125, facecolors=colour if first else "none", edgecolors=colour, linewidths=1.4, zorder=3 + first)
         ink = CARD if first else colour
@@ -135,11 +138,11 @@ def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:
         figure, axes = panel()
         colours = colours_of(entry.partition("/")[0] for entry in points)
         for system, colour in colours.items():
-            own = sorted(place for entry, place in points.items() if entry.partition("/")[0] == system)
+            own = sorted(position for entry, position in points.items() if entry.partition("/")[0] == system)
             axes.plot(*zip(*own, strict=True), color=colour, linewidth=1.4, marker="o", markersize=5, label=system)
-        for entry, place in points.items():
+        for entry, position in points.items():
             search = entry.partition("/")[2]
-            axes.annotate(search, place, xytext=(5, 5), textcoords="offset points", fontsize=8)
+            axes.annotate(search, position, xytext=(5, 5), textcoords="offset points", fontsize=8)
         axes.set(title="BLEU of samples", xlabel="pairwise BLEU among samples (lower is more diverse)")
         axes.margins(x=0.1, y=0.15)
         key(figure, *axes.get_legend_handles_labels())

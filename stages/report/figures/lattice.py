@@ -28,9 +28,9 @@ def latencies(milliseconds: Mapping[str, Mapping[str, float]]) -> str:
         figure, axes = panel()
         lengths = list(milliseconds)
         heights = [0.0] * len(lengths)
-        for place, part in enumerate(next(iter(milliseconds.values()), {})):
+        for index, part in enumerate(next(iter(milliseconds.values()), {})):
             values = [milliseconds[length][part] for length in lengths]
-            axes.bar(range(len(lengths)), values, bottom=heights, color=SERIES[place], label=part)
+            axes.bar(range(len(lengths)), values, bottom=heights, color=SERIES[index], label=part)
             heights = [height + value for height, value in zip(heights, values, strict=True)]
         axes.set_xticks(range(len(lengths)), labels=lengths)
         axes.set(title="Milliseconds a sentence", xlabel="tokens of the output")

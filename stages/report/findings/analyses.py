@@ -47,7 +47,7 @@ def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
         test: {system: _read(found.path / "likelihood.json") for system, found in systems.items()}
         for test, systems in inputs.likelihoods.items()
     }
-    pairs = config.mutual_information
+    pairs = config.system_pairs
     return Analyses(
         likelihood=likelihood,
         mutual_information={

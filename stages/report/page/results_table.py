@@ -27,9 +27,9 @@ def tiles(findings: Findings) -> Markup:
         gain = max(timed, key=lambda row: _timing(row, "latency_ratio"))
         if _timing(gain, "latency_ratio") > 1:
             shown.append((f"{_timing(gain, 'latency_ratio'):.2f}×", f"largest speed-up: {_with_score(gain, task)}"))
-        most = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
+        busiest = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
         shown.append(
-            (f"{_timing(most, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {_with_score(most, task)}")
+            (f"{_timing(busiest, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {_with_score(busiest, task)}")
         )
     shown.append((f"{findings.corpus['rows']:,}", "training pairs after cleaning"))
     return element(
@@ -135,7 +135,7 @@ def results_table(rows: Sequence[Row], task: Task) -> Markup:
     for group in dict.fromkeys(column.group for column in columns):
         span = sum(column.group == group for column in columns) + (compared and group == "quality")
         groups.append(element("th", group, colspan=str(span)))
-    where = 1 + next((place for place, name in enumerate(computed(rows), 1) if name == task.metric), 1)
+    where = 1 + next((index for index, name in enumerate(computed(rows), 1) if name == task.metric), 1)
     if compared:
         heads.insert(where, element("th", f"Δ {NAMES[task.metric]}"))
     body = []

@@ -47,10 +47,10 @@ def corpus(findings: Findings) -> Markup:
     if "pairs_in" not in ledger:
         return join([title, element("p", f"{ledger['rows']:,} pairs.", class_="note"), below])
     dropped = {reason: pairs for reason, pairs in ledger["dropped"].items() if pairs}
-    total, most = max(ledger["pairs_in"], 1), max(dropped.values(), default=1)
+    total, largest = max(ledger["pairs_in"], 1), max(dropped.values(), default=1)
     rows: list[list[object]] = [[element("b", "read"), f"{ledger['pairs_in']:,}", "", "", ""]]
     for reason, pairs in dropped.items():
-        bar = element("span", "", class_="bar", style=f"width:{9 * pairs / most:.2f}rem")
+        bar = element("span", "", class_="bar", style=f"width:{9 * pairs / largest:.2f}rem")
         rows.append(
             [_words(reason), f"−{pairs:,}", f"{pairs / total:.2%}", bar, _examples(ledger.get("samples", {}).get(reason, []))]
         )

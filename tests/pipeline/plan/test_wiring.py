@@ -206,7 +206,7 @@ def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
     systems = {"one": {"order": "bidirectional-autoregressive"}, "four": {"order": "interleaved-sa"}}
     plan = planned(tmp_path, systems=systems, evaluation=evaluation)
     (step,) = [step for step in plan.steps if step.name == "report:run"]
-    assert step.config.mutual_information == {"fold": SystemPair(parallel="four", sequential="one", step_size=4)}
+    assert step.config.system_pairs == {"fold": SystemPair(parallel="four", sequential="one", step_size=4)}
 
 
 def test_without_a_student_of_the_teacher_nothing_is_distilled(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         dag_analyses={"train": {"graph": dag_analysis("train", 0)}, "demo": {"graph": dag_analysis("demo", 2)}},
     )
     pairs = {"l2r": SystemPair(parallel="interleaved", sequential="autoregressive", step_size=2)}
-    STAGE.run(asked, replace(CONFIG, mutual_information=pairs), context := make_work(root / "out"))
+    STAGE.run(asked, replace(CONFIG, system_pairs=pairs), context := make_work(root / "out"))
     return context
 
 
