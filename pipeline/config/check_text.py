@@ -29,6 +29,9 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     corpus = config.corpus
     texts: dict[KeyPath, TextConfig] = {("corpus", "train"): corpus.train, ("corpus", "validation"): corpus.validation}
     texts.update({("corpus", "test", name): text for name, text in corpus.test.items()})
+    if not any(_given(text) for text in texts.values()):
+        yield broken(("corpus",), "texts: train, validation and test, or train: {embedded: 20000} for the built-in corpus", "none")
+        texts = {}
     for path, text in texts.items():
         yield from _text(path, text, config)
     for name in RESERVED_TESTS:
@@ -39,11 +42,16 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
         yield broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))
 
 
-def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
+def _given(text: TextConfig) -> list[str]:
+    """The ways in which a text is given, of which there must be one."""
     given = [name for name in ("embedded", "tsv", "parquet") if getattr(text, name)]
-    given += ["source and target"] if text.source or text.target else []
+    return given + (["source and target"] if text.source or text.target else [])
+
+
+def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
+    given = _given(text)
     if len(given) != 1:
-        yield broken(path, "exactly one of embedded, source and target, tsv, parquet", ", ".join(given) or "none of them")
+        yield broken(path, "exactly one of source and target, tsv, parquet, embedded", ", ".join(given) or "none of them")
     elif given == ["source and target"] and not (text.source and text.target):
         missing = "target" if text.source else "source"
         yield broken((*path, missing), "files of both sides", f"no {missing}")
