@@ -1,0 +1,70 @@
+// Sentences on their way through a search with drafts, and the time that its parts take.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "csrc/inference/aggressive/decoding.h"
+#include "csrc/inference/network/batch_partition.h"
+
+namespace fewstep {
+
+class Clock {
+ public:
+    // Seconds since the last call.
+    double lap() {
+        const auto now = std::chrono::steady_clock::now();
+        const double seconds = std::chrono::duration<double>(now - last_).count();
+        last_ = now;
+        return seconds;
+    }
+
+ private:
+    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// A sentence under way.
+struct Line {
+    std::size_t sentence;
+    std::int64_t limit, width;
+    double score = 0.0, margin = std::numeric_limits<double>::infinity();
+    std::int64_t steps = 0, blocks = 0, yielded = 0, drafted = 0, accepted = 0;
+    bool ended = false, fell_back = false;
+    std::vector<std::int64_t> tokens, draft;
+    std::vector<std::int64_t> tried, kept;
+
+    std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
+    bool goes_on() const { return !ended && size() < limit; }
+    // The best two words of a slot, or the one that is kept instead of the best.
+    void write(std::int64_t token, std::int64_t eos, float score_of_it, const float* best);
+};
+
+// A line for each sentence of a share, of blocks of this width.
+std::vector<Line> lines_of(const std::vector<std::int64_t>& limits, std::int64_t width);
+
+AggressiveOutcome outcome_of(Line&& line, const BeamOptions& options);
+
+void add(AggressiveTimes& sum, const AggressiveTimes& times);
+
+// Calls find(share, times) -> lines for the shares of all threads.
+template <typename Find>
+Aggressive gathered(const Sources& sources, const std::vector<std::int64_t>& limits, const BeamOptions& options, int threads, const Find& find) {
+    Aggressive result;
+    std::mutex adding;
+    result.outcomes = shared_out<AggressiveOutcome>(sources, limits, threads, [&](const Share& share) {
+        AggressiveTimes times;
+        std::vector<AggressiveOutcome> outcomes;
+        for (Line& line : find(share, times)) outcomes.push_back(outcome_of(std::move(line), options));
+        const std::lock_guard<std::mutex> guard(adding);
+        add(result.times, times);
+        return outcomes;
+    });
+    return result;
+}
+
+}  // namespace fewstep

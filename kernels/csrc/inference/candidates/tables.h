@@ -1,0 +1,146 @@
+// Candidate tables: what the counts say of the target piece at a slot, in one file that is mapped and not parsed.
+//
+//   lexical   P(y | x, offset) = (#(x, offset, y) + backoff P(y | x)) / (#(x, offset) + backoff)
+//             P(y | x) = #(x, y) / #(x)         the `top` most frequent y of each row (x, offset), and of each x
+//   prior     P(a | S, t)      = #(S, t, a) / #(S, t)                0 <= a < S
+//   length    predicted target length with EOS: round(slope * S + intercept + 1)
+//
+// Rows keep the total of all their links, so what the cut took away is missing from the sum of a row.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "csrc/base/files.h"
+#include "csrc/base/sha256.h"
+#include "csrc/inference/candidates/count_totals.h"
+#include "csrc/inference/candidates/length_regression.h"
+
+namespace fewstep {
+
+// First in a table file, little-endian. The sections follow in the order of `TableView`, each at a multiple of 64 bytes.
+struct TableHeader {
+    std::array<char, 8> magic{'F', 'E', 'W', 'T', 'A', 'B', 'L', 'E'};
+    std::uint32_t version = 2, bytes = sizeof(TableHeader);
+    CountLimits limits;
+    std::uint32_t top = 40;        // entries of a row at most
+    std::uint32_t reserved = 7;    // target pieces below this are in no row
+    std::uint32_t id_bytes = 2;    // of a target piece: 2 or 4
+    std::uint32_t max_source = 0;  // longest source that has prior cells
+    std::uint32_t rows = 0, entries = 0, cells = 0, prior_counts = 0;
+    LengthLine line;
+    double tension = 4.0;  // of the diagonal prior that stands in for unseen (S, t)
+    double backoff = 0.0;  // links that P(y | x) counts as in every row; 0: there are no rows of x alone
+    CountTotals totals;
+    std::uint64_t kept = 0;        // links that the entries account for
+    std::uint64_t file_bytes = 0;  // of the whole file
+    Digest vocabulary{};           // of both vocabularies, as the maker of the table names them
+    Digest links{};                // of all counts before the cut
+    Digest body{};                 // of all bytes after the header
+    std::uint64_t check = 0;       // checksum of what precedes
+};
+static_assert(sizeof(TableHeader) == 296);
+
+// The sections. Row r = row_starts[x] + offset - first_offsets[x] is that of (x, offset), for first_offsets[x] <= offset and
+// r < row_starts[x + 1]; it has the entries entry_starts[r] to entry_starts[r + 1], ordered by count (descending) and piece.
+// With a backoff, row row_starts[source_size] + x is that of x alone.
+// Prior cell c = length_starts[S] + t < length_starts[S + 1] has the counts prior_starts[c] to prior_starts[c + 1], one for
+// each position that slot t of sources of S pieces was linked to, ascending.
+struct TableView {
+    std::span<const std::int32_t> first_offsets;     // [source_size]
+    std::span<const std::uint32_t> row_starts;       // [source_size + 1]
+    std::span<const std::uint32_t> entry_starts;     // [rows + 1]
+    std::span<const std::uint32_t> row_totals;       // [rows] links of the row, those that were cut included
+    std::span<const std::byte> pieces;               // [entries] of id_bytes each
+    std::span<const std::uint32_t> counts;           // [entries]
+    std::span<const std::uint32_t> length_starts;    // [max_source + 2]
+    std::span<const std::uint32_t> prior_starts;     // [cells + 1]
+    std::span<const std::uint16_t> prior_positions;  // [prior_counts]
+    std::span<const std::uint32_t> prior_counts;     // [prior_counts]
+};
+
+// Where the sections of a table with this header lie: (offset, bytes) of each and the size of the file.
+constexpr std::size_t kSections = 10;
+struct TableLayout {
+    struct Section {
+        std::uint64_t offset, bytes;
+    };
+    std::array<Section, kSections> sections;
+    std::uint64_t file_bytes;
+};
+TableLayout layout_of(const TableHeader& header);
+
+std::uint64_t checksum_of(const TableHeader& header);
+
+// A table file, mapped. Loading reads the header alone; what a look-up meets elsewhere is checked as it is met.
+class CandidateTables {
+  public:
+    // Throws std::invalid_argument for a file that is no table, of another version, cut off or with an altered header, and
+    // FileError for one that cannot be opened.
+    explicit CandidateTables(const std::string& path);
+
+    const TableHeader& header() const { return header_; }
+    const std::string& path() const { return file_.path(); }
+
+    // Throws std::invalid_argument when a byte after the header is not what was written. Reads the whole file.
+    void verify() const;
+
+    // The kept entries of a row and the links of the whole row; no entries and no links for a row that was never seen.
+    struct Row {
+        std::uint32_t first, last, total;
+    };
+    Row row(std::uint32_t x, std::int64_t offset) const {
+        const std::int64_t behind = offset - view_.first_offsets[x];
+        const std::int64_t start = view_.row_starts[x];
+        if (behind < 0 || start + behind >= view_.row_starts[x + 1]) return {0, 0, 0};
+        return row_at(static_cast<std::size_t>(start + behind));
+    }
+
+    // The same of all offsets together; only in tables with a backoff.
+    Row row(std::uint32_t x) const { return row_at(std::size_t{view_.row_starts[header_.limits.source_size]} + x); }
+
+    // The target piece of an entry, checked.
+    std::uint32_t piece(std::uint32_t entry) const {
+        const std::uint32_t y = header_.id_bytes == 2 ? narrow_[entry] : wide_[entry];
+        if (y >= header_.limits.target_size || y < header_.reserved) damaged("entry", entry);
+        return y;
+    }
+    std::uint32_t count(std::uint32_t entry) const { return view_.counts[entry]; }
+
+    // The positions a, ascending, with #(S, t, a) > 0, and these counts; nothing for a cell that was never seen.
+    struct Cell {
+        std::span<const std::uint16_t> positions;
+        std::span<const std::uint32_t> counts;
+    };
+    Cell prior(std::int64_t source_length, std::int64_t slot) const {
+        if (source_length < 1 || source_length > header_.max_source) return {};
+        const auto length = static_cast<std::size_t>(source_length);
+        const std::int64_t cell = view_.length_starts[length] + slot;
+        if (cell >= view_.length_starts[length + 1]) return {};
+        const auto c = static_cast<std::size_t>(cell);
+        if (c >= header_.cells) damaged("prior cell", c);
+        const std::uint32_t first = view_.prior_starts[c], last = view_.prior_starts[c + 1];
+        if (first > last || last > header_.prior_counts) damaged("prior cell", c);
+        return {view_.prior_positions.subspan(first, last - first), view_.prior_counts.subspan(first, last - first)};
+    }
+
+  private:
+    Row row_at(std::size_t r) const {
+        if (r >= header_.rows) damaged("row", r);
+        const Row found{view_.entry_starts[r], view_.entry_starts[r + 1], view_.row_totals[r]};
+        if (found.first > found.last || found.last > header_.entries || (found.first < found.last && !found.total))
+            damaged("row", r);
+        return found;
+    }
+    [[noreturn]] void damaged(const char* what, std::size_t index) const;
+
+    MappedFile file_;
+    TableHeader header_;
+    TableView view_;
+    const std::uint16_t* narrow_ = nullptr;
+    const std::uint32_t* wide_ = nullptr;
+};
+
+}  // namespace fewstep

@@ -1,0 +1,65 @@
+// Products with weights and values in 8 bits, summed in integers: for what need only be likely, as drafts need.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "csrc/inference/gemm/packed_matrix.h"
+
+namespace fewstep {
+
+class ByteRows;
+
+// W [outputs,inputs] as s_o q with q in -127..127 and s_o = max_i |W_oi| / 127 of each output; a row x as t r with r in -127..127 and
+// t = max_i |x_i| / 127. Sums are exact, so that the result of a row is the same on every machine.
+class ByteMatrix {
+ public:
+#if defined(__AVX512VNNI__)
+    using Value = std::uint8_t;   // r + 128
+    using Group = std::uint32_t;  // weights of four inputs
+#else
+    using Value = std::int16_t;
+    using Group = std::uint16_t;
+#endif
+
+    ByteMatrix() = default;
+    explicit ByteMatrix(const PackedMatrix& matrix);
+    // Some of the outputs, in this order.
+    ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs) : ByteMatrix(rows, outputs, {}, 0) {}
+    // The same, of which the first `alike` are those of `known`, which is quicker.
+    ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs, const ByteMatrix& known, std::size_t alike);
+
+    std::size_t outputs() const { return outputs_; }
+    std::size_t inputs() const { return inputs_; }
+
+    // x [rows,inputs] to y [rows,outputs], as those of a PackedMatrix; `values` is scratch.
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
+                  std::vector<Value>& values, Team& team = Team::alone()) const;
+    // The same for the outputs of the first `panels` only.
+    void multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Then then,
+                        std::vector<Value>& values, Team& team = Team::alone()) const;
+
+ private:
+    std::size_t outputs_ = 0, inputs_ = 0;
+    std::vector<Group> panels_;
+    std::vector<float> bias_, scales_;
+    std::vector<std::int32_t> offsets_;  // what a sum is too large by, for what was added to r: 128 sum_i q_oi, or 0
+};
+
+// The same weights output by output, for matrices of some of them.
+class ByteRows {
+ public:
+    ByteRows() = default;
+    explicit ByteRows(const PackedMatrix& matrix);
+
+ private:
+    friend class ByteMatrix;
+    std::size_t inputs_ = 0;
+    std::vector<ByteMatrix::Group> rows_;  // [outputs,groups]
+    std::vector<float> bias_, scales_;
+    std::vector<std::int32_t> offsets_;
+};
+
+}  // namespace fewstep

@@ -1,0 +1,61 @@
+// Products with a matrix that is laid out once for all of them.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "csrc/base/buffer.h"
+#include "csrc/base/thread_team.h"
+
+namespace fewstep {
+
+// What is done with x W^T + b.
+enum class Then {
+    STORE,  // y = x W^T + b
+    RELU,   // y = max(0, x W^T + b)
+    GELU,   // y = z P(Z < z) of z = x W^T + b and a standard normal Z
+    ADD     // y += x W^T + b
+};
+
+// W [outputs,inputs] in panels of a few vectors of outputs, each panel by inputs: what a product reads lies in the order in which
+// it is read. Every output is the sum over inputs in order, whatever the number of rows: a row's result does not depend on company.
+class PackedMatrix {
+ public:
+    PackedMatrix() = default;
+    PackedMatrix(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs);  // bias: null where there is none
+
+    // Other weights, where there may have been some: rows of outputs, each [inputs], that lie anywhere.
+    void pack(std::span<const float* const> weights, const float* bias, std::size_t inputs);
+    // The same from W^T [inputs,outputs].
+    void pack_turned(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs);
+
+    // x [rows,inputs] to y [rows,outputs], whose rows lie so many floats apart.
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then = Then::STORE) const {
+        multiply_panels(x, x_stride, rows, y, y_stride, 0, panels(), then);
+    }
+    // The same, with the panels shared out among the threads of a team where that is worth their while.
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then, Team& team) const {
+        multiply_first(x, x_stride, rows, y, y_stride, panels(), then, team);
+    }
+    // The same for the outputs of the first `panels` only.
+    void multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Then then,
+                        Team& team) const;
+    // Only the outputs of the panels [first,last), the first of them in the first column of y.
+    void multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t first,
+                         std::size_t last, Then then = Then::STORE) const;
+
+    std::size_t outputs() const { return outputs_; }
+    std::size_t inputs() const { return inputs_; }
+    std::size_t panels() const;
+    static std::size_t panel();  // outputs of a panel
+    const float* weights() const { return panels_.data(); }
+    const float* bias() const { return bias_.data(); }  // as wide as all panels
+
+ private:
+    void reserve(std::size_t outputs, std::size_t inputs, const float* bias);
+
+    std::size_t outputs_ = 0, inputs_ = 0;
+    Buffer panels_, bias_;
+};
+
+}  // namespace fewstep

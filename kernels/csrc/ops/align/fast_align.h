@@ -1,0 +1,78 @@
+// fast_align: word alignment by IBM model 2 with a prior that favours the diagonal (Dyer, Chahuneau and Smith 2013).
+//
+//     P(f_j, a_j = i) = t(f_j | e_i) * prior(i | j, m, n)         P(f_j, a_j = null) = t(f_j | null) * p0
+//
+// EM: posteriors of the links under the current t (E-step) are counted exactly (base/exact_sum.h), then t is their ratio, or its
+// variational Bayes form under a Dirichlet prior (M-step). Results depend neither on threads nor on how a text is cut.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "csrc/ops/align/bitext.h"
+#include "csrc/ops/align/prior.h"
+#include "csrc/ops/align/support.h"
+#include "csrc/base/exact_sum.h"
+
+namespace fewstep {
+
+// What a pass sums up over the pairs.
+struct PassSums {
+    ExactSum log_likelihood;  // natural logarithm, of the target words given the source
+    ExactSum null_posterior;
+    ExactSum feature;
+    std::int64_t near_ties = 0;  // target words whose two best links are within 1e-9 of each other, of the last pass
+
+    void add(const PassSums& other);
+};
+
+// A text, or a shard of one, ready for passes over it. It refers to the sentences, which must outlive it.
+class AlignedText {
+  public:
+    AlignedText(const Sentences& source, const Sentences& target, std::uint32_t source_size, std::uint32_t target_size,
+                const AlignOptions& options, bool keep_columns, int threads);
+
+    // E-step: adds the posteriors under t (by cell of `support()`) to `counts`.
+    PassSums expect(const double* t, double tension, ExactCounts& counts, int threads) const;
+
+    // Best link of each target word of `target`, in text order: the source position, -1 for null, and -1 in pairs that take no
+    // part. Null wins a tie, then the leftmost position. `margins`, unless null, gets the logarithm of best over second best;
+    // `pair_scores` the log-likelihood of each pair (0 where it takes no part).
+    PassSums align(const double* t, double tension, std::int32_t* links, double* margins, double* pair_scores, int threads) const;
+
+    const Support& support() const { return cells_.support; }
+    const Usable& usable() const { return usable_; }
+    const std::vector<SizeCount>& sizes() const { return sizes_; }
+    std::int64_t target_words() const { return target_words_; }
+    const AlignOptions& options() const { return options_; }
+
+  private:
+    struct Pair;
+    struct Scratch;
+    template <typename Body>
+    PassSums pass(double tension, int threads, const Body& body) const;
+    template <typename Place>
+    void expect_pair(const Pair& pair, const Place* places, const double* t, ExactCounts& counts, bool shared,
+                     Scratch& scratch) const;
+    template <typename Place>
+    void align_pair(const Pair& pair, const Place* places, const double* t, std::int32_t* links, double* margins,
+                    Scratch& scratch) const;
+
+    AlignOptions options_;
+    const Sentences& source_;
+    const Sentences& target_;
+    Usable usable_;
+    Cells cells_;
+    std::vector<SizeCount> sizes_;
+    std::vector<std::uint32_t> size_of_;  // by usable pair
+    std::int64_t target_words_ = 0;
+};
+
+// M-step over whole rows of cells. `row_starts` has rows + 1 entries, counted from that of the first row.
+//     t = C / sum C                                                       (0 / 0 = 0)
+//     t = exp(digamma(C + alpha) - digamma(sum (C + alpha)))              variational Bayes
+void maximise(const std::uint64_t* row_starts, std::int64_t rows, const std::uint64_t* low, const std::uint32_t* high,
+              const AlignOptions& options, double* t, int threads);
+
+}  // namespace fewstep
