@@ -26,19 +26,19 @@ inline Selection selection_of(const std::string& name) {
 
 inline BeamOptions beam_options(int beams, int step_size, bool per_direction, const std::string& selection, std::int64_t eos,
                                 std::int64_t pad, int n_best, double alpha, bool gnmt,
-                                double prune = std::numeric_limits<double>::infinity(), Neighbours neighbours = {}) {
+                                double beam_threshold = std::numeric_limits<double>::infinity(), BigramCoupling coupling = {}) {
     require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
     require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
-    require(prune >= 0.0, "prune: expected at least 0 nats");
+    require(beam_threshold >= 0.0, "beam_threshold: expected at least 0 nats");
     const bool apart = selection == "exact" && !per_direction;
-    require(neighbours.ngram == nullptr || apart, "neighbours: expected selection exact, and outputs that end with the first EOS");
-    return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(neighbours)}, n_best, alpha, gnmt, prune};
+    require(coupling.ngram == nullptr || apart, "coupling: expected selection exact, and outputs that end with the first EOS");
+    return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(coupling)}, n_best, alpha, gnmt, beam_threshold};
 }
 
 // `leftward` of each direction of a step.
-inline Neighbours neighbours_of(const NgramScorer* ngram, double weight, const std::vector<bool>& leftward) {
-    require(!leftward.empty(), "neighbours: expected directions");
-    return {ngram, weight, {leftward.begin(), leftward.end()}};
+inline BigramCoupling coupling_of(const NgramScorer* ngram, double weight, const std::vector<bool>& right_to_left) {
+    require(!right_to_left.empty(), "coupling: expected at least one direction");
+    return {ngram, weight, {right_to_left.begin(), right_to_left.end()}};
 }
 
 inline void require_limits(const std::vector<std::int64_t>& limits) {
@@ -49,7 +49,7 @@ inline nanobind::list as_list(const std::vector<Outcome>& outcomes) {
     nanobind::list all;
     for (const Outcome& outcome : outcomes) {
         nanobind::list hypotheses;
-        for (const Finished& one : outcome.hypotheses) hypotheses.append(nanobind::make_tuple(one.score, one.tokens));
+        for (const FinishedHypothesis& one : outcome.hypotheses) hypotheses.append(nanobind::make_tuple(one.score, one.tokens));
         all.append(nanobind::make_tuple(hypotheses, outcome.steps, outcome.margin));
     }
     return all;

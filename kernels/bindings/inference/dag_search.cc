@@ -80,9 +80,9 @@ RepeatRules rules_of(std::int64_t no_repeat_ngram, std::int64_t no_consecutive_r
     return {no_repeat_ngram, no_consecutive_repeat};
 }
 
-void require_range(const char* name, double value, double least, double most) {
-    require(value >= least && value <= most, std::string(name) + ": expected " + std::to_string(least) + " to " +
-                                                 std::to_string(most) + ", got " + std::to_string(value));
+void require_range(const char* name, double value, double min, double max) {
+    require(value >= min && value <= max, std::string(name) + ": expected " + std::to_string(min) + " to " +
+                                                 std::to_string(max) + ", got " + std::to_string(value));
 }
 
 void require_some(const char* name, std::int64_t value) {
@@ -116,7 +116,7 @@ class BoundDagBeam {
         nb::list all;
         for (const auto& sentence : found) {
             nb::list best;
-            for (const DagHypothesis& one : sentence) best.append(nb::make_tuple(one.ids, one.score));
+            for (const DagHypothesis& hypothesis : sentence) best.append(nb::make_tuple(hypothesis.ids, hypothesis.score));
             all.append(best);
         }
         return all;
@@ -137,7 +137,7 @@ class BoundDagBeam {
     void give_back(Searches searches) {
         const std::lock_guard<std::mutex> guard(taking_);
         for (auto& search : searches) {
-            if (search->worth_keeping()) idle_.push_back(std::move(search));
+            if (search->is_reusable()) idle_.push_back(std::move(search));
         }
     }
 
@@ -171,13 +171,13 @@ Result<std::int64_t> padded(const std::vector<std::vector<std::int64_t>>& rows) 
 }
 
 nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const Vector<std::int64_t>& graph_lengths,
-                  const Vector<std::int64_t>& longest, double length_exponent, int threads) {
+                  const Vector<std::int64_t>& max_lengths, double length_exponent, int threads) {
     const std::size_t sentences = transitions.shape(0), vertices = transitions.shape(1);
     require(transitions.shape(2) == vertices, "transition_log_probs: expected [sentences,vertices,vertices]");
     require(tokens.shape(0) == sentences && tokens.shape(1) == vertices,
             "token_best: expected [sentences,vertices] as in transition_log_probs");
     require_lengths(graph_lengths, sentences, vertices);
-    require(longest.size() == sentences, "longest: expected one for each of " + std::to_string(sentences) + " sentences");
+    require(max_lengths.size() == sentences, "max_lengths: expected one for each of " + std::to_string(sentences) + " sentences");
     require_range("length_exponent", length_exponent, 0, 100);
     require_some("threads", threads);
     std::vector<std::vector<std::int64_t>> paths(sentences);
@@ -187,9 +187,9 @@ nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const 
         const nb::gil_scoped_release release;
         parallel_for(static_cast<std::int64_t>(sentences), threads, [&](std::int64_t sentence, int) {
             const auto at = static_cast<std::size_t>(sentence);
-            const DagGraph graph{transitions.data() + at * vertices * vertices, tokens.data() + at * vertices,
+            const DagScores graph{transitions.data() + at * vertices * vertices, tokens.data() + at * vertices,
                                  graph_lengths.data()[at], static_cast<std::int64_t>(vertices)};
-            DagPath path = dag_viterbi(graph, length_exponent, longest.data()[at]);
+            DagPath path = dag_viterbi(graph, length_exponent, max_lengths.data()[at]);
             paths[at] = std::move(path.vertices);
             counts[at] = path.tokens;
             scores[at] = path.score;
@@ -244,7 +244,7 @@ void bind_dag_search(nb::module_& module) {
              "no_consecutive_repeat"_a)
         .def("search", &BoundDagBeam::search, "scores"_a, "next_vertices"_a, "token_ids"_a, "graph_lengths"_a, nb::kw_only(),
              "ngram"_a.none(), "threads"_a);
-    module.def("dag_viterbi", &viterbi, "transition_log_probs"_a, "token_best"_a, "graph_lengths"_a, nb::kw_only(), "longest"_a,
+    module.def("dag_viterbi", &viterbi, "transition_log_probs"_a, "token_best"_a, "graph_lengths"_a, nb::kw_only(), "max_lengths"_a,
                "length_exponent"_a, "threads"_a);
     module.def("dag_follow", &follow, "next_vertices"_a, "graph_lengths"_a);
     module.def("dag_walk", &walk, "scores"_a, "next_vertices"_a, "token_ids"_a, "graph_lengths"_a, nb::kw_only(), "seeds"_a.none(),

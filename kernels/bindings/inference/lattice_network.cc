@@ -29,7 +29,7 @@ using Result = nb::ndarray<float, nb::ndim<N>, nb::c_contig, nb::device::cpu>;
 using Ids = Vector<std::int64_t>;
 
 std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
-std::string below(std::size_t words) { return "expected ids below " + std::to_string(words); }
+std::string below(std::size_t vocabulary_size) { return "expected ids below " + std::to_string(vocabulary_size); }
 
 Normaliser normaliser_of(const std::string& name) {
     if (name == "full") return Normaliser::FULL;
@@ -52,61 +52,61 @@ struct BoundLatticeNetwork {
             const std::int64_t length = sources.lengths[row];
             const std::string at = "[" + std::to_string(row) + "]: expected ";
             require(length >= 1 && length <= longest, "lengths" + at + "1 to " + std::to_string(longest) + got(length));
-            for (std::int64_t place = 0; place < length; ++place) {
-                const std::int64_t word = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(place)];
-                require(word >= 0 && word < static_cast<std::int64_t>(shape.source_words),
-                        "sources[" + std::to_string(row) + "]: " + below(shape.source_words) + got(word));
+            for (std::int64_t position = 0; position < length; ++position) {
+                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
+                require(token >= 0 && token < static_cast<std::int64_t>(shape.source_vocabulary),
+                        "sources[" + std::to_string(row) + "]: " + below(shape.source_vocabulary) + got(token));
             }
         }
         return sources;
     }
 
-    LatticeRules rules_of(const std::string& normaliser, float count_weight, float word_bonus, float prune, std::int64_t bos,
+    LatticeRules rules_of(const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold, std::int64_t bos,
                           std::int64_t eos, int threads) const {
-        const std::size_t words = network.network.shape.target_words;
-        for (const std::int64_t word : {bos, eos})
-            require(word >= 0 && word < static_cast<std::int64_t>(words), "bos, eos: " + below(words) + got(word));
+        const std::size_t vocabulary_size = network.network.shape.target_vocabulary;
+        for (const std::int64_t token : {bos, eos})
+            require(token >= 0 && token < static_cast<std::int64_t>(vocabulary_size), "bos, eos: " + below(vocabulary_size) + got(token));
         require(threads >= 1, "threads: expected at least 1" + got(threads));
-        require(prune >= 0, "prune: expected at least 0, got " + std::to_string(prune));
-        return {normaliser_of(normaliser), count_weight, word_bonus, prune, bos, eos};
+        require(candidate_threshold >= 0, "candidate_threshold: expected at least 0, got " + std::to_string(candidate_threshold));
+        return {normaliser_of(normaliser), count_weight, token_bonus, candidate_threshold, bos, eos};
     }
 
-    LatticeCandidates candidates_of(const Cube<std::int64_t>& ids, const Cube<double>& log_probs, const Ids& least, const Ids& most,
+    LatticeCandidates candidates_of(const Cube<std::int64_t>& ids, const Cube<double>& log_probs, const Ids& min_lengths, const Ids& max_lengths,
                                     std::size_t sentences) const {
-        const std::size_t slots = ids.shape(1), count = ids.shape(2), words = network.network.shape.target_words;
+        const std::size_t slots = ids.shape(1), count = ids.shape(2), vocabulary_size = network.network.shape.target_vocabulary;
         const std::size_t codes = network.network.shape.slots;
-        require(ids.shape(0) == sentences && least.size() == sentences && most.size() == sentences && log_probs.shape(0) == sentences &&
+        require(ids.shape(0) == sentences && min_lengths.size() == sentences && max_lengths.size() == sentences && log_probs.shape(0) == sentences &&
                     log_probs.shape(1) == slots && log_probs.shape(2) == count && count >= 1,
                 "candidates: expected token_ids and log_probs [B,N,K], min_lengths and max_lengths [B] with B " + std::to_string(sentences));
         for (std::size_t b = 0; b < sentences; ++b) {
-            const std::int64_t low = view(least)[b], high = view(most)[b];
+            const std::int64_t low = view(min_lengths)[b], high = view(max_lengths)[b];
             require((high == 0 && low == 0) || (low >= 1 && low <= high && high <= static_cast<std::int64_t>(slots)),
-                    "min_lengths, max_lengths[" + std::to_string(b) + "]: expected 1 <= least <= most <= " + std::to_string(slots) +
+                    "min_lengths, max_lengths[" + std::to_string(b) + "]: expected 1 <= min_length <= max_length <= " + std::to_string(slots) +
                         " slots, or 0 and 0, got " + std::to_string(low) + " and " + std::to_string(high));
             require(high < static_cast<std::int64_t>(codes), "source " + std::to_string(b) + ": expected a lattice of fewer slots than the " +
-                                                                 std::to_string(codes) + " that there are codes for" + got(high));
+                                                                 std::to_string(codes) + " position codes" + got(high));
         }
-        for (std::size_t place = 0; place < ids.size(); ++place)
-            require(ids.data()[place] < static_cast<std::int64_t>(words), "token_ids: " + below(words) + got(ids.data()[place]));
-        return {ids.data(), log_probs.data(), least.data(), most.data(), slots, count};
+        for (std::size_t position = 0; position < ids.size(); ++position)
+            require(ids.data()[position] < static_cast<std::int64_t>(vocabulary_size), "token_ids: " + below(vocabulary_size) + got(ids.data()[position]));
+        return {ids.data(), log_probs.data(), min_lengths.data(), max_lengths.data(), slots, count};
     }
 
     static nb::tuple as_tuple(const std::vector<LatticeOutcome>& outcomes, const LatticeSeconds& seconds) {
         nb::list found;
-        for (const LatticeOutcome& outcome : outcomes) found.append(nb::make_tuple(nb::cast(outcome.words), outcome.score));
+        for (const LatticeOutcome& outcome : outcomes) found.append(nb::make_tuple(nb::cast(outcome.tokens), outcome.score));
         return nb::make_tuple(found, nb::cast(std::vector<double>(seconds.begin(), seconds.end())));
     }
 
     nb::tuple decode(const Table& ids, const Ids& lengths, const CandidateTables& tables, std::int64_t candidates, std::int64_t window,
-                     double least_prior, const std::string& normaliser, float count_weight, float word_bonus, float prune,
+                     double min_prior, const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
                      std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
-        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, prune, bos, eos, threads);
+        const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const TableHeader& header = tables.header();
         const TransformerShape& shape = network.network.shape;
-        require(header.limits.source_size == shape.source_words && header.limits.target_size == shape.target_words,
-                "tables: expected those of a network of " + std::to_string(shape.source_words) + " source and " +
-                    std::to_string(shape.target_words) + " target words, got " + std::to_string(header.limits.source_size) + " and " +
+        require(header.limits.source_size == shape.source_vocabulary && header.limits.target_size == shape.target_vocabulary,
+                "tables: expected those of a network of " + std::to_string(shape.source_vocabulary) + " source and " +
+                    std::to_string(shape.target_vocabulary) + " target tokens, got " + std::to_string(header.limits.source_size) + " and " +
                     std::to_string(header.limits.target_size));
         require(candidates >= 1 && window >= 0, "options: expected candidates of at least 1 and a length_window of at least 0");
         for (std::size_t row = 0; row < sources.lengths.size(); ++row)
@@ -116,67 +116,67 @@ struct BoundLatticeNetwork {
         LatticeSeconds seconds{};
         {
             const nb::gil_scoped_release release;
-            outcomes = decode_lattices(network, sources, {&tables, candidates, window, least_prior}, rules, threads, seconds);
+            outcomes = decode_lattices(network, sources, {&tables, candidates, window, min_prior}, rules, threads, seconds);
         }
         return as_tuple(outcomes, seconds);
     }
 
     nb::tuple decode_candidates(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs,
-                                const Ids& least, const Ids& most, const std::string& normaliser, float count_weight, float word_bonus,
-                                float prune, std::int64_t bos, std::int64_t eos, int threads) const {
+                                const Ids& min_lengths, const Ids& max_lengths, const std::string& normaliser, float count_weight, float token_bonus,
+                                float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
-        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, prune, bos, eos, threads);
-        const LatticeCandidates given = candidates_of(token_ids, log_probs, least, most, ids.shape(0));
+        const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
+        const LatticeCandidates candidates = candidates_of(token_ids, log_probs, min_lengths, max_lengths, ids.shape(0));
         std::vector<LatticeOutcome> outcomes;
         LatticeSeconds seconds{};
         {
             const nb::gil_scoped_release release;
-            outcomes = decode_lattices(network, sources, given, rules, threads, seconds);
+            outcomes = decode_lattices(network, sources, candidates, rules, threads, seconds);
         }
         return as_tuple(outcomes, seconds);
     }
 
-    void score(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs, const Ids& least,
-               const Ids& most, const Result<2>& start, const Result<4>& edges, const Result<3>& exits, const std::string& normaliser,
-               float count_weight, float word_bonus, float prune, std::int64_t bos, std::int64_t eos, int threads) const {
+    void score(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs, const Ids& min_lengths,
+               const Ids& max_lengths, const Result<2>& start, const Result<4>& edges, const Result<3>& exits, const std::string& normaliser,
+               float count_weight, float token_bonus, float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
-        const LatticeRules rules = rules_of(normaliser, count_weight, word_bonus, prune, bos, eos, threads);
-        const LatticeCandidates given = candidates_of(token_ids, log_probs, least, most, ids.shape(0));
-        const std::size_t steps = given.slots == 0 ? 0 : given.slots - 1;
-        require(start.size() == ids.shape(0) * given.candidates && exits.size() == token_ids.size() &&
-                    edges.size() == ids.shape(0) * steps * given.candidates * given.candidates,
+        const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
+        const LatticeCandidates candidates = candidates_of(token_ids, log_probs, min_lengths, max_lengths, ids.shape(0));
+        const std::size_t steps = candidates.slots == 0 ? 0 : candidates.slots - 1;
+        require(start.size() == ids.shape(0) * candidates.candidates && exits.size() == token_ids.size() &&
+                    edges.size() == ids.shape(0) * steps * candidates.candidates * candidates.candidates,
                 "results: expected [B,K], [B,N-1,K,K] and [B,N,K]");
         const nb::gil_scoped_release release;
-        score_lattices(network, sources, given, rules, threads, start.data(), edges.data(), exits.data());
+        score_lattices(network, sources, candidates, rules, threads, start.data(), edges.data(), exits.data());
     }
 };
 
 BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
-                         std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_words,
-                         std::size_t target_words, std::size_t source_positions, std::size_t slots, bool gelu,
+                         std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
+                         std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, bool gelu,
                          const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
     const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
-                                 pre_norm,       source_words,   target_words, source_positions, slots, gelu};
+                                 pre_norm,       source_vocabulary,   target_vocabulary, source_positions, slots, gelu};
     const nb::gil_scoped_release release;
     return {LatticeNetwork(shape, floats, precision_of(precision))};
 }
 
 }  // namespace
 
-void bind_lattice_decoding(nb::module_& module) {
+void bind_lattice_network(nb::module_& module) {
     nb::class_<BoundLatticeNetwork>(module, "LatticeNetwork")
         .def("decode", &BoundLatticeNetwork::decode, "sources"_a, "lengths"_a, "tables"_a, nb::kw_only(), "candidates"_a, "window"_a,
-             "least_prior"_a, "normaliser"_a, "count_weight"_a, "word_bonus"_a, "prune"_a, "bos"_a, "eos"_a, "threads"_a)
+             "min_prior"_a, "normaliser"_a, "count_weight"_a, "token_bonus"_a, "candidate_threshold"_a, "bos"_a, "eos"_a, "threads"_a)
         .def("decode_candidates", &BoundLatticeNetwork::decode_candidates, "sources"_a, "lengths"_a, "token_ids"_a, "log_probs"_a,
-             "min_lengths"_a, "max_lengths"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "prune"_a, "bos"_a, "eos"_a,
+             "min_lengths"_a, "max_lengths"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "token_bonus"_a, "candidate_threshold"_a, "bos"_a, "eos"_a,
              "threads"_a)
         .def("score", &BoundLatticeNetwork::score, "sources"_a, "lengths"_a, "token_ids"_a, "log_probs"_a, "min_lengths"_a,
-             "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "word_bonus"_a, "prune"_a,
+             "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "token_bonus"_a, "candidate_threshold"_a,
              "bos"_a, "eos"_a, "threads"_a);
     module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_words"_a, "target_words"_a, "source_positions"_a, "slots"_a, "gelu"_a,
+               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a, "slots"_a, "gelu"_a,
                "precision"_a);
 }
 

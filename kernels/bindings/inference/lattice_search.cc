@@ -21,7 +21,7 @@ LatticeBatch<T> batch_of(const Array<T, 2>& start, const Array<T, 4>& edges, con
                          const Lengths& max_lengths, int threads) {
     const std::size_t sentences = exits.shape(0), slots = exits.shape(1), candidates = exits.shape(2);
     const std::string sizes = " with B " + std::to_string(sentences) + ", N " + std::to_string(slots) + " and K " + std::to_string(candidates) +
-                              " as exits have them";
+                              " as in exits";
     require(start.shape(0) == sentences && start.shape(1) == candidates, "start: expected [B,K]" + sizes);
     require(edges.shape(0) == sentences && edges.shape(1) == (slots == 0 ? 0 : slots - 1) && edges.shape(2) == candidates &&
                 edges.shape(3) == candidates,
@@ -29,11 +29,11 @@ LatticeBatch<T> batch_of(const Array<T, 2>& start, const Array<T, 4>& edges, con
     require(min_lengths.size() == sentences && max_lengths.size() == sentences, "min_lengths, max_lengths: expected [B]" + sizes);
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
     for (std::size_t b = 0; b < sentences; ++b) {
-        const std::int64_t least = view(min_lengths)[b], most = view(max_lengths)[b];
-        const bool none = most == 0 && least >= 0 && least <= 1;
-        require(none || (least >= 1 && least <= most && most <= static_cast<std::int64_t>(slots)),
-                "min_lengths, max_lengths[" + std::to_string(b) + "]: expected 1 <= least <= most <= " + std::to_string(slots) +
-                    " slots, or 0 and 0, got " + std::to_string(least) + " and " + std::to_string(most));
+        const std::int64_t min_length = view(min_lengths)[b], max_length = view(max_lengths)[b];
+        const bool none = max_length == 0 && min_length >= 0 && min_length <= 1;
+        require(none || (min_length >= 1 && min_length <= max_length && max_length <= static_cast<std::int64_t>(slots)),
+                "min_lengths, max_lengths[" + std::to_string(b) + "]: expected 1 <= min_length <= max_length <= " + std::to_string(slots) +
+                    " slots, or 0 and 0, got " + std::to_string(min_length) + " and " + std::to_string(max_length));
     }
     return {start.data(), edges.data(), exits.data(), min_lengths.data(), max_lengths.data(), sentences, slots, candidates};
 }
@@ -84,7 +84,7 @@ void bind(nb::module_& module) {
 
 }  // namespace
 
-void bind_lattice(nb::module_& module) {
+void bind_lattice_search(nb::module_& module) {
     bind<float>(module);
     bind<double>(module);
 }

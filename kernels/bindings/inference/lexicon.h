@@ -11,28 +11,28 @@
 
 namespace fewstep {
 
-using LinkedWords = nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
+using LinkedTokens = nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 
 // Words of a network of these sizes; throws std::invalid_argument for others.
-inline Lexicon lexicon_of(const Vector<std::int64_t>& common_words, const LinkedWords& linked_words, const TransformerShape& shape) {
-    const auto words = static_cast<std::int64_t>(shape.target_words);
-    const std::string among = ": expected words below " + std::to_string(words) + ", got ";
-    for (const std::int64_t word : view(common_words)) require(word >= 0 && word < words, "common_words" + among + std::to_string(word));
-    require(linked_words.size() == 0 || linked_words.shape(0) == shape.source_words, "linked_words: expected a row for each word of sources");
-    const std::int64_t* linked = linked_words.data();
-    for (std::size_t place = 0; place < linked_words.size(); ++place)
-        require(linked[place] < words, "linked_words" + among + std::to_string(linked[place]));
-    return {{view(common_words).begin(), view(common_words).end()}, {linked, linked + linked_words.size()}, linked_words.shape(1), {}, {}};
+inline Lexicon lexicon_of(const Vector<std::int64_t>& common_tokens, const LinkedTokens& linked_tokens, const TransformerShape& shape) {
+    const auto num_tokens = static_cast<std::int64_t>(shape.target_vocabulary);
+    const std::string among = ": expected ids below " + std::to_string(num_tokens) + ", got ";
+    for (const std::int64_t token : view(common_tokens)) require(token >= 0 && token < num_tokens, "common_tokens" + among + std::to_string(token));
+    require(linked_tokens.size() == 0 || linked_tokens.shape(0) == shape.source_vocabulary, "linked_tokens: expected a row for each source token");
+    const std::int64_t* linked = linked_tokens.data();
+    for (std::size_t index = 0; index < linked_tokens.size(); ++index)
+        require(linked[index] < num_tokens, "linked_tokens" + among + std::to_string(linked[index]));
+    return {{view(common_tokens).begin(), view(common_tokens).end()}, {linked, linked + linked_tokens.size()}, linked_tokens.shape(1), {}, {}};
 }
 
 // Throws std::invalid_argument for a shortlist that a lexicon cannot make, or that eos is not on.
-inline void require_shortlist(const Lexicon& lexicon, const ShortlistRules& rules, std::int64_t eos) {
-    if (rules.words == 0) return;
-    const std::vector<std::int64_t>& common = lexicon.common_words;
+inline void require_shortlist(const Lexicon& lexicon, const ShortlistOptions& rules, std::int64_t eos) {
+    if (rules.tokens == 0) return;
+    const std::vector<std::int64_t>& common = lexicon.common_tokens;
     require(!common.empty() && rules.links <= lexicon.links, "shortlist: expected a network with a lexicon of at least " + std::to_string(rules.links) +
-            " links a word, got " + (common.empty() ? "none" : std::to_string(lexicon.links) + " links"));
-    const auto end = common.begin() + static_cast<std::ptrdiff_t>(std::min(rules.words, common.size()));
-    require(std::find(common.begin(), end, eos) != end, "shortlist: expected eos among the first " + std::to_string(rules.words) + " common words");
+            " links per token, got " + (common.empty() ? "none" : std::to_string(lexicon.links) + " links"));
+    const auto end = common.begin() + static_cast<std::ptrdiff_t>(std::min(rules.tokens, common.size()));
+    require(std::find(common.begin(), end, eos) != end, "shortlist: expected eos among the first " + std::to_string(rules.tokens) + " common tokens");
 }
 
 }  // namespace fewstep

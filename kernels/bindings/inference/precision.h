@@ -9,10 +9,10 @@
 namespace fewstep {
 
 inline Precision precision_of(const std::string& name) {
-    if (name == "fp32") return Precision::FLOATS;
-    if (name == "bf16") return Precision::HALVES;
-    if (name == "int8") return Precision::BYTES;
-    throw std::invalid_argument("precision: expected fp32, bf16 or int8, got " + name);
+    if (name == "float32") return Precision::FLOAT32;
+    if (name == "bfloat16") return Precision::BFLOAT16;
+    if (name == "int8") return Precision::INT8;
+    throw std::invalid_argument("precision: expected float32, bfloat16 or int8, got " + name);
 }
 
 }  // namespace fewstep

@@ -13,7 +13,7 @@
 
 namespace fewstep {
 
-struct OfferedWords {
+struct CandidateTable {
     template <typename T, int D>
     using Table = nanobind::ndarray<const T, nanobind::ndim<D>, nanobind::c_contig, nanobind::device::cpu>;
 
@@ -23,7 +23,7 @@ struct OfferedWords {
 
     std::size_t rows() const { return ends.shape(0); }
     std::size_t slots() const { return ends.shape(1); }
-    std::size_t words() const { return scores.shape(2); }
+    std::size_t num_candidates() const { return scores.shape(2); }
 
     // Raises for other shapes, and for words that the n-gram model, if any, does not know.
     void require_fit(std::size_t rows, std::size_t slots, const NgramScorer* ngram) const {
@@ -33,7 +33,7 @@ struct OfferedWords {
         for (std::size_t i = 0; i < 3; ++i) require(scores.shape(i) == ids.shape(i), "ids: expected the shape of scores");
         if (ngram == nullptr) return;
         for (std::size_t i = 0; i < ids.size(); ++i)
-            require(static_cast<std::uint64_t>(ids.data()[i]) < ngram->size(), "ngram: expected a model over the network's words");
+            require(static_cast<std::uint64_t>(ids.data()[i]) < ngram->size(), "ngram: expected a model over the network's vocabulary");
     }
 };
 

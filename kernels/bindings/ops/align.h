@@ -11,24 +11,24 @@
 namespace fewstep {
 
 // A text as Python holds it. Once something looks at its sentences, no more are added.
-struct PyBitext {
+struct BoundBitext {
     Bitext text;
     bool in_use = false;
 
-    Bitext& growing() {
+    Bitext& appendable() {
         require(!in_use, "align: pairs cannot be added to a text that is in use");
         return text;
     }
 };
 
 // A text with the side that is conditioned on first. Keeps it alive.
-struct Directed {
+struct DirectedBitext {
     nanobind::object keeper;
     const Bitext* bitext;
     bool reverse;
 
-    Directed(nanobind::object object, bool reverse) : keeper(std::move(object)), reverse(reverse) {
-        auto* held = nanobind::cast<PyBitext*>(keeper);
+    DirectedBitext(nanobind::object object, bool reverse) : keeper(std::move(object)), reverse(reverse) {
+        auto* held = nanobind::cast<BoundBitext*>(keeper);
         held->in_use = true;
         bitext = &held->text;
     }
@@ -38,15 +38,15 @@ struct Directed {
     std::uint32_t target_size() const { return reverse ? bitext->source_size : bitext->target_size; }
 };
 
-struct PyAligner {
-    Directed text;
+struct BoundAligner {
+    DirectedBitext text;
     Aligner aligner;
 
-    PyAligner(nanobind::object bitext, bool reverse, const AlignOptions& options, double tension, bool keep_columns, int threads)
+    BoundAligner(nanobind::object bitext, bool reverse, const AlignOptions& options, double tension, bool keep_columns, int threads)
         : text(std::move(bitext), reverse), aligner(make(text, options, tension, keep_columns, threads)) {}
 
   private:
-    static Aligner make(const Directed& text, const AlignOptions& options, double tension, bool keep_columns, int threads) {
+    static Aligner make(const DirectedBitext& text, const AlignOptions& options, double tension, bool keep_columns, int threads) {
         const nanobind::gil_scoped_release release;
         return Aligner(text.source(), text.target(), text.source_size(), text.target_size(), options, tension, keep_columns,
                        threads);

@@ -25,10 +25,10 @@ CellsView cells(const Starts& starts, const Columns& columns) {
     return {view(starts), view(columns)};
 }
 
-RowRange range(const Starts& whole, const Starts& shard, const Columns& places) {
+RowRange range(const Starts& whole, const Starts& shard, const Columns& offsets) {
     require(whole.size() == shard.size() && whole.size() > 0, "align: ranges of unequal numbers of rows");
-    require(shard(shard.size() - 1) - shard(0) == places.size(), "align: rows do not fit their cells");
-    return {view(whole), view(shard), view(places)};
+    require(shard(shard.size() - 1) - shard(0) == offsets.size(), "align: rows do not fit their cells");
+    return {view(whole), view(shard), view(offsets)};
 }
 
 std::vector<SizeCount> counted(const Sizes& sizes) {
@@ -58,27 +58,27 @@ void bind_align_shards(nb::module_& module) {
         },
         "starts"_a, "columns"_a);
     module.def(
-        "places_in",
+        "cell_offsets",
         [](const Starts& whole_starts, const Columns& whole, const Starts& shard_starts, const Columns& shard) {
-            require(whole_starts.size() == shard_starts.size(), "align: a shard and a whole of unequal numbers of rows");
-            return own(places_in(cells(whole_starts, whole), cells(shard_starts, shard)));
+            require(whole_starts.size() == shard_starts.size(), "align: the shard and the merged cells have different numbers of rows");
+            return own(cell_offsets(cells(whole_starts, whole), cells(shard_starts, shard)));
         },
         "whole_starts"_a, "whole"_a, "shard_starts"_a, "shard"_a);
     module.def(
         "add_counts",
-        [](const Starts& whole_starts, const Starts& shard_starts, const Columns& places, const Starts& low, const Columns& high,
+        [](const Starts& whole_starts, const Starts& shard_starts, const Columns& offsets, const Starts& low, const Columns& high,
            MutableVector<std::uint64_t> whole_low, MutableVector<std::uint32_t> whole_high) {
-            require(low.size() == places.size() && high.size() == places.size(), "align: counts do not fit their cells");
-            const RowRange rows = range(whole_starts, shard_starts, places);
+            require(low.size() == offsets.size() && high.size() == offsets.size(), "align: counts do not fit their cells");
+            const RowRange rows = range(whole_starts, shard_starts, offsets);
             require(whole_low.size() == whole_high.size() &&
                         whole_starts(whole_starts.size() - 1) - whole_starts(0) == whole_low.size(),
-                    "align: counts do not fit the whole's cells");
+                    "align: counts do not fit the merged cells");
             rows.each([&](std::uint64_t cell, std::uint64_t at) {
                 whole_low(at) += low(cell);
                 whole_high(at) += high(cell) + (whole_low(at) < low(cell));
             });
         },
-        "whole_starts"_a, "shard_starts"_a, "places"_a, "low"_a, "high"_a, "whole_low"_a, "whole_high"_a, Release());
+        "whole_starts"_a, "shard_starts"_a, "offsets"_a, "low"_a, "high"_a, "whole_low"_a, "whole_high"_a, Release());
     module.def(
         "maximise_rows",
         [](const Starts& starts, const Starts& low, const Columns& high, const AlignOptions& options, MutableVector<double> t,
@@ -100,27 +100,27 @@ void bind_align_shards(nb::module_& module) {
     module.def("length_ratio", [](const Sizes& sizes) { return length_ratio(counted(sizes)); }, "sizes"_a);
     module.def(
         "aligner_cells",
-        [](const PyAligner& self) {
+        [](const BoundAligner& self) {
             const Support& support = self.aligner.text().support();
             return nb::make_tuple(own(support.row_starts), own(support.columns));
         },
         "aligner"_a);
     module.def(
         "aligner_counts",
-        [](const PyAligner& self) { return nb::make_tuple(own(self.aligner.counts().low), own(self.aligner.counts().high)); },
+        [](const BoundAligner& self) { return nb::make_tuple(own(self.aligner.counts().low), own(self.aligner.counts().high)); },
         "aligner"_a);
     module.def(
-        "aligner_take",
-        [](PyAligner& self, const Starts& whole_starts, const Columns& places, const Vector<double>& whole) {
+        "aligner_take_probabilities",
+        [](BoundAligner& self, const Starts& whole_starts, const Columns& offsets, const Vector<double>& whole) {
             const Support& support = self.aligner.text().support();
-            require(whole_starts.size() == support.row_starts.size() && places.size() == support.cells() &&
+            require(whole_starts.size() == support.row_starts.size() && offsets.size() == support.cells() &&
                         whole_starts(whole_starts.size() - 1) == whole.size(),
                     "align: probabilities do not fit the cells");
-            const RowRange rows{view(whole_starts), support.row_starts, view(places)};
+            const RowRange rows{view(whole_starts), support.row_starts, view(offsets)};
             std::vector<double>& t = self.aligner.t();
             rows.each([&](std::uint64_t cell, std::uint64_t at) { t[cell] = whole(at); });
         },
-        "aligner"_a, "whole_starts"_a, "places"_a, "whole"_a, Release());
+        "aligner"_a, "whole_starts"_a, "offsets"_a, "whole"_a, Release());
     module.def(
         "model_of_cells",
         [](const Starts& starts, const Columns& columns, const Vector<double>& t, const AlignOptions& options, bool reverse,
@@ -129,7 +129,7 @@ void bind_align_shards(nb::module_& module) {
             require(t.size() == columns.size(), "align: probabilities do not fit the cells");
             const Support support{{whole.row_starts.begin(), whole.row_starts.end()}, {whole.columns.begin(), whole.columns.end()}};
             return std::make_shared<const AlignModel>(ModelHeader{options, reverse, tension, length_ratio}, support, t.data(),
-                                                      nb::cast<PyBitext&>(words).text.words);
+                                                      nb::cast<BoundBitext&>(words).text.words);
         },
         "starts"_a, "columns"_a, "t"_a, "options"_a, "reverse"_a, "tension"_a, "length_ratio"_a, "words"_a);
 }

@@ -34,8 +34,8 @@ void add_side(Sentences& sentences, const Starts& starts, const Vector<std::uint
     }
 }
 
-void add_words(PyBitext& self, const std::vector<std::string>& source, const std::vector<std::string>& target) {
-    Bitext& text = self.growing();
+void add_words(BoundBitext& self, const std::vector<std::string>& source, const std::vector<std::string>& target) {
+    Bitext& text = self.appendable();
     for (const auto& word : source) text.source.words.push_back(text.words.add(word));
     for (const auto& word : target) text.target.words.push_back(text.words.add(word));
     text.source.end_sentence();
@@ -43,9 +43,9 @@ void add_words(PyBitext& self, const std::vector<std::string>& source, const std
     text.measure();
 }
 
-void add_lines(PyBitext& self, const Starts& source_starts, const Vector<std::uint8_t>& source, const Starts& target_starts,
+void add_lines(BoundBitext& self, const Starts& source_starts, const Vector<std::uint8_t>& source, const Starts& target_starts,
                const Vector<std::uint8_t>& target) {
-    Bitext& text = self.growing();
+    Bitext& text = self.appendable();
     require(source_starts.size() == target_starts.size(), "align: the sides have unequal numbers of sentences");
     check_starts(source_starts, source.size());
     check_starts(target_starts, target.size());
@@ -58,9 +58,9 @@ void add_lines(PyBitext& self, const Starts& source_starts, const Vector<std::ui
     text.measure();
 }
 
-void add_ids(PyBitext& self, const Starts& source_starts, const Vector<std::uint32_t>& source, const Starts& target_starts,
+void add_ids(BoundBitext& self, const Starts& source_starts, const Vector<std::uint32_t>& source, const Starts& target_starts,
              const Vector<std::uint32_t>& target, std::uint32_t source_size, std::uint32_t target_size) {
-    Bitext& text = self.growing();
+    Bitext& text = self.appendable();
     require(text.words.size() == 0, "align: numbers cannot be added to a text of words");
     require(source_starts.size() == target_starts.size(), "align: the sides have unequal numbers of sentences");
     add_side(text.source, source_starts, source, source_size);
@@ -69,13 +69,13 @@ void add_ids(PyBitext& self, const Starts& source_starts, const Vector<std::uint
     text.target_size = target_size;
 }
 
-nb::bytes word(const PyBitext& self, std::uint32_t id) {
+nb::bytes word(const BoundBitext& self, std::uint32_t id) {
     require(id < self.text.words.size(), "align: no word has the number " + std::to_string(id));
     const std::string_view word = self.text.words.word(id);
     return nb::bytes(word.data(), word.size());
 }
 
-nb::tuple ids(const PyBitext& self, bool target) {
+nb::tuple ids(const BoundBitext& self, bool target) {
     const Sentences& side = target ? self.text.target : self.text.source;
     return nb::make_tuple(own(std::vector<std::int64_t>(side.starts.begin(), side.starts.end())), own(side.words));
 }
@@ -83,17 +83,17 @@ nb::tuple ids(const PyBitext& self, bool target) {
 }  // namespace
 
 void bind_bitext(nb::module_& module) {
-    nb::class_<PyBitext>(module, "Bitext")
+    nb::class_<BoundBitext>(module, "Bitext")
         .def(nb::init<>())
         .def_static(
-            "read", [](const std::string& path) { return PyBitext{read_bitext(path.c_str())}; }, "path"_a, Release())
+            "read", [](const std::string& path) { return BoundBitext{read_bitext(path.c_str())}; }, "path"_a, Release())
         .def("add_words", add_words, "source"_a, "target"_a)
         .def("add_lines", add_lines, "source_starts"_a, "source"_a, "target_starts"_a, "target"_a, Release())
         .def("add_ids", add_ids, "source_starts"_a, "source"_a, "target_starts"_a, "target"_a, "source_size"_a, "target_size"_a,
              Release())
-        .def_prop_ro("pairs", [](const PyBitext& self) { return self.text.source.size(); })
-        .def_prop_ro("words", [](const PyBitext& self) { return self.text.words.size(); })
-        .def_prop_ro("carriage_returns", [](const PyBitext& self) { return self.text.carriage_returns; })
+        .def_prop_ro("pairs", [](const BoundBitext& self) { return self.text.source.size(); })
+        .def_prop_ro("words", [](const BoundBitext& self) { return self.text.words.size(); })
+        .def_prop_ro("carriage_returns", [](const BoundBitext& self) { return self.text.carriage_returns; })
         .def("word", word, "id"_a)
         .def("ids", ids, "target"_a);
 }

@@ -32,7 +32,7 @@ auto span_of(const A& array) {
 
 nb::bytes bytes_of(const Digest& digest) { return nb::bytes(digest.data(), digest.size()); }
 
-nb::dict described(const CountTotals& totals) {
+nb::dict describe(const CountTotals& totals) {
     nb::dict result;
     result["pairs"] = totals.lengths.pairs;
     result["empty"] = totals.empty;
@@ -45,8 +45,8 @@ nb::dict described(const CountTotals& totals) {
     return result;
 }
 
-nb::dict described(const TableHeader& header) {
-    nb::dict result = described(header.totals);
+nb::dict describe(const TableHeader& header) {
+    nb::dict result = describe(header.totals);
     result["source_size"] = header.limits.source_size;
     result["target_size"] = header.limits.target_size;
     result["max_offset"] = header.limits.max_offset;
@@ -58,8 +58,8 @@ nb::dict described(const TableHeader& header) {
     result["kept"] = header.kept;
     result["max_source"] = header.max_source;
     result["cells"] = header.cells;
-    result["slope"] = header.line.slope;
-    result["intercept"] = header.line.intercept;
+    result["slope"] = header.regression.slope;
+    result["intercept"] = header.regression.intercept;
     result["tension"] = header.tension;
     result["backoff"] = header.backoff;
     result["file_bytes"] = header.file_bytes;
@@ -78,7 +78,7 @@ nb::dict count(const std::string& path, const Array<std::int32_t>& source, const
         run = count_candidates(pairs, limits);
         write_run(path, run);
     }
-    return described(run.totals);
+    return describe(run.totals);
 }
 
 nb::dict merge(const std::vector<std::string>& runs, const std::string& path, std::uint32_t top, std::uint32_t reserved,
@@ -91,7 +91,7 @@ nb::dict merge(const std::vector<std::string>& runs, const std::string& path, st
         const nb::gil_scoped_release unlocked;
         header = merge_candidates(runs, path, options);
     }
-    return described(header);
+    return describe(header);
 }
 
 void require_piece(const CandidateTables& tables, std::uint32_t x) {
@@ -110,7 +110,7 @@ nb::tuple row(const CandidateTables& tables, std::uint32_t x, std::int64_t offse
     return entries_of(tables, tables.row(x, offset));
 }
 
-nb::tuple row_of(const CandidateTables& tables, std::uint32_t x) {
+nb::tuple lexical_row(const CandidateTables& tables, std::uint32_t x) {
     require_piece(tables, x);
     if (!(tables.header().backoff > 0.0)) throw std::invalid_argument(tables.path() + ": expected tables with a backoff, got none");
     return entries_of(tables, tables.row(x));
@@ -126,7 +126,7 @@ nb::list prior(const CandidateTables& tables, std::int64_t source_length, std::i
 
 void look_up(const CandidateTables& tables, const Array<std::int64_t, 2>& ids, const Array<std::int64_t>& lengths,
              const Array<std::int64_t>& slots, const Output<std::int64_t, 3>& token_ids, const Output<double, 3>& log_probs,
-             double least_prior, int threads) {
+             double min_prior, int threads) {
     const auto fits = [&](const auto& output) {
         return output.shape(0) == lengths.size() && output.shape(1) == token_ids.shape(1);
     };
@@ -135,7 +135,7 @@ void look_up(const CandidateTables& tables, const Array<std::int64_t, 2>& ids, c
         throw std::invalid_argument("expected arrays of one batch: ids [B, S], lengths and slots [B], results [B, N, K]");
     }
     const SourcePieces sources{span_of(ids), span_of(lengths), span_of(slots), static_cast<std::int64_t>(ids.shape(1))};
-    const LookupOptions options{static_cast<std::int64_t>(token_ids.shape(2)), least_prior, threads};
+    const LookupOptions options{static_cast<std::int64_t>(token_ids.shape(2)), min_prior, threads};
     const nb::gil_scoped_release unlocked;
     lattice_candidates(tables, sources, options, static_cast<std::int64_t>(token_ids.shape(1)), span_of(token_ids),
                        span_of(log_probs));
@@ -152,27 +152,27 @@ void bind_candidates(nb::module_& module) {
             "source_size"_a, "target_size"_a, "max_offset"_a, "max_length"_a);
     module.def("count_candidates", &count, "path"_a, "source"_a, "source_starts"_a, "target"_a, "target_starts"_a, "links"_a,
                "limits"_a);
-    module.def("run_totals", [](const std::string& path) { return described(RunFile(path).totals()); }, "path"_a);
+    module.def("run_totals", [](const std::string& path) { return describe(RunFile(path).totals()); }, "path"_a);
     module.def("merge_candidates", &merge, "runs"_a, "path"_a, "top"_a, "reserved"_a, "tension"_a, "backoff"_a,
                "vocabulary"_a);
     nb::class_<CandidateTables>(module, "CandidateTables")
         .def(nb::init<const std::string&>(), "path"_a)
-        .def("describe", [](const CandidateTables& tables) { return described(tables.header()); })
+        .def("describe", [](const CandidateTables& tables) { return describe(tables.header()); })
         .def("verify", &CandidateTables::verify, nb::call_guard<nb::gil_scoped_release>())
         .def(
-            "length", [](const CandidateTables& tables, std::int64_t source) { return tables.header().line.length(source); },
+            "length", [](const CandidateTables& tables, std::int64_t source) { return tables.header().regression.length(source); },
             "source_length"_a)
         .def(
-            "words",
+            "length_range",
             [](const CandidateTables& tables, std::int64_t source, std::int64_t window) {
-                const LengthLine::Window words = tables.header().line.words(source, window);
-                return std::pair(words.least, words.most);
+                const LengthRegression::LengthRange range = tables.header().regression.length_range(source, window);
+                return std::pair(range.min, range.max);
             },
             "source_length"_a, "window"_a)
         .def("row", &row, "piece"_a, "offset"_a)
-        .def("row_of", &row_of, "piece"_a)
+        .def("lexical_row", &lexical_row, "piece"_a)
         .def("prior", &prior, "source_length"_a, "slot"_a)
-        .def("look_up", &look_up, "ids"_a, "lengths"_a, "slots"_a, "token_ids"_a, "log_probs"_a, "least_prior"_a, "threads"_a);
+        .def("look_up", &look_up, "ids"_a, "lengths"_a, "slots"_a, "token_ids"_a, "log_probs"_a, "min_prior"_a, "threads"_a);
 }
 
 }  // namespace fewstep

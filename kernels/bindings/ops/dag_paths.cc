@@ -23,11 +23,11 @@ Scores given(const double* values) { return {nullptr, values}; }
 Results wanted(float* values) { return {values, nullptr}; }
 Results wanted(double* values) { return {nullptr, values}; }
 
-void require_lengths(const Lengths& lengths, const char* name, std::size_t sentences, std::size_t most) {
+void require_lengths(const Lengths& lengths, const char* name, std::size_t sentences, std::size_t max_length) {
     require(lengths.size() == sentences, std::string(name) + ": expected [B] with B " + std::to_string(sentences));
     for (const std::int64_t length : view(lengths))
-        require(length >= 0 && length <= static_cast<std::int64_t>(most),
-                std::string(name) + ": expected 0 to " + std::to_string(most) + ", got " + std::to_string(length));
+        require(length >= 0 && length <= static_cast<std::int64_t>(max_length),
+                std::string(name) + ": expected 0 to " + std::to_string(max_length) + ", got " + std::to_string(length));
 }
 
 template <typename T>
@@ -50,18 +50,18 @@ void require_threads(int threads) { require(threads >= 1, "threads: expected at 
 
 template <typename T>
 void log_likelihood(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths& target_lengths, const Lengths& graph_lengths,
-                    const MutableVector<T>& result, bool careful, int threads) {
+                    const MutableVector<T>& result, bool log_space, int threads) {
     const DagBatch batch = batch_of(tokens, transitions, target_lengths, graph_lengths);
     require(result.size() == batch.sentences, "result: expected [B]");
     require_threads(threads);
     const nb::gil_scoped_release release;
-    dag_log_likelihood(batch, careful, threads, wanted(result.data()));
+    dag_log_likelihood(batch, log_space, threads, wanted(result.data()));
 }
 
 template <typename T>
 void posteriors(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths& target_lengths, const Lengths& graph_lengths,
                 const MutableVector<T>& result, const MutableCube<T>& token_posteriors, const MutableCube<T>& transition_posteriors,
-                bool careful, int threads) {
+                bool log_space, int threads) {
     const DagBatch batch = batch_of(tokens, transitions, target_lengths, graph_lengths);
     require(result.size() == batch.sentences, "result: expected [B]");
     for (std::size_t i = 0; i < 3; ++i)
@@ -69,7 +69,7 @@ void posteriors(const Cube<T>& tokens, const Cube<T>& transitions, const Lengths
                 "posteriors: expected the shapes of the scores");
     require_threads(threads);
     const nb::gil_scoped_release release;
-    dag_posteriors(batch, careful, threads, wanted(result.data()),
+    dag_posteriors(batch, log_space, threads, wanted(result.data()),
                    {wanted(token_posteriors.data()), wanted(transition_posteriors.data())});
 }
 
@@ -88,10 +88,10 @@ template <typename T>
 void bind(nb::module_& module) {
     const auto whole = [](const char* name) { return nb::arg(name).noconvert(); };
     module.def("dag_log_likelihood", log_likelihood<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
-               whole("graph_lengths"), whole("result"), nb::kw_only(), "careful"_a, "threads"_a);
+               whole("graph_lengths"), whole("result"), nb::kw_only(), "log_space"_a, "threads"_a);
     module.def("dag_posteriors", posteriors<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
                whole("graph_lengths"), whole("result"), whole("token_posteriors"), whole("transition_posteriors"), nb::kw_only(),
-               "careful"_a, "threads"_a);
+               "log_space"_a, "threads"_a);
     module.def("dag_best_alignment", best_alignment<T>, whole("tokens"), whole("transitions"), whole("target_lengths"),
                whole("graph_lengths"), whole("vertices"), whole("scores"), nb::kw_only(), "threads"_a);
 }

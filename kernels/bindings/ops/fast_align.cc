@@ -18,8 +18,8 @@ namespace {
 
 using Release = nb::call_guard<nb::gil_scoped_release>;
 
-struct PyLinks {
-    Directed text;
+struct BoundLinks {
+    DirectedBitext text;
     FoundLinks found;
 
     std::span<const std::int32_t> of(std::int64_t pair) const {
@@ -29,7 +29,7 @@ struct PyLinks {
     }
 };
 
-nb::list pairs(const PyLinks& self, std::int64_t pair) {
+nb::list pairs(const BoundLinks& self, std::int64_t pair) {
     nb::list result;
     const auto sources = self.of(pair);
     for (std::size_t j = 0; j < sources.size(); ++j) {
@@ -41,7 +41,7 @@ nb::list pairs(const PyLinks& self, std::int64_t pair) {
 }
 
 // `source words ||| target words ||| links`, without the first two unless `words`; a blank stands before each link then.
-void append_line(std::string& line, const PyLinks& self, std::int64_t pair, bool words) {
+void append_line(std::string& line, const BoundLinks& self, std::int64_t pair, bool words) {
     const Bitext& text = *self.text.bitext;
     if (words) {
         for (const std::uint32_t word : text.source[pair]) (line += text.words.word(word)) += ' ';
@@ -54,7 +54,7 @@ void append_line(std::string& line, const PyLinks& self, std::int64_t pair, bool
     if (words && line.size() == before) line.pop_back();
 }
 
-nb::bytes format(const PyLinks& self, std::int64_t first, std::int64_t last, bool words, bool scores) {
+nb::bytes format(const BoundLinks& self, std::int64_t first, std::int64_t last, bool words, bool scores) {
     require(0 <= first && first <= last && last <= self.text.target().size(), "align: no such pairs");
     std::string lines;
     for (std::int64_t pair = first; pair < last; ++pair) {
@@ -68,21 +68,21 @@ nb::bytes format(const PyLinks& self, std::int64_t first, std::int64_t last, boo
     return nb::bytes(lines.data(), lines.size());
 }
 
-PyLinks align(const PyAligner& self, bool margins, int threads) {
-    PyLinks links{self.text, {}};
+BoundLinks align(const BoundAligner& self, bool margins, int threads) {
+    BoundLinks links{self.text, {}};
     const nb::gil_scoped_release release;
     links.found = self.aligner.align(margins, threads);
     return links;
 }
 
-PyLinks force(const AlignModel& model, nb::object bitext, int threads) {
-    PyLinks links{Directed(std::move(bitext), model.header().reverse), {}};
+BoundLinks force(const AlignModel& model, nb::object bitext, int threads) {
+    BoundLinks links{DirectedBitext(std::move(bitext), model.header().reverse), {}};
     const nb::gil_scoped_release release;
     links.found = align_with(model, links.text.source(), links.text.target(), links.text.bitext->words, threads);
     return links;
 }
 
-nb::tuple expect(PyAligner& self, int threads) {
+nb::tuple expect(BoundAligner& self, int threads) {
     PassSums sums;
     {
         const nb::gil_scoped_release release;
@@ -91,7 +91,7 @@ nb::tuple expect(PyAligner& self, int threads) {
     return nb::make_tuple(halves(sums.log_likelihood), halves(sums.null_posterior), halves(sums.feature));
 }
 
-std::shared_ptr<const AlignModel> model_of(const PyAligner& self) {
+std::shared_ptr<const AlignModel> model_of(const BoundAligner& self) {
     const AlignedText& text = self.aligner.text();
     require(text.support().columns.size() == text.support().cells(), "align: the columns of the cells were not kept");
     const ModelHeader header{text.options(), self.text.reverse, self.aligner.tension, length_ratio(text.sizes())};
@@ -135,34 +135,34 @@ void bind_options(nb::module_& module) {
 }
 
 void bind_aligner(nb::module_& module) {
-    nb::class_<PyLinks>(module, "AlignedLinks")
+    nb::class_<BoundLinks>(module, "AlignedLinks")
         .def("pairs", pairs, "pair"_a)
         .def("format", format, "first"_a, "last"_a, nb::kw_only(), "words"_a = false, "scores"_a = false)
-        .def("sources", [](const PyLinks& self) { return own(self.found.sources); })
-        .def("margins", [](const PyLinks& self) { return own(self.found.margins); })
+        .def("sources", [](const BoundLinks& self) { return own(self.found.sources); })
+        .def("margins", [](const BoundLinks& self) { return own(self.found.margins); })
         .def(
-            "score", [](const PyLinks& self, std::size_t pair) { return self.found.scores.at(pair); }, "pair"_a)
-        .def_prop_ro("near_ties", [](const PyLinks& self) { return self.found.sums.near_ties; })
-        .def_prop_ro("log_likelihood", [](const PyLinks& self) { return halves(self.found.sums.log_likelihood); });
-    nb::class_<PyAligner>(module, "Aligner")
+            "score", [](const BoundLinks& self, std::size_t pair) { return self.found.scores.at(pair); }, "pair"_a)
+        .def_prop_ro("near_ties", [](const BoundLinks& self) { return self.found.sums.near_ties; })
+        .def_prop_ro("log_likelihood", [](const BoundLinks& self) { return halves(self.found.sums.log_likelihood); });
+    nb::class_<BoundAligner>(module, "Aligner")
         .def(nb::init<nb::object, bool, const AlignOptions&, double, bool, int>(), "bitext"_a, "reverse"_a, "options"_a,
              "tension"_a, nb::kw_only(), "keep_columns"_a, "threads"_a)
         .def_prop_rw(
-            "tension", [](const PyAligner& self) { return self.aligner.tension; },
-            [](PyAligner& self, double tension) { self.aligner.tension = tension; })
-        .def_prop_ro("target_words", [](const PyAligner& self) { return self.aligner.text().target_words(); })
-        .def_prop_ro("empty", [](const PyAligner& self) { return self.aligner.text().usable().empty; })
-        .def_prop_ro("long", [](const PyAligner& self) { return self.aligner.text().usable().long_; })
-        .def_prop_ro("cells", [](const PyAligner& self) { return self.aligner.text().support().cells(); })
+            "tension", [](const BoundAligner& self) { return self.aligner.tension; },
+            [](BoundAligner& self, double tension) { self.aligner.tension = tension; })
+        .def_prop_ro("target_words", [](const BoundAligner& self) { return self.aligner.text().target_words(); })
+        .def_prop_ro("empty", [](const BoundAligner& self) { return self.aligner.text().usable().empty; })
+        .def_prop_ro("long", [](const BoundAligner& self) { return self.aligner.text().usable().too_long; })
+        .def_prop_ro("cells", [](const BoundAligner& self) { return self.aligner.text().support().cells(); })
         .def("sizes",
-             [](const PyAligner& self) {
+             [](const BoundAligner& self) {
                  nb::list sizes;
                  for (const SizeCount& size : self.aligner.text().sizes()) sizes.append(nb::make_tuple(size.m, size.n, size.count));
                  return sizes;
              })
         .def("expect", expect, "threads"_a)
         .def(
-            "maximise", [](PyAligner& self, int threads) { self.aligner.maximise(threads); }, "threads"_a, Release())
+            "maximise", [](BoundAligner& self, int threads) { self.aligner.maximise(threads); }, "threads"_a, Release())
         .def("align", align, nb::kw_only(), "margins"_a, "threads"_a)
         .def("model", model_of, Release());
 }

@@ -19,7 +19,7 @@ template <typename Value>
 using Rows = nb::ndarray<Value, nb::ndim<4>, nb::device::cpu>;
 template <typename Value>
 using Normalisers = nb::ndarray<Value, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
-using Seen = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using KeyMask = nb::ndarray<const bool, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 template <typename Value>
 HeadRows<Value> rows_of(const char* name, const Rows<Value>& rows, const AttentionShape& shape, std::size_t count) {
@@ -32,44 +32,44 @@ HeadRows<Value> rows_of(const char* name, const Rows<Value>& rows, const Attenti
 }
 
 template <typename Value>
-AttentionShape shape_of(const Rows<const Value>& queries, const Rows<const Value>& keys, const std::optional<Seen>& seen,
+AttentionShape shape_of(const Rows<const Value>& queries, const Rows<const Value>& keys, const std::optional<KeyMask>& visible,
                         std::size_t normalisers, bool causal, int threads) {
     const AttentionShape shape{queries.shape(0), queries.shape(1),              queries.shape(2), keys.shape(2),
-                               queries.shape(3), seen ? seen->data() : nullptr, causal};
-    require(!seen || (seen->shape(0) == shape.sentences && seen->shape(1) == shape.keys), "seen: expected [B,S]");
+                               queries.shape(3), visible ? visible->data() : nullptr, causal};
+    require(!visible || (visible->shape(0) == shape.sentences && visible->shape(1) == shape.keys), "seen: expected [B,S]");
     require(normalisers == shape.sentences * shape.heads * shape.queries, "normalisers: expected [B,H,T]");
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
     return shape;
 }
 
 template <typename Value>
-void mix(const Rows<const Value>& queries, const Rows<const Value>& keys, const Rows<const Value>& values, const std::optional<Seen>& seen,
-         const Rows<Value>& mixed, const Normalisers<float>& normalisers, bool causal, int threads) {
-    const AttentionShape shape = shape_of<Value>(queries, keys, seen, normalisers.size(), causal, threads);
-    const auto from = rows_of("queries", queries, shape, shape.queries), over = rows_of("keys", keys, shape, shape.keys),
-               what = rows_of("values", values, shape, shape.keys);
-    const auto to = rows_of("mixed", mixed, shape, shape.queries);
+void attention(const Rows<const Value>& queries, const Rows<const Value>& keys, const Rows<const Value>& values, const std::optional<KeyMask>& visible,
+         const Rows<Value>& outputs, const Normalisers<float>& normalisers, bool causal, int threads) {
+    const AttentionShape shape = shape_of<Value>(queries, keys, visible, normalisers.size(), causal, threads);
+    const auto query_rows = rows_of("queries", queries, shape, shape.queries), key_rows = rows_of("keys", keys, shape, shape.keys),
+               value_rows = rows_of("values", values, shape, shape.keys);
+    const auto target = rows_of("mixed", outputs, shape, shape.queries);
     const nb::gil_scoped_release release;
-    fused_attention<Value>(shape, from, over, what, to, normalisers.data(), threads);
+    fused_attention<Value>(shape, query_rows, key_rows, value_rows, target, normalisers.data(), threads);
 }
 
 template <typename Value>
 void gradients(const Rows<const Value>& queries, const Rows<const Value>& keys, const Rows<const Value>& values,
-               const std::optional<Seen>& seen, const Normalisers<const float>& normalisers, const Rows<const Value>& upstream,
+               const std::optional<KeyMask>& visible, const Normalisers<const float>& normalisers, const Rows<const Value>& upstream,
                const Rows<Value>& of_queries, const Rows<Value>& of_keys, const Rows<Value>& of_values, bool causal, int threads) {
-    const AttentionShape shape = shape_of<Value>(queries, keys, seen, normalisers.size(), causal, threads);
-    const auto from = rows_of("queries", queries, shape, shape.queries), over = rows_of("keys", keys, shape, shape.keys),
-               what = rows_of("values", values, shape, shape.keys), given = rows_of("upstream", upstream, shape, shape.queries);
-    const AttentionGradients<Value> to{rows_of("of_queries", of_queries, shape, shape.queries),
+    const AttentionShape shape = shape_of<Value>(queries, keys, visible, normalisers.size(), causal, threads);
+    const auto query_rows = rows_of("queries", queries, shape, shape.queries), key_rows = rows_of("keys", keys, shape, shape.keys),
+               value_rows = rows_of("values", values, shape, shape.keys), upstream_rows = rows_of("upstream", upstream, shape, shape.queries);
+    const AttentionGradients<Value> target{rows_of("of_queries", of_queries, shape, shape.queries),
                                        rows_of("of_keys", of_keys, shape, shape.keys), rows_of("of_values", of_values, shape, shape.keys)};
     const nb::gil_scoped_release release;
-    fused_attention_gradients<Value>(shape, from, over, what, normalisers.data(), given, to, threads);
+    fused_attention_gradients<Value>(shape, query_rows, key_rows, value_rows, normalisers.data(), upstream_rows, target, threads);
 }
 
 template <typename Value>
 void bind(nb::module_& module) {
     const auto rows = [](const char* name) { return nb::arg(name).noconvert(); };
-    module.def("fused_attention", mix<Value>, rows("queries"), rows("keys"), rows("values"), rows("seen").none(), rows("mixed"),
+    module.def("fused_attention", attention<Value>, rows("queries"), rows("keys"), rows("values"), rows("seen").none(), rows("mixed"),
                rows("normalisers"), nb::kw_only(), "causal"_a, "threads"_a);
     module.def("fused_attention_gradients", gradients<Value>, rows("queries"), rows("keys"), rows("values"), rows("seen").none(),
                rows("normalisers"), rows("upstream"), rows("of_queries"), rows("of_keys"), rows("of_values"), nb::kw_only(), "causal"_a,

@@ -28,12 +28,12 @@ TokenRows rows_of(const Logits<Logit>& logits, const Targets& targets, const Vec
     require(scores.shape(0) == targets.shape(0) && scores.shape(1) == targets.shape(1), "targets: expected [B,M] as in scores [B,M,L]");
     require(rows.size() == logits.shape(0) && normalisers == rows.size(), "rows, normalisers: expected one for each row of logits");
     require(threads >= 1, "threads: expected at least 1, got " + std::to_string(threads));
-    const auto places = static_cast<std::int64_t>(targets.shape(0) * vertices), words = static_cast<std::int64_t>(logits.shape(1));
+    const auto num_rows = static_cast<std::int64_t>(targets.shape(0) * vertices), vocabulary = static_cast<std::int64_t>(logits.shape(1));
     for (const std::int64_t row : view(rows))
-        require(row >= 0 && row < places, "rows: expected 0 to " + std::to_string(places - 1) + ", got " + std::to_string(row));
-    for (std::size_t place = 0; place < targets.size(); ++place) {
-        const std::int64_t word = targets.data()[place];
-        require(word >= 0 && word < words, "targets: expected ids below " + std::to_string(words) + ", got " + std::to_string(word));
+        require(row >= 0 && row < num_rows, "rows: expected 0 to " + std::to_string(num_rows - 1) + ", got " + std::to_string(row));
+    for (std::size_t index = 0; index < targets.size(); ++index) {
+        const std::int64_t token = targets.data()[index];
+        require(token >= 0 && token < vocabulary, "targets: expected ids below " + std::to_string(vocabulary) + ", got " + std::to_string(token));
     }
     return {rows.data(), rows.size(), targets.data(), targets.shape(1), vertices, logits.shape(1), static_cast<float>(smoothing)};
 }

@@ -9,32 +9,32 @@
 
 namespace fewstep {
 
-typedef std::uint16_t Halves __attribute__((vector_size(LANES * sizeof(std::uint16_t))));
+typedef std::uint16_t U16Vector __attribute__((vector_size(F32_LANES * sizeof(std::uint16_t))));
 
-static inline float widened(std::uint16_t half) { return std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16); }
-static inline float widened(float value) { return value; }
+static inline float to_float(std::uint16_t bits16) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits16) << 16); }
+static inline float to_float(float value) { return value; }
 
-static inline Floats load(const std::uint16_t* at) {
-    Halves halves;
-    std::memcpy(&halves, at, sizeof halves);
-    const Ints bits = __builtin_convertvector(halves, Ints) << 16;
-    return std::bit_cast<Floats>(bits);
+static inline F32Vector load(const std::uint16_t* address) {
+    U16Vector upper;
+    std::memcpy(&upper, address, sizeof upper);
+    const I32Vector bits = __builtin_convertvector(upper, I32Vector) << 16;
+    return std::bit_cast<F32Vector>(bits);
 }
 
 // To the nearest, of two equally near ones the even one; a NaN stays one.
-static inline std::uint16_t narrowed(float value) {
+static inline std::uint16_t to_bfloat16(float value) {
     if (value != value) return 0x7fc0;
     const auto bits = std::bit_cast<std::uint32_t>(value);
     return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-static inline void store_as(float* at, Floats values) { store(at, values); }
-static inline void store_as(float* at, float value) { *at = value; }
-static inline void store_as(std::uint16_t* at, float value) { *at = narrowed(value); }
-static inline void store_as(std::uint16_t* at, Floats values) {
-    const Ints bits = std::bit_cast<Ints>(values), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const Halves halves = __builtin_convertvector(values == values ? rounded : Ints{} + 0x7fc0, Halves);
-    std::memcpy(at, &halves, sizeof halves);
+static inline void store_rounded(float* address, F32Vector values) { store(address, values); }
+static inline void store_rounded(float* address, float value) { *address = value; }
+static inline void store_rounded(std::uint16_t* address, float value) { *address = to_bfloat16(value); }
+static inline void store_rounded(std::uint16_t* address, F32Vector values) {
+    const I32Vector bits = std::bit_cast<I32Vector>(values), rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const U16Vector upper = __builtin_convertvector(values == values ? rounded : I32Vector{} + 0x7fc0, U16Vector);
+    std::memcpy(address, &upper, sizeof upper);
 }
 
 }  // namespace fewstep

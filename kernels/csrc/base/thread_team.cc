@@ -11,28 +11,28 @@ namespace fewstep {
 namespace {
 
 #if defined(__unix__) || defined(__APPLE__)
-long process() { return getpid(); }
+long process_id() { return getpid(); }
 #else
-long process() { return 0; }
+long process_id() { return 0; }
 #endif
 
 }  // namespace
 
-Team& Team::alone() {
-    static Team team(1);
+ThreadTeam& ThreadTeam::single() {
+    static ThreadTeam team(1);
     return team;
 }
 
-Team& Team::waiting(int threads) {
-    thread_local std::unique_ptr<Team> team;
-    thread_local long home = process();
-    if (home != process()) {  // a child has its parent's memory, but none of its threads to join
+ThreadTeam& ThreadTeam::for_this_thread(int threads) {
+    thread_local std::unique_ptr<ThreadTeam> team;
+    thread_local long owner = process_id();
+    if (owner != process_id()) {  // a child has its parent's memory, but none of its threads to join
         static_cast<void>(team.release());
-        home = process();
+        owner = process_id();
     }
     if (team == nullptr || team->threads() != threads) {
         team.reset();
-        team = std::make_unique<Team>(threads);
+        team = std::make_unique<ThreadTeam>(threads);
     }
     return *team;
 }

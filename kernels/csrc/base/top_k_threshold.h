@@ -9,21 +9,21 @@
 namespace fewstep {
 
 // A score as a whole number of the same order.
-inline std::int32_t ordered(float score) {
+inline std::int32_t ordered_key(float score) {
     const auto bits = std::bit_cast<std::int32_t>(score);
     return bits ^ (bits >> 31 & 0x7fffffff);
 }
 
-struct Cut {
+struct TopKThreshold {
     std::int32_t key;     // the best that are wanted have it or a larger one,
     std::int64_t excess;  // and so many more
 };
 
 // The largest such key; `count` is at least 1 and at most the number of keys. It halves the range of keys: each step counts,
 // without branches, how many lie above its middle.
-inline Cut cut_at(std::span<const std::int32_t> keys, std::int64_t count) {
-    const auto [least, most] = std::ranges::minmax(keys);
-    std::int64_t low = least, high = most;
+inline TopKThreshold top_k_threshold(std::span<const std::int32_t> keys, std::int64_t count) {
+    const auto [lowest, highest] = std::ranges::minmax(keys);
+    std::int64_t low = lowest, high = highest;
     auto found = static_cast<std::int64_t>(keys.size());
     while (low < high && found > count) {
         const std::int64_t middle = low + (high - low + 1) / 2;

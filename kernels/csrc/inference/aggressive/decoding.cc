@@ -11,178 +11,178 @@ namespace fewstep {
 
 namespace {
 
-constexpr float NONE = -std::numeric_limits<float>::infinity();
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
 // Draft and verify for a share of the sentences.
-class Loop {
+class DraftAndVerify {
  public:
-    Loop(const Transformer& verifier, const Drafter* drafter, const Share& share, const std::vector<std::vector<std::int64_t>>& hints,
-         const WordRules& words, const DraftRules& rules)
-        : verifier_(verifier), team_(share.team), words_(words), rules_(rules), lines_(lines_of(share.limits, rules.width)) {
-        const Buffer states = verifier.encoded(share.sources, team_);
+    DraftAndVerify(const Transformer& verifier, const Drafter* drafter, const BatchPart& part, const std::vector<std::vector<std::int64_t>>& references,
+         const TokenRules& token_rules, const DraftRules& rules)
+        : verifier_(verifier), team_(part.team), token_rules_(token_rules), rules_(rules), states_(initial_states(part.limits, rules.width)) {
+        const Buffer hidden = verifier.encoder_states(part.sources, team_);
         times_.encoder += clock_.lap();
         const bool drafts = rules.proposals == Proposals::NETWORK;
-        const Buffer own = !drafts || drafter->shares_encoder ? Buffer() : drafter->network.encoded(share.sources, team_);
+        const Buffer drafter_hidden = !drafts || drafter->shares_encoder ? Buffer() : drafter->network.encoder_states(part.sources, team_);
         times_.drafter_encoder += clock_.lap();
-        read(share, states.data(), drafts ? drafter : nullptr, own.size() > 0 ? own.data() : states.data(), hints);
+        prepare(part, hidden.data(), drafts ? drafter : nullptr, drafter_hidden.size() > 0 ? drafter_hidden.data() : hidden.data(), references);
         times_.encoder += clock_.lap();
     }
 
-    std::vector<Line> run() {
-        std::vector<Line*> alive;
-        for (Line& line : lines_) alive.push_back(&line);
-        while (!alive.empty()) {
-            proposer_->draft(alive);
+    std::vector<SentenceState> run() {
+        std::vector<SentenceState*> active;
+        for (SentenceState& state : states_) active.push_back(&state);
+        while (!active.empty()) {
+            proposer_->draft(active);
             times_.drafter += clock_.lap();
-            verify(alive);
+            verify(active);
             times_.verifier += clock_.lap();
-            accept(alive);
-            std::erase_if(alive, [](const Line* line) { return !line->goes_on(); });
+            accept(active);
+            std::erase_if(active, [](const SentenceState* state) { return !state->unfinished(); });
             times_.rest += clock_.lap();
         }
-        return std::move(lines_);
+        return std::move(states_);
     }
 
     const AggressiveTimes& times() const { return times_; }
 
  private:
     // What decoders read of encoders' states, and the words to choose drafts among: all that is left to do before the first draft.
-    void read(const Share& share, const float* states, const Drafter* drafter, const float* drafter_states,
-              const std::vector<std::vector<std::int64_t>>& hints) {
-        Memory memory = verifier_.room(share.sources), drafters = drafter != nullptr ? drafter->network.room(share.sources) : Memory();
-        std::vector<Shortlist> shortlists(drafter != nullptr && rules_.shortlist.links > 0 ? lines_.size() : 0);
-        lists_.resize(rules_.verified.words > 0 ? lines_.size() : 0);
-        listed_rules_.resize(lists_.size());
-        const std::size_t layers = memory.layers.size(), all = layers + drafters.layers.size(), drafted = all + shortlists.size();
-        team_.run(drafted + lists_.size(), [&](std::size_t item, int) {
-            if (item < layers) verifier_.remember(share.sources, states, item, memory);
-            else if (item < all) drafter->network.remember(share.sources, drafter_states, item - layers, drafters);
-            else if (item < drafted) shortlists[item - all] = shortlist(drafter->network, share.sources.sentence(item - all), rules_.shortlist, rules_.bytes);
-            else list(share.sources.sentence(item - drafted), item - drafted);
+    void prepare(const BatchPart& part, const float* hidden, const Drafter* drafter, const float* drafter_states,
+              const std::vector<std::vector<std::int64_t>>& references) {
+        CrossCache verifier_cache = verifier_.allocate_cross_cache(part.sources), drafter_cache = drafter != nullptr ? drafter->network.allocate_cross_cache(part.sources) : CrossCache();
+        std::vector<Shortlist> shortlists(drafter != nullptr && rules_.draft_shortlist.links > 0 ? states_.size() : 0);
+        shortlists_.resize(rules_.verifier_shortlist.tokens > 0 ? states_.size() : 0);
+        shortlist_rules_.resize(shortlists_.size());
+        const std::size_t layers = verifier_cache.layers.size(), drafter_end = layers + drafter_cache.layers.size(), num_draft_items = drafter_end + shortlists.size();
+        team_.run(num_draft_items + shortlists_.size(), [&](std::size_t item, int) {
+            if (item < layers) verifier_.project_memory(part.sources, hidden, item, verifier_cache);
+            else if (item < drafter_end) drafter->network.project_memory(part.sources, drafter_states, item - layers, drafter_cache);
+            else if (item < num_draft_items) shortlists[item - drafter_end] = shortlist(drafter->network, part.sources.sentence(item - drafter_end), rules_.draft_shortlist, rules_.int8);
+            else build_shortlist(part.sources.sentence(item - num_draft_items), item - num_draft_items);
         });
-        verifying_.emplace(verifier_, std::move(memory), share.limits, Sight::CAUSAL, false, verifier_.narrow_decoder, team_);
-        proposer_.emplace(lines_, share, drafter, std::move(drafters), std::move(shortlists), hints, words_, rules_);
+        verifier_decoder_.emplace(verifier_, std::move(verifier_cache), part.limits, Sight::CAUSAL, false, verifier_.quantized_decoder, team_);
+        proposer_.emplace(states_, part, drafter, std::move(drafter_cache), std::move(shortlists), references, token_rules_, rules_);
     }
 
-    void list(std::span<const std::int64_t> source, std::size_t sentence) {
-        lists_[sentence] = shortlist(verifier_, source, rules_.verified, verifier_.lexicon.in_bytes());
-        listed_rules_[sentence] = lists_[sentence].places(words_);
+    void build_shortlist(std::span<const std::int64_t> source, std::size_t sentence) {
+        shortlists_[sentence] = shortlist(verifier_, source, rules_.verifier_shortlist, verifier_.lexicon.quantized());
+        shortlist_rules_[sentence] = shortlists_[sentence].localize(token_rules_);
     }
 
-    void verify(const std::vector<Line*>& alive) {
-        blocks_.clear(), slots_.clear(), asked_.clear(), behind_.clear();
+    void verify(const std::vector<SentenceState*>& active) {
+        blocks_.clear(), slots_.clear(), drafts_.clear(), sentence_end_.clear();
         std::size_t rows = 0;
-        for (const Line* line : alive) rows += line->draft.size() + 1;
+        for (const SentenceState* state : active) rows += state->draft.size() + 1;
         const std::size_t width = verifier_.shape.width;
-        float* x = verifying_->inputs(rows);
-        for (const Line* line : alive) {
-            const std::size_t first = line->tokens.size(), count = line->draft.size() + 1;
-            blocks_.push_back({line->sentence, first, count, count});
-            for (std::size_t place = 0; place < count; ++place, x += width) {
-                const std::int64_t carried = place > 0 ? line->draft[place - 1] : first > 0 ? line->tokens[first - 1] : -1;
-                verifying_->embed(carried, first + place, x);
-                slots_.push_back(static_cast<std::int64_t>(first + place));
-                asked_.push_back(place < line->draft.size() ? line->draft[place] : -1);
+        float* x = verifier_decoder_->inputs(rows);
+        for (const SentenceState* state : active) {
+            const std::size_t first = state->tokens.size(), count = state->draft.size() + 1;
+            blocks_.push_back({state->sentence, first, count, count});
+            for (std::size_t position = 0; position < count; ++position, x += width) {
+                const std::int64_t input_token = position > 0 ? state->draft[position - 1] : first > 0 ? state->tokens[first - 1] : -1;
+                verifier_decoder_->embed(input_token, first + position, x);
+                slots_.push_back(static_cast<std::int64_t>(first + position));
+                drafts_.push_back(position < state->draft.size() ? state->draft[position] : -1);
             }
-            behind_.insert(behind_.end(), count, slots_.size());
+            sentence_end_.insert(sentence_end_.end(), count, slots_.size());
         }
-        verified_ = verifying_->states(blocks_);
-        if (!lists_.empty()) return rank_listed();
+        verifier_states_ = verifier_decoder_->states(blocks_);
+        if (!shortlists_.empty()) return rank_by_sentence();
         // Behind a draft that is not kept nothing of its sentence counts.
-        const auto next = [this](std::size_t row) { return keeps(row) || asked_[row] < 0 ? row + 1 : behind_[row]; };
-        best_words({verifier_.vocabulary, verifier_.narrow_vocabulary}, verified_, slots_, asked_, wanted(), words_, next, best_, team_);
+        const auto next = [this](std::size_t row) { return accepts(row) || drafts_[row] < 0 ? row + 1 : sentence_end_[row]; };
+        top_k_tokens({verifier_.vocabulary, verifier_.quantized_vocabulary}, verifier_states_, slots_, drafts_, num_ranked(), token_rules_, next, top_tokens_, team_);
     }
 
     // The words of all rows, sentence by sentence among those that are listed.
-    void rank_listed() {
-        best_.scores.clear(), best_.ids.clear(), best_.asked.clear();
+    void rank_by_sentence() {
+        top_tokens_.scores.clear(), top_tokens_.ids.clear(), top_tokens_.given_scores.clear();
         std::size_t row = 0;
         for (const Block& block : blocks_) {
-            const Shortlist& list = lists_[block.sentence];
-            std::vector<std::int64_t> asked;
-            for (std::size_t place = row; place < row + block.count; ++place) asked.push_back(list.place(asked_[place]));
-            best_words(list.vocabulary(verifier_), verified_ + row * verifier_.shape.width, std::span(slots_).subspan(row, block.count), asked, wanted(),
-                       listed_rules_[block.sentence], [](std::size_t last) { return last + 1; }, some_, team_);
-            best_.scores.insert(best_.scores.end(), some_.scores.begin(), some_.scores.end());
-            best_.ids.insert(best_.ids.end(), some_.ids.begin(), some_.ids.end());
-            best_.asked.insert(best_.asked.end(), some_.asked.begin(), some_.asked.end());
+            const Shortlist& sentence_shortlist = shortlists_[block.sentence];
+            std::vector<std::int64_t> given;
+            for (std::size_t position = row; position < row + block.count; ++position) given.push_back(sentence_shortlist.index_of(drafts_[position]));
+            top_k_tokens(sentence_shortlist.vocabulary(verifier_), verifier_states_ + row * verifier_.shape.width, std::span(slots_).subspan(row, block.count), given, num_ranked(),
+                       shortlist_rules_[block.sentence], [](std::size_t last) { return last + 1; }, sentence_top_tokens_, team_);
+            top_tokens_.scores.insert(top_tokens_.scores.end(), sentence_top_tokens_.scores.begin(), sentence_top_tokens_.scores.end());
+            top_tokens_.ids.insert(top_tokens_.ids.end(), sentence_top_tokens_.ids.begin(), sentence_top_tokens_.ids.end());
+            top_tokens_.given_scores.insert(top_tokens_.given_scores.end(), sentence_top_tokens_.given_scores.begin(), sentence_top_tokens_.given_scores.end());
             row += block.count;
         }
     }
 
-    std::size_t wanted() const { return std::max<std::size_t>(2, rules_.ranks); }
+    std::size_t num_ranked() const { return std::max<std::size_t>(2, rules_.top_k); }
 
-    void accept(const std::vector<Line*>& alive) {
+    void accept(const std::vector<SentenceState*>& active) {
         std::size_t row = 0;
-        for (Line* line : alive) {
-            const std::size_t count = line->draft.size() + 1, before = line->tokens.size();
-            accept(*line, row);
-            const std::size_t written = line->tokens.size() - before;
-            proposer_->learn(line->sentence, before, written, verified_ + row * verifier_.shape.width);
+        for (SentenceState* state : active) {
+            const std::size_t count = state->draft.size() + 1, before = state->tokens.size();
+            accept(*state, row);
+            const std::size_t num_written = state->tokens.size() - before;
+            proposer_->observe(state->sentence, before, num_written, verifier_states_ + row * verifier_.shape.width);
             row += count;
         }
     }
 
     // Is the drafted token of a row kept? Scores are float32 log-probabilities.
-    bool keeps(std::size_t row) const {
-        const std::int64_t token = asked_[row];
-        const float* scores = best_.scores.data() + row * wanted();
-        if (token == best_.ids[row * wanted()]) return true;
-        if (rules_.ranks == 1 || (rules_.strict_end && token == words_.eos)) return false;
-        const float score = best_.asked[row];
-        return score > NONE && score >= scores[rules_.ranks - 1] && scores[0] - score <= rules_.gap;
+    bool accepts(std::size_t row) const {
+        const std::int64_t token = drafts_[row];
+        const float* scores = top_tokens_.scores.data() + row * num_ranked();
+        if (token == top_tokens_.ids[row * num_ranked()]) return true;
+        if (rules_.top_k == 1 || (rules_.require_top1_eos && token == token_rules_.eos)) return false;
+        const float score = top_tokens_.given_scores[row];
+        return score > MINUS_INFINITY && score >= scores[rules_.top_k - 1] && scores[0] - score <= rules_.max_logprob_gap;
     }
 
-    void accept(Line& line, std::size_t row) {
-        const std::int64_t before = line.size();
-        const std::size_t width = line.draft.size();
-        std::size_t right = 0;
-        for (std::size_t place = 0; place <= width && line.goes_on(); ++place, ++row) {
-            const float* best = best_.scores.data() + row * wanted();
-            const bool kept = place < width && keeps(row);
-            if (place < width) ++line.tried[place], line.kept[place] += kept;
-            right += kept;
-            const std::int64_t own = best_.ids[row * wanted()];
-            if (kept && line.draft[place] != own) line.write(line.draft[place], words_.eos, best_.asked[row], best);
-            else line.write(own, words_.eos, best[0], best);
-            if (!kept) break;
+    void accept(SentenceState& state, std::size_t row) {
+        const std::int64_t before = state.size();
+        const std::size_t width = state.draft.size();
+        std::size_t num_accepted = 0;
+        for (std::size_t position = 0; position <= width && state.unfinished(); ++position, ++row) {
+            const float* best = top_tokens_.scores.data() + row * num_ranked();
+            const bool accepted = position < width && accepts(row);
+            if (position < width) ++state.proposed_by_slot[position], state.accepted_by_slot[position] += accepted;
+            num_accepted += accepted;
+            const std::int64_t own = top_tokens_.ids[row * num_ranked()];
+            if (accepted && state.draft[position] != own) state.write(state.draft[position], token_rules_.eos, top_tokens_.given_scores[row], best);
+            else state.write(own, token_rules_.eos, best[0], best);
+            if (!accepted) break;
         }
-        ++line.steps;
-        line.drafted += static_cast<std::int64_t>(width), line.accepted += static_cast<std::int64_t>(right);
-        if (line.fell_back || rules_.proposals == Proposals::NOTHING) return;
-        ++line.blocks, line.yielded += line.size() - before;
-        if (rules_.adaptive) line.width = std::clamp<std::int64_t>(right == width ? line.width + 2 : line.width - 1, 1, rules_.width);
-        line.fell_back = line.blocks >= TRIALS && static_cast<double>(line.yielded) < rules_.worthwhile * static_cast<double>(line.blocks);
+        ++state.steps;
+        state.num_drafted += static_cast<std::int64_t>(width), state.num_accepted += static_cast<std::int64_t>(num_accepted);
+        if (state.fell_back || rules_.proposals == Proposals::NOTHING) return;
+        ++state.blocks, state.tokens_from_blocks += state.size() - before;
+        if (rules_.adaptive) state.width = std::clamp<std::int64_t>(num_accepted == width ? state.width + 2 : state.width - 1, 1, rules_.width);
+        state.fell_back = state.blocks >= MIN_TRIAL_BLOCKS && static_cast<double>(state.tokens_from_blocks) < rules_.min_tokens_per_pass * static_cast<double>(state.blocks);
     }
 
     const Transformer& verifier_;
-    Team& team_;
-    const WordRules& words_;
+    ThreadTeam& team_;
+    const TokenRules& token_rules_;
     const DraftRules& rules_;
     Clock clock_;
-    std::vector<Line> lines_;
-    std::optional<BlockDecoding> verifying_;
+    std::vector<SentenceState> states_;
+    std::optional<BlockDecoder> verifier_decoder_;
     std::optional<Proposer> proposer_;
-    const float* verified_ = nullptr;                  // states of the last pass
+    const float* verifier_states_ = nullptr;                  // states of the last pass
     std::vector<Block> blocks_;
-    std::vector<std::int64_t> slots_, asked_;          // of rows: their slots, and drafts or -1
-    std::vector<std::size_t> behind_;                  // rows behind the last of a row's sentence
-    std::vector<Shortlist> lists_;                     // of the verifier, by sentence; empty: it chooses among all words
-    std::vector<WordRules> listed_rules_;              // by place in these
-    BestWords best_, some_;
+    std::vector<std::int64_t> slots_, drafts_;          // of rows: their slots, and drafts or -1
+    std::vector<std::size_t> sentence_end_;                  // rows behind the last of a row's sentence
+    std::vector<Shortlist> shortlists_;                     // of the verifier, by sentence; empty: it chooses among all words
+    std::vector<TokenRules> shortlist_rules_;              // by place in these
+    TopTokens top_tokens_, sentence_top_tokens_;
     AggressiveTimes times_;
 };
 
 }  // namespace
 
 Aggressive aggressive(const Transformer& verifier, const Drafter* drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
-                      const std::vector<std::vector<std::int64_t>>& hints, const BeamOptions& options, const WordRules& words,
+                      const std::vector<std::vector<std::int64_t>>& references, const BeamOptions& options, const TokenRules& token_rules,
                       const DraftRules& rules, int threads) {
-    return gathered(sources, limits, options, threads, [&](const Share& share, AggressiveTimes& times) {
-        Loop loop(verifier, drafter, share, hints, words, rules);
-        std::vector<Line> lines = loop.run();
-        add(times, loop.times());
-        return lines;
+    return run_batch(sources, limits, options, threads, [&](const BatchPart& part, AggressiveTimes& times) {
+        DraftAndVerify decoder(verifier, drafter, part, references, token_rules, rules);
+        std::vector<SentenceState> states = decoder.run();
+        add_times(times, decoder.times());
+        return states;
     });
 }
 

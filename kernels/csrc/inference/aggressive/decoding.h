@@ -22,10 +22,10 @@ struct Drafter {
     std::int64_t mask;       // the word that empty slots carry; -1: a soft copy of the source
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
     PackedMatrix features;   // [D,D] slot t carries the token of slot t - 1 and this of the state that wrote it; empty: a block decoder
-    PackedMatrix common;     // rows of the vocabulary: of the words that are common by the network's lexicon, eos being the first
+    PackedMatrix common_rows;     // rows of the vocabulary: of the words that are common by the network's lexicon, eos being the first
     // The same in 8 bits: a draft need only be likely.
-    std::vector<NarrowLayer> layer_bytes;
-    ByteMatrix feature_bytes;
+    std::vector<QuantizedLayer> int8_layers;
+    Int8Matrix int8_features;
 
     bool autoregressive() const { return features.outputs() > 0; }
 };
@@ -36,27 +36,27 @@ struct DraftRules {
     Proposals proposals = Proposals::NETWORK;
     std::int64_t width = 5;           // tokens of a block at most (k)
     bool adaptive = false;            // the next block is two wider after one kept whole, one narrower otherwise; 1 to k
-    ShortlistRules shortlist;                   // what the drafter chooses among
+    ShortlistOptions draft_shortlist;                   // what the drafter chooses among
     float confidence = 0.0F;          // an autoregressive drafter ends a block whose probability has fallen below this
-    bool bytes = false;               // the drafter multiplies in 8 bits
+    bool int8 = false;               // the drafter multiplies in 8 bits
     std::int64_t ngram = 3;           // longest n-gram that is looked up
-    std::size_t ranks = 1;            // beta: a drafted token is kept if its log-probability is at least that of the beta-th best
-    float gap = 0.0F;                 // tau: and at most this far below the best
-    bool strict_end = true;           // a drafted eos is kept only if it is the best
-    double worthwhile = 0.0;          // tokens that a block must yield on average, after `TRIALS`, for drafting to go on
+    std::size_t top_k = 1;            // beta: a drafted token is kept if its log-probability is at least that of the beta-th best
+    float max_logprob_gap = 0.0F;                 // tau: and at most this far below the best
+    bool require_top1_eos = true;           // a drafted eos is kept only if it is the best
+    double min_tokens_per_pass = 0.0;          // tokens that a block must yield on average, after `TRIALS`, for drafting to go on
     std::int64_t bos = 1;
-    ShortlistRules verified = {};          // what the verifier chooses among
+    ShortlistOptions verifier_shortlist = {};          // what the verifier chooses among
 };
 
-inline constexpr std::int64_t TRIALS = 3;
+inline constexpr std::int64_t MIN_TRIAL_BLOCKS = 3;
 
 struct AggressiveOutcome {
     std::vector<std::int64_t> tokens;  // without eos
     double score, margin;
     std::int64_t steps;                // passes of the verifier
-    std::int64_t drafted, accepted;    // tokens
+    std::int64_t num_drafted, num_accepted;    // tokens
     bool fell_back;                    // drafting did not pay: the rest was written token by token
-    std::vector<std::int64_t> tried, kept;  // by slot of a block: drafts that all before were kept of, and those of them kept
+    std::vector<std::int64_t> proposed_by_slot, accepted_by_slot;  // by slot of a block: drafts that all before were kept of, and those of them kept
 };
 
 // Seconds, summed over threads.
@@ -73,11 +73,11 @@ struct Aggressive {
 // any drafter: the verifier's states are sums of the same numbers in the same order. `options`: length penalty. The verifier's lists are
 // made by its own lexicon.
 Aggressive aggressive(const Transformer& verifier, const Drafter* drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
-                      const std::vector<std::vector<std::int64_t>>& hints, const BeamOptions& options, const WordRules& words,
+                      const std::vector<std::vector<std::int64_t>>& references, const BeamOptions& options, const TokenRules& token_rules,
                       const DraftRules& rules, int threads);
 
 // The drafter alone: block after block until one holds eos.
 Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
-                      const BeamOptions& options, const WordRules& words, const DraftRules& rules, int threads);
+                      const BeamOptions& options, const TokenRules& token_rules, const DraftRules& rules, int threads);
 
 }  // namespace fewstep

@@ -7,54 +7,54 @@ namespace fewstep {
 namespace {
 
 // The best two words of each state, those of the drafter's whole vocabulary.
-void rank(const Drafter& drafter, const float* states, std::span<const std::int64_t> slots, const WordRules& words, BestWords& best, Team& team) {
-    const std::vector<std::int64_t> asked(slots.size(), -1);
+void rank(const Drafter& drafter, const float* hidden, std::span<const std::int64_t> slots, const TokenRules& token_rules, TopTokens& best, ThreadTeam& team) {
+    const std::vector<std::int64_t> given(slots.size(), -1);
     const auto next = [](std::size_t row) { return row + 1; };
-    best_words({drafter.vocabulary, drafter.network.narrow_vocabulary}, states, slots, asked, 2, words, next, best, team);
+    top_k_tokens({drafter.vocabulary, drafter.network.quantized_vocabulary}, hidden, slots, given, 2, token_rules, next, best, team);
 }
 
-void write(Line& line, const BestWords& best, std::size_t row, std::int64_t eos) {
-    line.write(best.ids[2 * row], eos, best.scores[2 * row], best.scores.data() + 2 * row);
+void write(SentenceState& state, const TopTokens& best, std::size_t row, std::int64_t eos) {
+    state.write(best.ids[2 * row], eos, best.scores[2 * row], best.scores.data() + 2 * row);
 }
 
 // Token after token.
-void write_alone(std::vector<Line>& lines, const Drafter& drafter, FeatureDrafts& writing, const WordRules& words, Team& team) {
-    const std::vector<std::int64_t> nothing;
-    BestWords best;
-    std::vector<Next> ahead;
+void decode_autoregressively(std::vector<SentenceState>& states, const Drafter& drafter, AutoregressiveDrafter& autoregressive_drafter, const TokenRules& token_rules, ThreadTeam& team) {
+    const std::vector<std::int64_t> no_draft;
+    TopTokens best;
+    std::vector<DraftPosition> positions;
     std::vector<std::int64_t> slots;
     while (true) {
-        ahead.clear(), slots.clear();
-        for (const Line& line : lines)
-            if (line.goes_on()) ahead.push_back({line.sentence, &line.tokens, &nothing}), slots.push_back(line.size());
-        if (ahead.empty()) return;
-        rank(drafter, writing.states(ahead), slots, words, best, team);
-        for (std::size_t row = 0; row < ahead.size(); ++row) {
-            Line& line = lines[ahead[row].sentence];
-            write(line, best, row, words.eos);
-            ++line.steps, ++line.drafted;
+        positions.clear(), slots.clear();
+        for (const SentenceState& state : states)
+            if (state.unfinished()) positions.push_back({state.sentence, &state.tokens, &no_draft}), slots.push_back(state.size());
+        if (positions.empty()) return;
+        rank(drafter, autoregressive_drafter.states(positions), slots, token_rules, best, team);
+        for (std::size_t row = 0; row < positions.size(); ++row) {
+            SentenceState& state = states[positions[row].sentence];
+            write(state, best, row, token_rules.eos);
+            ++state.steps, ++state.num_drafted;
         }
     }
 }
 
 // Block after block.
-void fill_alone(std::vector<Line>& lines, const Drafter& drafter, NetworkDrafts& drafting, const WordRules& words, Team& team) {
-    BestWords best;
-    std::vector<Order> orders;
+void decode_blocks(std::vector<SentenceState>& states, const Drafter& drafter, BlockDrafter& block_drafter, const TokenRules& token_rules, ThreadTeam& team) {
+    TopTokens best;
+    std::vector<DraftRequest> requests;
     while (true) {
-        orders.clear();
-        for (const Line& line : lines)
-            if (line.goes_on()) orders.push_back({line.sentence, &line.tokens, std::min(line.width, line.limit - line.size())});
-        if (orders.empty()) return;
-        const float* states = drafting.states(orders);
-        rank(drafter, states, drafting.slots(), words, best, team);
+        requests.clear();
+        for (const SentenceState& state : states)
+            if (state.unfinished()) requests.push_back({state.sentence, &state.tokens, std::min(state.width, state.limit - state.size())});
+        if (requests.empty()) return;
+        const float* hidden = block_drafter.states(requests);
+        rank(drafter, hidden, block_drafter.slots(), token_rules, best, team);
         std::size_t row = 0;
-        for (const Order& order : orders) {
-            Line& line = lines[order.sentence];
-            const std::size_t next = row + static_cast<std::size_t>(order.width);
-            for (; row < next && line.goes_on(); ++row) write(line, best, row, words.eos);
+        for (const DraftRequest& request : requests) {
+            SentenceState& state = states[request.sentence];
+            const std::size_t next = row + static_cast<std::size_t>(request.width);
+            for (; row < next && state.unfinished(); ++row) write(state, best, row, token_rules.eos);
             row = next;
-            ++line.steps, line.drafted += order.width;
+            ++state.steps, state.num_drafted += request.width;
         }
     }
 }
@@ -62,22 +62,22 @@ void fill_alone(std::vector<Line>& lines, const Drafter& drafter, NetworkDrafts&
 }  // namespace
 
 Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
-                      const BeamOptions& options, const WordRules& words, const DraftRules& rules, int threads) {
-    return gathered(sources, limits, options, threads, [&](const Share& share, AggressiveTimes& times) {
+                      const BeamOptions& options, const TokenRules& token_rules, const DraftRules& rules, int threads) {
+    return run_batch(sources, limits, options, threads, [&](const BatchPart& part, AggressiveTimes& times) {
         Clock clock;
-        std::vector<Line> lines = lines_of(share.limits, rules.width);
+        std::vector<SentenceState> states = initial_states(part.limits, rules.width);
         const Transformer& reader = drafter.shares_encoder ? verifier : drafter.network;
-        Memory memory = drafter.network.memory(share.sources, reader.encoded(share.sources, share.team).data(), share.team);
+        CrossCache cross_cache = drafter.network.cross_cache(part.sources, reader.encoder_states(part.sources, part.team).data(), part.team);
         times.drafter_encoder += clock.lap();
         if (drafter.autoregressive()) {
-            FeatureDrafts writing(drafter, std::move(memory), share.limits, rules.bytes, share.team);
-            write_alone(lines, drafter, writing, words, share.team);
+            AutoregressiveDrafter autoregressive_drafter(drafter, std::move(cross_cache), part.limits, rules.int8, part.team);
+            decode_autoregressively(states, drafter, autoregressive_drafter, token_rules, part.team);
         } else {
-            NetworkDrafts drafting(drafter, share.sources, std::move(memory), share.limits, rules.bytes, share.team);
-            fill_alone(lines, drafter, drafting, words, share.team);
+            BlockDrafter block_drafter(drafter, part.sources, std::move(cross_cache), part.limits, rules.int8, part.team);
+            decode_blocks(states, drafter, block_drafter, token_rules, part.team);
         }
         times.drafter += clock.lap();
-        return lines;
+        return states;
     });
 }
 

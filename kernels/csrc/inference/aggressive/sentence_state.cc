@@ -2,29 +2,29 @@
 
 namespace fewstep {
 
-void Line::write(std::int64_t token, std::int64_t eos, float score_of_it, const float* best) {
-    score += score_of_it;
+void SentenceState::write(std::int64_t token, std::int64_t eos, float token_score, const float* best) {
+    score += token_score;
     if (best[1] > -std::numeric_limits<float>::infinity()) margin = std::min(margin, static_cast<double>(best[0]) - static_cast<double>(best[1]));
     if (token == eos) ended = true;
     else tokens.push_back(token);
 }
 
-std::vector<Line> lines_of(const std::vector<std::int64_t>& limits, std::int64_t width) {
-    std::vector<Line> lines(limits.size());
-    for (std::size_t place = 0; place < lines.size(); ++place) {
-        lines[place].sentence = place, lines[place].limit = limits[place], lines[place].width = width;
-        lines[place].tried.resize(static_cast<std::size_t>(width)), lines[place].kept.resize(static_cast<std::size_t>(width));
+std::vector<SentenceState> initial_states(const std::vector<std::int64_t>& limits, std::int64_t width) {
+    std::vector<SentenceState> states(limits.size());
+    for (std::size_t position = 0; position < states.size(); ++position) {
+        states[position].sentence = position, states[position].limit = limits[position], states[position].width = width;
+        states[position].proposed_by_slot.resize(static_cast<std::size_t>(width)), states[position].accepted_by_slot.resize(static_cast<std::size_t>(width));
     }
-    return lines;
+    return states;
 }
 
-AggressiveOutcome outcome_of(Line&& line, const BeamOptions& options) {
-    const double whole = penalty(options, line.size() + line.ended);
-    return {std::move(line.tokens), line.score / whole, line.margin, line.steps, line.drafted, line.accepted, line.fell_back,
-            std::move(line.tried), std::move(line.kept)};
+AggressiveOutcome outcome_of(SentenceState&& state, const BeamOptions& options) {
+    const double whole = penalty(options, state.size() + state.ended);
+    return {std::move(state.tokens), state.score / whole, state.margin, state.steps, state.num_drafted, state.num_accepted, state.fell_back,
+            std::move(state.proposed_by_slot), std::move(state.accepted_by_slot)};
 }
 
-void add(AggressiveTimes& sum, const AggressiveTimes& times) {
+void add_times(AggressiveTimes& sum, const AggressiveTimes& times) {
     sum.encoder += times.encoder, sum.drafter_encoder += times.drafter_encoder, sum.drafter += times.drafter;
     sum.verifier += times.verifier, sum.rest += times.rest;
 }

@@ -29,39 +29,39 @@ class Clock {
 };
 
 // A sentence under way.
-struct Line {
+struct SentenceState {
     std::size_t sentence;
     std::int64_t limit, width;
     double score = 0.0, margin = std::numeric_limits<double>::infinity();
-    std::int64_t steps = 0, blocks = 0, yielded = 0, drafted = 0, accepted = 0;
+    std::int64_t steps = 0, blocks = 0, tokens_from_blocks = 0, num_drafted = 0, num_accepted = 0;
     bool ended = false, fell_back = false;
     std::vector<std::int64_t> tokens, draft;
-    std::vector<std::int64_t> tried, kept;
+    std::vector<std::int64_t> proposed_by_slot, accepted_by_slot;
 
     std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
-    bool goes_on() const { return !ended && size() < limit; }
+    bool unfinished() const { return !ended && size() < limit; }
     // The best two words of a slot, or the one that is kept instead of the best.
-    void write(std::int64_t token, std::int64_t eos, float score_of_it, const float* best);
+    void write(std::int64_t token, std::int64_t eos, float token_score, const float* best);
 };
 
 // A line for each sentence of a share, of blocks of this width.
-std::vector<Line> lines_of(const std::vector<std::int64_t>& limits, std::int64_t width);
+std::vector<SentenceState> initial_states(const std::vector<std::int64_t>& limits, std::int64_t width);
 
-AggressiveOutcome outcome_of(Line&& line, const BeamOptions& options);
+AggressiveOutcome outcome_of(SentenceState&& state, const BeamOptions& options);
 
-void add(AggressiveTimes& sum, const AggressiveTimes& times);
+void add_times(AggressiveTimes& sum, const AggressiveTimes& times);
 
 // Calls find(share, times) -> lines for the shares of all threads.
 template <typename Find>
-Aggressive gathered(const Sources& sources, const std::vector<std::int64_t>& limits, const BeamOptions& options, int threads, const Find& find) {
+Aggressive run_batch(const Sources& sources, const std::vector<std::int64_t>& limits, const BeamOptions& options, int threads, const Find& find) {
     Aggressive result;
     std::mutex adding;
-    result.outcomes = shared_out<AggressiveOutcome>(sources, limits, threads, [&](const Share& share) {
+    result.outcomes = map_batch_parts<AggressiveOutcome>(sources, limits, threads, [&](const BatchPart& part) {
         AggressiveTimes times;
         std::vector<AggressiveOutcome> outcomes;
-        for (Line& line : find(share, times)) outcomes.push_back(outcome_of(std::move(line), options));
+        for (SentenceState& state : find(part, times)) outcomes.push_back(outcome_of(std::move(state), options));
         const std::lock_guard<std::mutex> guard(adding);
-        add(result.times, times);
+        add_times(result.times, times);
         return outcomes;
     });
     return result;

@@ -8,7 +8,7 @@
 namespace fewstep {
 
 // target_length ~ slope * source_length + intercept, lengths in pieces without EOS.
-struct LengthLine {
+struct LengthRegression {
     double slope = 1.0;
     double intercept = 0.0;
 
@@ -19,14 +19,14 @@ struct LengthLine {
 
     // Fewest and most words (EOS not counted) of targets whose length with EOS is in [max(2, L - window), max(that, L + window)];
     // none for an empty source.
-    struct Window {
-        std::int64_t least, most;
+    struct LengthRange {
+        std::int64_t min, max;
     };
-    Window words(std::int64_t source_length, std::int64_t window) const {
+    LengthRange length_range(std::int64_t source_length, std::int64_t window) const {
         if (source_length < 1) return {0, 0};
         const std::int64_t predicted = length(source_length);
-        const std::int64_t least = std::max<std::int64_t>(2, predicted - window);
-        return {least - 1, std::max(least, predicted + window) - 1};
+        const std::int64_t min = std::max<std::int64_t>(2, predicted - window);
+        return {min - 1, std::max(min, predicted + window) - 1};
     }
 };
 
@@ -47,7 +47,7 @@ struct LengthSums {
 
     // The line that minimises the sum over pairs of (slope * S + intercept - T)^2. Where all sources are of one length: the line
     // through the origin; where there are no pairs: equal lengths.
-    LengthLine line() const {
+    LengthRegression regression() const {
         const Wide n = pairs, x = source, y = target, xx = source_squared, xy = source_target;
         const Wide determinant = n * xx - x * x;
         if (pairs == 0 || source == 0) return {};

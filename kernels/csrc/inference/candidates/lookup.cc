@@ -14,13 +14,13 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::int64_t kNearest = 3;
+constexpr std::int64_t MAX_LENGTH_DISTANCE = 3;
 
 using Position = std::pair<std::int64_t, double>;  // s and P(s | S, t)
 
 // What one thread needs, kept from slot to slot.
 struct Workspace {
-    std::vector<double> mass;  // by target piece; zero but for those touched
+    std::vector<double> probability;  // by target piece; zero but for those touched
     std::vector<std::uint32_t> touched;
     std::vector<Position> positions;
     std::vector<std::pair<double, std::uint32_t>> ranked;
@@ -28,7 +28,7 @@ struct Workspace {
 
 // The cell that stands for (S, t), one with a link to some position below S; or an empty one.
 CandidateTables::Cell cell_for(const CandidateTables& tables, std::int64_t source_length, std::int64_t slot) {
-    for (std::int64_t distance = 0; distance <= kNearest; ++distance) {
+    for (std::int64_t distance = 0; distance <= MAX_LENGTH_DISTANCE; ++distance) {
         for (const std::int64_t length : {source_length - distance, source_length + distance}) {
             const auto cell = tables.prior(length, slot);
             if (!cell.positions.empty() && cell.positions.front() < source_length) return cell;
@@ -41,8 +41,8 @@ void diagonal(const CandidateTables& tables, std::int64_t source_length, std::in
     const TableHeader& header = tables.header();
     const auto reach = static_cast<std::int64_t>(header.limits.max_offset);
     const std::int64_t first = std::max<std::int64_t>(0, slot - reach), last = std::min(source_length, slot + reach + 1);
-    const auto words = static_cast<double>(std::max<std::int64_t>(1, header.line.length(source_length) - 1));
-    const double place = static_cast<double>(slot + 1) / words;
+    const auto length_range = static_cast<double>(std::max<std::int64_t>(1, header.regression.length(source_length) - 1));
+    const double place = static_cast<double>(slot + 1) / length_range;
     double nearest = std::numeric_limits<double>::infinity();
     for (std::int64_t s = first; s < last; ++s) {
         const double distance = std::abs(static_cast<double>(s + 1) / static_cast<double>(source_length) - place);
@@ -67,42 +67,42 @@ void prior(const CandidateTables& tables, std::int64_t source_length, std::int64
     }
 }
 
-void add_row(const CandidateTables& tables, CandidateTables::Row row, double weight, Workspace& space) {
+void add_row(const CandidateTables& tables, CandidateTables::Row row, double weight, Workspace& workspace) {
     for (std::uint32_t entry = row.first; entry < row.last; ++entry) {
         const std::uint32_t y = tables.piece(entry);
         const double added = static_cast<double>(tables.count(entry)) / static_cast<double>(row.total) * weight;
         if (!(added > 0.0)) continue;  // too little for a double
-        if (space.mass[y] == 0.0) space.touched.push_back(y);
-        space.mass[y] += added;
+        if (workspace.probability[y] == 0.0) workspace.touched.push_back(y);
+        workspace.probability[y] += added;
     }
 }
 
 // Adds weight * P(y | x, offset):  of #(x, offset) + backoff links those of the row, and for the rest those of x alone.
-void add_piece(const CandidateTables& tables, std::uint32_t x, std::int64_t offset, double weight, Workspace& space) {
+void add_piece(const CandidateTables& tables, std::uint32_t x, std::int64_t offset, double weight, Workspace& workspace) {
     const double backoff = tables.header().backoff;
     const CandidateTables::Row row = tables.row(x, offset);
-    if (backoff == 0.0) return add_row(tables, row, weight, space);
+    if (backoff == 0.0) return add_row(tables, row, weight, workspace);
     const double share = static_cast<double>(row.total) / (static_cast<double>(row.total) + backoff);
-    add_row(tables, row, weight * share, space);
-    add_row(tables, tables.row(x), weight * (1.0 - share), space);
+    add_row(tables, row, weight * share, workspace);
+    add_row(tables, tables.row(x), weight * (1.0 - share), workspace);
 }
 
 // Empties the workspace into the first `candidates` places.
-void take_best(Workspace& space, std::size_t candidates, std::int64_t* token_ids, double* log_probs) {
+void write_top_k(Workspace& workspace, std::size_t candidates, std::int64_t* token_ids, double* log_probs) {
     const auto before = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; };
-    space.ranked.clear();
-    for (const std::uint32_t y : space.touched) {
-        space.ranked.emplace_back(space.mass[y], y);
-        space.mass[y] = 0.0;
+    workspace.ranked.clear();
+    for (const std::uint32_t y : workspace.touched) {
+        workspace.ranked.emplace_back(workspace.probability[y], y);
+        workspace.probability[y] = 0.0;
     }
-    space.touched.clear();
-    const std::size_t taken = std::min(candidates, space.ranked.size());
-    const auto end = space.ranked.begin() + static_cast<std::ptrdiff_t>(taken);
-    if (end != space.ranked.end()) std::nth_element(space.ranked.begin(), end, space.ranked.end(), before);
-    std::sort(space.ranked.begin(), end, before);
+    workspace.touched.clear();
+    const std::size_t taken = std::min(candidates, workspace.ranked.size());
+    const auto end = workspace.ranked.begin() + static_cast<std::ptrdiff_t>(taken);
+    if (end != workspace.ranked.end()) std::nth_element(workspace.ranked.begin(), end, workspace.ranked.end(), before);
+    std::sort(workspace.ranked.begin(), end, before);
     for (std::size_t k = 0; k < taken; ++k) {
-        token_ids[k] = space.ranked[k].second;
-        log_probs[k] = std::min(0.0, std::log(space.ranked[k].first));
+        token_ids[k] = workspace.ranked[k].second;
+        log_probs[k] = std::min(0.0, std::log(workspace.ranked[k].first));
     }
 }
 
@@ -140,21 +140,21 @@ void lattice_candidates(const CandidateTables& tables, const SourcePieces& sourc
     const auto sentences = static_cast<std::int64_t>(sources.lengths.size());
     std::fill(token_ids.begin(), token_ids.end(), -1);
     std::fill(log_probs.begin(), log_probs.end(), -std::numeric_limits<double>::infinity());
-    std::vector<Workspace> spaces(
+    std::vector<Workspace> workspaces(
         static_cast<std::size_t>(std::min<std::int64_t>(options.threads, std::max<std::int64_t>(1, sentences))));
-    parallel_for(sentences, static_cast<int>(spaces.size()), [&](std::int64_t b, int thread) {
-        Workspace& space = spaces[static_cast<std::size_t>(thread)];
-        space.mass.resize(header.limits.target_size, 0.0);
+    parallel_for(sentences, static_cast<int>(workspaces.size()), [&](std::int64_t b, int thread) {
+        Workspace& workspace = workspaces[static_cast<std::size_t>(thread)];
+        workspace.probability.resize(header.limits.target_size, 0.0);
         const std::int64_t* ids = sources.ids.data() + b * sources.width;
         const std::int64_t length = sources.lengths[static_cast<std::size_t>(b)];
         for (std::int64_t slot = 0; slot < sources.slots[static_cast<std::size_t>(b)]; ++slot) {
-            prior(tables, length, slot, space.positions);
-            for (const auto& [s, weight] : space.positions) {
-                if (weight < options.least_prior) continue;
-                add_piece(tables, static_cast<std::uint32_t>(ids[s]), s - slot, weight, space);
+            prior(tables, length, slot, workspace.positions);
+            for (const auto& [s, weight] : workspace.positions) {
+                if (weight < options.min_prior) continue;
+                add_piece(tables, static_cast<std::uint32_t>(ids[s]), s - slot, weight, workspace);
             }
             const std::int64_t at = (b * num_slots + slot) * options.candidates;
-            take_best(space, static_cast<std::size_t>(options.candidates), token_ids.data() + at, log_probs.data() + at);
+            write_top_k(workspace, static_cast<std::size_t>(options.candidates), token_ids.data() + at, log_probs.data() + at);
         }
     });
 }

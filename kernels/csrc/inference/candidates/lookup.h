@@ -10,7 +10,7 @@ namespace fewstep {
 
 struct LookupOptions {
     std::int64_t candidates = 64;  // K
-    double least_prior = 0.0;      // positions with P(s | S, t) below this are passed over; 0 passes over none
+    double min_prior = 0.0;      // positions with P(s | S, t) below this are passed over; 0 passes over none
     int threads = 1;
 };
 

@@ -8,7 +8,7 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::uint64_t kAlignment = 64;
+constexpr std::uint64_t SECTION_ALIGNMENT = 64;
 
 template <typename T>
 std::span<const T> section(std::span<const std::byte> file, TableLayout::Section place) {
@@ -21,7 +21,7 @@ std::span<const T> section(std::span<const std::byte> file, TableLayout::Section
 TableLayout layout_of(const TableHeader& header) {
     const std::uint64_t x = header.limits.source_size, rows = header.rows, entries = header.entries;
     const std::uint64_t cells = header.cells, prior = header.prior_counts;
-    const std::array<std::uint64_t, kSections> bytes{4 * x,
+    const std::array<std::uint64_t, NUM_SECTIONS> bytes{4 * x,
                                                      4 * (x + 1),
                                                      4 * (rows + 1),
                                                      4 * rows,
@@ -34,7 +34,7 @@ TableLayout layout_of(const TableHeader& header) {
     TableLayout layout{};
     std::uint64_t end = sizeof(TableHeader);
     for (std::size_t i = 0; i < bytes.size(); ++i) {
-        const std::uint64_t offset = (end + kAlignment - 1) / kAlignment * kAlignment;
+        const std::uint64_t offset = (end + SECTION_ALIGNMENT - 1) / SECTION_ALIGNMENT * SECTION_ALIGNMENT;
         layout.sections[i] = {offset, bytes[i]};
         end = offset + bytes[i];
     }
@@ -56,7 +56,7 @@ CandidateTables::CandidateTables(const std::string& path) : file_(path) {
     std::memcpy(static_cast<void*>(&header_), file.data(), sizeof header_);
     if (header_.magic != TableHeader{}.magic) fail("another kind of file");
     if (header_.version != TableHeader{}.version || header_.bytes != sizeof header_) {
-        fail("version " + std::to_string(header_.version) + " of them, where this program reads version " +
+        fail("version " + std::to_string(header_.version) + ", where this program reads version " +
              std::to_string(TableHeader{}.version) + "; build them again");
     }
     if (header_.check != checksum_of(header_)) fail("a file with an altered header; build them again");
@@ -69,8 +69,8 @@ CandidateTables::CandidateTables(const std::string& path) : file_(path) {
              section<std::uint32_t>(file, at[3]), section<std::byte>(file, at[4]),     section<std::uint32_t>(file, at[5]),
              section<std::uint32_t>(file, at[6]), section<std::uint32_t>(file, at[7]), section<std::uint16_t>(file, at[8]),
              section<std::uint32_t>(file, at[9])};
-    narrow_ = reinterpret_cast<const std::uint16_t*>(view_.pieces.data());
-    wide_ = reinterpret_cast<const std::uint32_t*>(view_.pieces.data());
+    pieces16_ = reinterpret_cast<const std::uint16_t*>(view_.pieces.data());
+    pieces32_ = reinterpret_cast<const std::uint32_t*>(view_.pieces.data());
 }
 
 void CandidateTables::verify() const {
@@ -80,7 +80,7 @@ void CandidateTables::verify() const {
         throw std::invalid_argument(path() + ": the candidate tables were altered; build them again");
 }
 
-void CandidateTables::damaged(const char* what, std::size_t index) const {
+void CandidateTables::reject_damaged(const char* what, std::size_t index) const {
     throw std::invalid_argument(path() + ": " + what + " " + std::to_string(index) +
                                 " of the candidate tables is damaged; build them again");
 }

@@ -30,7 +30,7 @@ struct TableHeader {
     std::uint32_t id_bytes = 2;    // of a target piece: 2 or 4
     std::uint32_t max_source = 0;  // longest source that has prior cells
     std::uint32_t rows = 0, entries = 0, cells = 0, prior_counts = 0;
-    LengthLine line;
+    LengthRegression regression;
     double tension = 4.0;  // of the diagonal prior that stands in for unseen (S, t)
     double backoff = 0.0;  // links that P(y | x) counts as in every row; 0: there are no rows of x alone
     CountTotals totals;
@@ -62,12 +62,12 @@ struct TableView {
 };
 
 // Where the sections of a table with this header lie: (offset, bytes) of each and the size of the file.
-constexpr std::size_t kSections = 10;
+constexpr std::size_t NUM_SECTIONS = 10;
 struct TableLayout {
     struct Section {
         std::uint64_t offset, bytes;
     };
-    std::array<Section, kSections> sections;
+    std::array<Section, NUM_SECTIONS> sections;
     std::uint64_t file_bytes;
 };
 TableLayout layout_of(const TableHeader& header);
@@ -103,8 +103,8 @@ class CandidateTables {
 
     // The target piece of an entry, checked.
     std::uint32_t piece(std::uint32_t entry) const {
-        const std::uint32_t y = header_.id_bytes == 2 ? narrow_[entry] : wide_[entry];
-        if (y >= header_.limits.target_size || y < header_.reserved) damaged("entry", entry);
+        const std::uint32_t y = header_.id_bytes == 2 ? pieces16_[entry] : pieces32_[entry];
+        if (y >= header_.limits.target_size || y < header_.reserved) reject_damaged("entry", entry);
         return y;
     }
     std::uint32_t count(std::uint32_t entry) const { return view_.counts[entry]; }
@@ -120,27 +120,27 @@ class CandidateTables {
         const std::int64_t cell = view_.length_starts[length] + slot;
         if (cell >= view_.length_starts[length + 1]) return {};
         const auto c = static_cast<std::size_t>(cell);
-        if (c >= header_.cells) damaged("prior cell", c);
+        if (c >= header_.cells) reject_damaged("prior cell", c);
         const std::uint32_t first = view_.prior_starts[c], last = view_.prior_starts[c + 1];
-        if (first > last || last > header_.prior_counts) damaged("prior cell", c);
+        if (first > last || last > header_.prior_counts) reject_damaged("prior cell", c);
         return {view_.prior_positions.subspan(first, last - first), view_.prior_counts.subspan(first, last - first)};
     }
 
   private:
     Row row_at(std::size_t r) const {
-        if (r >= header_.rows) damaged("row", r);
+        if (r >= header_.rows) reject_damaged("row", r);
         const Row found{view_.entry_starts[r], view_.entry_starts[r + 1], view_.row_totals[r]};
         if (found.first > found.last || found.last > header_.entries || (found.first < found.last && !found.total))
-            damaged("row", r);
+            reject_damaged("row", r);
         return found;
     }
-    [[noreturn]] void damaged(const char* what, std::size_t index) const;
+    [[noreturn]] void reject_damaged(const char* what, std::size_t index) const;
 
     MappedFile file_;
     TableHeader header_;
     TableView view_;
-    const std::uint16_t* narrow_ = nullptr;
-    const std::uint32_t* wide_ = nullptr;
+    const std::uint16_t* pieces16_ = nullptr;
+    const std::uint32_t* pieces32_ = nullptr;
 };
 
 }  // namespace fewstep

@@ -50,53 +50,53 @@ class DagBeam {
     std::vector<DagHypothesis> search(const DagCandidates& sentence, const NgramScorer* ngram);
 
     // Is its memory small enough to be kept for another sentence?
-    bool worth_keeping() const { return tree_.bytes() + inboxes_.bytes() <= std::size_t{1} << 24; }
+    bool is_reusable() const { return tree_.bytes() + queues_.bytes() <= std::size_t{1} << 24; }
 
   private:
     using Index = PrefixTree::Index;
 
-    struct Arrival {   // a prefix at the vertex that is searched
+    struct BeamEntry {   // a prefix at the vertex that is searched
         double value;  // its mass there
         std::int32_t exponent, key;
         Index node, length;
     };
-    struct Step {
-        Mass mass;
+    struct Transition {
+        ScaledFloat scaled;
         double probability;
         Index next, token;
     };
-    struct Limit {  // what has a larger key passes, and what has this one and is no later node
+    struct RankThreshold {  // what has a larger key passes, and what has this one and is no later node
         std::int32_t key;
         Index node;
-        bool passes(const Arrival& one) const { return one.key > key || (one.key == key && one.node <= node); }
+        bool passes(const BeamEntry& one) const { return one.key > key || (one.key == key && one.node <= node); }
     };
 
-    void start(std::int64_t vertices);
-    void forget();
-    void read_steps(const DagCandidates& sentence, std::int64_t vertex);
-    void arrive(Index vertex);
+    void reset(std::int64_t vertices);
+    void drop_unreachable();
+    void read_transitions(const DagCandidates& sentence, std::int64_t vertex);
+    void collect_entries(Index vertex);
     void prune();
     void prune_lengths();
-    Limit limit(std::span<const std::int32_t> keys, std::int64_t count, Index length);
-    void expand(const Arrival& from);
-    bool banned(const Step& step) const;
-    void follow(const Arrival& from, const Step& step, Index first_new);
+    RankThreshold rank_threshold(std::span<const std::int32_t> keys, std::int64_t count, Index length);
+    void expand(const BeamEntry& from);
+    bool banned(const Transition& transition) const;
+    void extend(const BeamEntry& from, const Transition& transition, Index first_new);
     std::vector<DagHypothesis> best_outputs();
 
     DagBeamOptions options_;
     const NgramScorer* ngram_ = nullptr;
     Index last_ = 0;  // vertex
     PrefixTree tree_;
-    Index room_ = 0;  // nodes that there may be before those that nothing can reach are forgotten
-    DagInboxes inboxes_;
-    std::vector<Arrival> arrivals_;
-    std::vector<DagCandidate> possible_;
-    std::vector<Step> steps_;        // of the vertex that is searched
+    Index node_limit_ = 0;  // nodes that there may be before those that nothing can reach are forgotten
+    MessageQueues queues_;
+    std::vector<BeamEntry> entries_;
+    std::vector<DagCandidate> valid_;
+    std::vector<Transition> transitions_;        // of the vertex that is searched
     std::vector<Index> history_;     // tokens of the prefix that is expanded
     std::vector<double> penalties_;  // 1 / length^length_penalty by tokens
     std::vector<Index> ends_;        // by length: where its keys end
     std::vector<std::int32_t> keys_;
-    std::vector<Limit> limits_;  // by length
+    std::vector<RankThreshold> thresholds_;  // by length
     std::vector<Index> tied_;
 };
 

@@ -21,11 +21,11 @@ struct DagCandidate {
 };
 
 // Finite scores beyond this are taken for minus infinity (masks of -1e9 are) or for no number.
-inline constexpr float DAG_MOST_SCORE = 1e6f;
+inline constexpr float DAG_MAX_SCORE = 1e6f;
 
 // The possible candidates of a vertex, best first (of equal ones as they stand), at most `limit`. Impossible are those with a score
 // that is minus infinity, NaN or plus infinity, with a negative token, and those whose vertex is not a later one of the graph.
 // Throws std::invalid_argument for a token id that is not below `vocabulary`, unless the vertex is the last one, which emits EOS.
-void possible_candidates(const DagCandidates& all, std::int64_t vertex, std::int64_t limit, std::vector<DagCandidate>& possible);
+void valid_candidates(const DagCandidates& all, std::int64_t vertex, std::int64_t max_count, std::vector<DagCandidate>& valid);
 
 }  // namespace fewstep

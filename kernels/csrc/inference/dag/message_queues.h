@@ -15,67 +15,67 @@ struct DagMessage {
 };
 
 // Messages by vertex, in the order in which they were sent. Their memory is that of the most messages under way at a time.
-class DagInboxes {
+class MessageQueues {
   public:
-    void start(std::int64_t vertices) {
-        sheets_.clear();
-        blank_ = NONE;
-        inboxes_.assign(static_cast<std::size_t>(vertices), {});
+    void reset(std::int64_t vertices) {
+        chunks_.clear();
+        free_ = NONE;
+        queues_.assign(static_cast<std::size_t>(vertices), {});
     }
 
-    void send(std::int32_t vertex, const DagMessage& message) {
-        Inbox& inbox = inboxes_[vertex];
-        if (inbox.last == NONE || sheets_[inbox.last].count == SHEET) lengthen(inbox);
-        Sheet& sheet = sheets_[inbox.last];
-        sheet.messages[sheet.count++] = message;
+    void push(std::int32_t vertex, const DagMessage& message) {
+        Queue& queue = queues_[vertex];
+        if (queue.last == NONE || chunks_[queue.last].count == CHUNK_SIZE) append_chunk(queue);
+        Chunk& chunk = chunks_[queue.last];
+        chunk.messages[chunk.count++] = message;
     }
 
-    bool empty(std::int32_t vertex) const { return inboxes_[vertex].first == NONE; }
+    bool empty(std::int32_t vertex) const { return queues_[vertex].first == NONE; }
 
     template <typename Read>
     void for_each(std::int32_t vertex, const Read& read) {
-        for (std::int32_t at = inboxes_[vertex].first; at != NONE; at = sheets_[at].next) {
-            Sheet& sheet = sheets_[at];
-            for (std::int32_t i = 0; i < sheet.count; ++i) read(sheet.messages[i]);
+        for (std::int32_t at = queues_[vertex].first; at != NONE; at = chunks_[at].next) {
+            Chunk& chunk = chunks_[at];
+            for (std::int32_t i = 0; i < chunk.count; ++i) read(chunk.messages[i]);
         }
     }
 
     // Of one that is not empty.
     void clear(std::int32_t vertex) {
-        Inbox& inbox = inboxes_[vertex];
-        sheets_[inbox.last].next = std::exchange(blank_, inbox.first);
-        inbox = {};
+        Queue& queue = queues_[vertex];
+        chunks_[queue.last].next = std::exchange(free_, queue.first);
+        queue = {};
     }
 
-    std::size_t bytes() const { return sheets_.capacity() * sizeof(Sheet); }
+    std::size_t bytes() const { return chunks_.capacity() * sizeof(Chunk); }
 
   private:
-    static constexpr std::int32_t NONE = -1, SHEET = 64;
+    static constexpr std::int32_t NONE = -1, CHUNK_SIZE = 64;
 
-    struct Sheet {
-        std::array<DagMessage, SHEET> messages;
+    struct Chunk {
+        std::array<DagMessage, CHUNK_SIZE> messages;
         std::int32_t count, next;
     };
-    struct Inbox {
+    struct Queue {
         std::int32_t first = NONE, last = NONE;  // sheets
     };
 
-    void lengthen(Inbox& inbox) {
-        const std::int32_t sheet = blank_ == NONE ? static_cast<std::int32_t>(sheets_.size()) : blank_;
-        if (blank_ == NONE) {
-            sheets_.emplace_back();
+    void append_chunk(Queue& queue) {
+        const std::int32_t chunk = free_ == NONE ? static_cast<std::int32_t>(chunks_.size()) : free_;
+        if (free_ == NONE) {
+            chunks_.emplace_back();
         } else {
-            blank_ = sheets_[sheet].next;
+            free_ = chunks_[chunk].next;
         }
-        sheets_[sheet].count = 0;
-        sheets_[sheet].next = NONE;
-        (inbox.last == NONE ? inbox.first : sheets_[inbox.last].next) = sheet;
-        inbox.last = sheet;
+        chunks_[chunk].count = 0;
+        chunks_[chunk].next = NONE;
+        (queue.last == NONE ? queue.first : chunks_[queue.last].next) = chunk;
+        queue.last = chunk;
     }
 
-    std::vector<Inbox> inboxes_;
-    std::vector<Sheet> sheets_;
-    std::int32_t blank_ = NONE;  // the first of the sheets that are free
+    std::vector<Queue> queues_;
+    std::vector<Chunk> chunks_;
+    std::int32_t free_ = NONE;  // the first of the sheets that are free
 };
 
 }  // namespace fewstep

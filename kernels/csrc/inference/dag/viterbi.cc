@@ -8,15 +8,15 @@ namespace fewstep {
 
 namespace {
 
-constexpr double IMPOSSIBLE = -std::numeric_limits<double>::infinity();
+constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
 // next[v] = max over u of now[u] + E(u,v), plus token(v), for all v between the ends; `first` is the first u with a path.
-void advance(const DagGraph& graph, const double* now, std::int64_t first, double* next) {
+void advance(const DagScores& graph, const double* now, std::int64_t first, double* next) {
     const std::int64_t last = graph.vertices - 1;
-    std::fill(next, next + last, IMPOSSIBLE);
+    std::fill(next, next + last, MINUS_INFINITY);
     for (std::int64_t u = first; u < last; ++u) {
         const double so_far = now[u];
-        if (so_far == IMPOSSIBLE) continue;
+        if (so_far == MINUS_INFINITY) continue;
         const float* row = graph.transitions + u * graph.stride;
         for (std::int64_t v = u + 1; v < last; ++v) {
             const double score = so_far + static_cast<double>(row[v]);
@@ -25,16 +25,16 @@ void advance(const DagGraph& graph, const double* now, std::int64_t first, doubl
     }
     for (std::int64_t v = first + 1; v < last; ++v) {
         const double score = next[v] + static_cast<double>(graph.tokens[v]);
-        next[v] = score == score ? score : IMPOSSIBLE;
+        next[v] = score == score ? score : MINUS_INFINITY;
     }
 }
 
 // The first vertex whose sum is the largest, or 0.
 struct Best {
     std::int64_t vertex = 0;
-    double score = IMPOSSIBLE;
+    double score = MINUS_INFINITY;
 };
-Best best_before(const DagGraph& graph, const double* now, std::int64_t vertex) {
+Best best_before(const DagScores& graph, const double* now, std::int64_t vertex) {
     Best best;
     for (std::int64_t u = 1; u < vertex; ++u) {
         const double score = now[u] + static_cast<double>(graph.transitions[u * graph.stride + vertex]);
@@ -43,27 +43,27 @@ Best best_before(const DagGraph& graph, const double* now, std::int64_t vertex) 
     return best;
 }
 
-DagPath direct(const DagGraph& graph) {
+DagPath direct(const DagScores& graph) {
     const double score = static_cast<double>(graph.tokens[0]) + static_cast<double>(graph.transitions[1]);
-    if (!(score > IMPOSSIBLE)) return {{}, 0, IMPOSSIBLE};
+    if (!(score > MINUS_INFINITY)) return {{}, 0, MINUS_INFINITY};
     return {{0, 1}, 0, score};
 }
 
 }  // namespace
 
-DagPath dag_viterbi(const DagGraph& graph, double length_exponent, std::int64_t longest) {
+DagPath dag_viterbi(const DagScores& graph, double length_exponent, std::int64_t max_length) {
     const std::int64_t last = graph.vertices - 1;
     if (last == 1) return direct(graph);
-    DagPath path{{}, 0, IMPOSSIBLE};
-    longest = std::min(longest, last - 1);
-    if (longest < 1) return path;
+    DagPath path{{}, 0, MINUS_INFINITY};
+    max_length = std::min(max_length, last - 1);
+    if (max_length < 1) return path;
     const auto width = static_cast<std::size_t>(last);
     std::vector<std::vector<double>> sums;  // by tokens: s_k(v)
-    sums.emplace_back(width, IMPOSSIBLE);
+    sums.emplace_back(width, MINUS_INFINITY);
     sums[0][0] = graph.tokens[0];
-    if (!(sums[0][0] > IMPOSSIBLE)) return path;
+    if (!(sums[0][0] > MINUS_INFINITY)) return path;
     std::int64_t end = 0;
-    for (std::int64_t k = 1; k <= longest; ++k) {
+    for (std::int64_t k = 1; k <= max_length; ++k) {
         sums.emplace_back(width);
         advance(graph, sums[static_cast<std::size_t>(k - 1)].data(), k - 1, sums.back().data());
         const Best best = best_before(graph, sums.back().data(), last);

@@ -7,7 +7,7 @@
 namespace fewstep {
 
 // One sentence. Transitions i -> j are read for j > i only.
-struct DagGraph {
+struct DagScores {
     const float* transitions;  // [vertices,stride]
     const float* tokens;       // [vertices], the score of the token of each vertex
     std::int64_t vertices, stride;
@@ -26,6 +26,6 @@ struct DagPath {
 // and the path is the best over k and v of (s_k(v) + E(v,last)) / k^length_exponent, with k from 1 to `longest`: the shortest of
 // equal ones, and of these the one whose vertices come first, from the end backwards. Only where the ends are the one path there is
 // (2 vertices) it has none between. Impossible is what scores minus infinity or NaN.
-DagPath dag_viterbi(const DagGraph& graph, double length_exponent, std::int64_t longest);
+DagPath dag_viterbi(const DagScores& graph, double length_exponent, std::int64_t max_length);
 
 }  // namespace fewstep

@@ -7,9 +7,9 @@ namespace fewstep {
 
 namespace {
 
-constexpr double INFINITE = std::numeric_limits<double>::infinity();
+constexpr double INFINITE_SCORE = std::numeric_limits<double>::infinity();
 
-double enough(const DagWalkOptions& options) { return options.top_p < 1 ? options.top_p : INFINITE; }
+double probability_limit(const DagWalkOptions& options) { return options.top_p < 1 ? options.top_p : INFINITE_SCORE; }
 
 // SplitMix64 (Steele et al. 2014), as a function of its place in the sequence: a number in [0, 1).
 double uniform(std::uint64_t seed, std::uint64_t place) {
@@ -21,7 +21,7 @@ double uniform(std::uint64_t seed, std::uint64_t place) {
 
 // Calls choose(candidates, tokens so far, vertex) for the place of a candidate at each vertex.
 template <typename Choose>
-DagWalk walk(const DagCandidates& sentence, std::int64_t limit, const Choose& choose) {
+DagWalk walk(const DagCandidates& sentence, std::int64_t max_candidates, const Choose& choose) {
     DagWalk found;
     const std::int64_t last = sentence.vertices - 1;
     std::vector<DagCandidate> candidates;
@@ -29,7 +29,7 @@ DagWalk walk(const DagCandidates& sentence, std::int64_t limit, const Choose& ch
     for (std::int64_t vertex = 0; vertex < last;) {
         found.vertices.push_back(vertex);
         found.tokens.push_back(vertex ? tokens.back() : -1);
-        possible_candidates(sentence, vertex, limit, candidates);
+        valid_candidates(sentence, vertex, max_candidates, candidates);
         if (candidates.empty()) break;
         const DagCandidate& chosen = candidates[choose(candidates, tokens, vertex)];
         found.score += chosen.score;
@@ -39,11 +39,11 @@ DagWalk walk(const DagCandidates& sentence, std::int64_t limit, const Choose& ch
         found.vertices.push_back(vertex);
         found.tokens.push_back(-1);
     }
-    if (last < 1 || found.vertices.back() != last) found.score = -INFINITE;
+    if (last < 1 || found.vertices.back() != last) found.score = -INFINITE_SCORE;
     return found;
 }
 
-bool banned(const RepeatRules& rules, std::span<const std::int32_t> tokens, const DagCandidate& one) {
+bool repeats_candidate(const RepeatRules& rules, std::span<const std::int32_t> tokens, const DagCandidate& one) {
     return one.token >= 0 && repeats(rules, tokens, one.token);
 }
 
@@ -61,11 +61,11 @@ std::vector<std::int64_t> dag_follow(std::span<const std::int64_t> next_vertices
 }
 
 DagWalk dag_lookahead(const DagCandidates& sentence, const DagWalkOptions& options) {
-    const double most = enough(options);
+    const double limit = probability_limit(options);
     return walk(sentence, options.candidates, [&](const auto& candidates, const auto& tokens, std::int64_t) -> std::size_t {
         double skipped = 0;
-        for (std::size_t at = 0; at < candidates.size() && skipped <= most; ++at) {
-            if (!banned(options.rules, tokens, candidates[at])) return at;
+        for (std::size_t at = 0; at < candidates.size() && skipped <= limit; ++at) {
+            if (!repeats_candidate(options.rules, tokens, candidates[at])) return at;
             skipped += std::exp(candidates[at].score);
         }
         return 0;
@@ -73,21 +73,21 @@ DagWalk dag_lookahead(const DagCandidates& sentence, const DagWalkOptions& optio
 }
 
 DagWalk dag_sample(const DagCandidates& sentence, const DagWalkOptions& options, std::uint64_t seed) {
-    const double most = enough(options);
+    const double limit = probability_limit(options);
     std::vector<double> weights;
     return walk(sentence, options.candidates, [&](const auto& candidates, const auto& tokens, std::int64_t vertex) -> std::size_t {
         weights.clear();
-        double held = 0, sum = 0;
+        double probability_seen = 0, sum = 0;
         for (const DagCandidate& one : candidates) {
-            if (held > most) break;
-            held += std::exp(one.score);
+            if (probability_seen > limit) break;
+            probability_seen += std::exp(one.score);
             // Beside the best one's, so that not all of them vanish.
-            weights.push_back(std::exp(one.score - candidates[0].score) * (banned(options.rules, tokens, one) ? BANNED : 1));
+            weights.push_back(std::exp(one.score - candidates[0].score) * (repeats_candidate(options.rules, tokens, one) ? BANNED : 1));
             sum += weights.back();
         }
-        double left = uniform(seed, static_cast<std::uint64_t>(vertex)) * sum;
+        double threshold = uniform(seed, static_cast<std::uint64_t>(vertex)) * sum;
         std::size_t at = 0;
-        for (; at + 1 < weights.size() && left >= weights[at]; ++at) left -= weights[at];
+        for (; at + 1 < weights.size() && threshold >= weights[at]; ++at) threshold -= weights[at];
         return at;
     });
 }

@@ -10,91 +10,91 @@ namespace fewstep {
 namespace {
 
 // Bits of floats, rounded to those of bfloat16 in their upper half.
-Ints rounded(Floats values) {
-    Ints bits;
+I32Vector round_to_even(F32Vector values) {
+    I32Vector bits;
     std::memcpy(&bits, &values, sizeof bits);
     return bits + 0x7fff + ((bits >> 16) & 1);
 }
 
-Half half_of(float value) {
+Bf16 to_bfloat16(float value) {
     std::uint32_t bits;
     std::memcpy(&bits, &value, sizeof bits);
-    return static_cast<Half>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+    return static_cast<Bf16>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
 // x [count] in pairs, the last one filled up with 0.
-void halve(const float* x, std::size_t count, Half* to) {
-    std::size_t place = 0;
-    for (; place + LANES <= count; place += LANES) {
+void to_bfloat16_pairs(const float* x, std::size_t count, Bf16* to) {
+    std::size_t position = 0;
+    for (; position + F32_LANES <= count; position += F32_LANES) {
 #if defined(__AVX512BF16__)
-        const auto halves = _mm512_cvtneps_pbh(load(x + place));
+        const auto bf16_values = _mm512_cvtneps_pbh(load(x + position));
 #else
-        typedef std::int16_t Shorts __attribute__((vector_size(LANES * sizeof(std::int16_t))));
-        const Shorts halves = __builtin_convertvector(rounded(load(x + place)) >> 16, Shorts);
+        typedef std::int16_t I16Vector __attribute__((vector_size(F32_LANES * sizeof(std::int16_t))));
+        const I16Vector bf16_values = __builtin_convertvector(round_to_even(load(x + position)) >> 16, I16Vector);
 #endif
-        std::memcpy(to + place, &halves, sizeof halves);
+        std::memcpy(to + position, &bf16_values, sizeof bf16_values);
     }
-    for (; place < count; ++place) to[place] = half_of(x[place]);
+    for (; position < count; ++position) to[position] = to_bfloat16(x[position]);
     if (count % 2) to[count] = 0;
 }
 
 // sums + even products + odd products, of pairs of bfloat16: the even one in the lower half of each integer, the odd one in the upper.
 #if defined(__AVX512BF16__)
-inline Floats add_half_products(Floats sums, Ints values, Ints weights) {
+inline F32Vector add_bf16_products(F32Vector sums, I32Vector values, I32Vector weights) {
     return _mm512_dpbf16_ps(sums, std::bit_cast<__m512bh>(values), std::bit_cast<__m512bh>(weights));
 }
 #else
-inline Floats even(Ints pairs) { return std::bit_cast<Floats>(pairs << 16); }
-inline Floats odd(Ints pairs) { return std::bit_cast<Floats>(pairs & ~0xffff); }
+inline F32Vector even(I32Vector pairs) { return std::bit_cast<F32Vector>(pairs << 16); }
+inline F32Vector odd(I32Vector pairs) { return std::bit_cast<F32Vector>(pairs & ~0xffff); }
 
-inline Floats add_half_products(Floats sums, Ints values, Ints weights) {
-    return fused(even(values), even(weights), fused(odd(values), odd(weights), sums));
+inline F32Vector add_bf16_products(F32Vector sums, I32Vector values, I32Vector weights) {
+    return multiply_add(even(values), even(weights), multiply_add(odd(values), odd(weights), sums));
 }
 #endif
 
-struct HalfNumbers {
-    using Value = Half;
+struct Bf16Format {
+    using Value = Bf16;
     using Group = std::uint32_t;
-    using Sums = Floats;
-    using Ends = BiasEnds;
-    static constexpr std::size_t LEAST_WORK = 1 << 17;
+    using Sums = F32Vector;
+    using Dequantize = AddBias;
+    static constexpr std::size_t MIN_WORK = 1 << 17;
 
-    static Ints weights(const Group* at) {
-        Ints pairs;
+    static I32Vector weights(const Group* at) {
+        I32Vector pairs;
         std::memcpy(&pairs, at, sizeof pairs);
         return pairs;
     }
-    static Ints values(const Half* at) { return group_for_all(at); }
-    static Floats add_products(Floats sums, Ints values, Ints weights) { return add_half_products(sums, values, weights); }
+    static I32Vector values(const Bf16* at) { return broadcast_group(at); }
+    static F32Vector add_products(F32Vector sums, I32Vector values, I32Vector weights) { return add_bf16_products(sums, values, weights); }
 };
 
 }  // namespace
 
-HalfMatrix::HalfMatrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()), inputs_(matrix.inputs()) {
-    const std::size_t width = (outputs_ + LANES - 1) / LANES * LANES, pairs = (inputs_ + 1) / 2;
+Bf16Matrix::Bf16Matrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()), inputs_(matrix.inputs()) {
+    const std::size_t width = (outputs_ + F32_LANES - 1) / F32_LANES * F32_LANES, pairs = (inputs_ + 1) / 2;
     panels_.resize(width * pairs);
     bias_.assign(matrix.bias(), matrix.bias() + width);
-    for (std::size_t first = 0; first < width; first += PackedMatrix::panel()) {
-        const std::size_t columns = std::min(PackedMatrix::panel(), width - first);
+    for (std::size_t first = 0; first < width; first += PackedMatrix::panel_width()) {
+        const std::size_t columns = std::min(PackedMatrix::panel_width(), width - first);
         const float* from = matrix.weights() + first * inputs_;
         std::uint32_t* to = panels_.data() + first * pairs;
         for (std::size_t pair = 0; pair < pairs; ++pair)
-            for (std::size_t column = 0; column < columns; column += LANES) {
+            for (std::size_t column = 0; column < columns; column += F32_LANES) {
                 const float* at = from + 2 * pair * columns + column;
-                const Floats other = 2 * pair + 1 < inputs_ ? load(at + columns) : Floats{};
-                const Ints both = ((rounded(load(at)) >> 16) & 0xffff) | (rounded(other) & ~0xffff);
+                const F32Vector other = 2 * pair + 1 < inputs_ ? load(at + columns) : F32Vector{};
+                const I32Vector both = ((round_to_even(load(at)) >> 16) & 0xffff) | (round_to_even(other) & ~0xffff);
                 std::memcpy(to + pair * columns + column, &both, sizeof both);
             }
     }
 }
 
-void HalfMatrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                          std::vector<Half>& halves, Team& team) const {
+void Bf16Matrix::multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue,
+                          std::vector<Bf16>& bf16_values, ThreadTeam& team) const {
     const std::size_t pairs = (inputs_ + 1) / 2;
-    if (halves.size() < rows * 2 * pairs) halves.resize(rows * 2 * pairs);
-    for (std::size_t row = 0; row < rows; ++row) halve(x + row * x_stride, inputs_, halves.data() + row * 2 * pairs);
-    const PanelProduct<HalfNumbers> product{halves.data(), 2 * pairs, pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
-    product.multiply(rows, (outputs_ + PackedMatrix::panel() - 1) / PackedMatrix::panel(), team);
+    if (bf16_values.size() < rows * 2 * pairs) bf16_values.resize(rows * 2 * pairs);
+    for (std::size_t row = 0; row < rows; ++row) to_bfloat16_pairs(x + row * x_stride, inputs_, bf16_values.data() + row * 2 * pairs);
+    const PackedGemm<Bf16Format> product{bf16_values.data(), 2 * pairs, pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, epilogue};
+    product.multiply(rows, (outputs_ + PackedMatrix::panel_width() - 1) / PackedMatrix::panel_width(), team);
 }
 
 }  // namespace fewstep

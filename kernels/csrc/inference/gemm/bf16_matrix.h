@@ -9,20 +9,20 @@
 
 namespace fewstep {
 
-using Half = std::uint16_t;  // the upper half of a float's bits, rounded to nearest even
+using Bf16 = std::uint16_t;  // the upper half of a float's bits, rounded to nearest even
 
 // W [outputs,inputs] in the panels of a PackedMatrix, pairs of inputs side by side. A row's result does not depend on company.
-class HalfMatrix {
+class Bf16Matrix {
  public:
-    HalfMatrix() = default;
-    explicit HalfMatrix(const PackedMatrix& matrix);
+    Bf16Matrix() = default;
+    explicit Bf16Matrix(const PackedMatrix& matrix);
 
     bool empty() const { return panels_.empty(); }
     std::size_t outputs() const { return outputs_; }
 
     // x [rows,inputs] to y [rows,outputs]; `halves` is scratch for x in bfloat16.
-    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                  std::vector<Half>& halves, Team& team = Team::alone()) const;
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue,
+                  std::vector<Bf16>& bf16_values, ThreadTeam& team = ThreadTeam::single()) const;
 
  private:
     std::size_t outputs_ = 0, inputs_ = 0;

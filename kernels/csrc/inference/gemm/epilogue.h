@@ -9,18 +9,18 @@
 namespace fewstep {
 
 // The last outputs, which fill no vector.
-[[gnu::noinline]] static void write_some(float* y, const Floats& sum, Then then, std::size_t columns) {
+[[gnu::noinline]] static void store_partial(float* y, const F32Vector& sum, Epilogue epilogue, std::size_t columns) {
     for (std::size_t column = 0; column < columns; ++column) {
         const float value = sum[static_cast<int>(column)];
-        y[column] = then == Then::ADD ? value + y[column] : value;
+        y[column] = epilogue == Epilogue::ADD ? value + y[column] : value;
     }
 }
 
-static inline void write(float* y, Floats sum, Then then, std::size_t columns) {
-    if (then == Then::RELU) sum = larger(sum, Floats{});
-    if (then == Then::GELU) sum = gelu_of(sum);
-    if (columns < LANES) return write_some(y, sum, then, columns);
-    if (then == Then::ADD) sum += load(y);
+static inline void store_outputs(float* y, F32Vector sum, Epilogue epilogue, std::size_t columns) {
+    if (epilogue == Epilogue::RELU) sum = vector_max(sum, F32Vector{});
+    if (epilogue == Epilogue::GELU) sum = vector_gelu(sum);
+    if (columns < F32_LANES) return store_partial(y, sum, epilogue, columns);
+    if (epilogue == Epilogue::ADD) sum += load(y);
     store(y, sum);
 }
 

@@ -10,11 +10,11 @@
 
 namespace fewstep {
 
-class ByteRows;
+class Int8Rows;
 
 // W [outputs,inputs] as s_o q with q in -127..127 and s_o = max_i |W_oi| / 127 of each output; a row x as t r with r in -127..127 and
 // t = max_i |x_i| / 127. Sums are exact, so that the result of a row is the same on every machine.
-class ByteMatrix {
+class Int8Matrix {
  public:
 #if defined(__AVX512VNNI__)
     using Value = std::uint8_t;   // r + 128
@@ -24,22 +24,22 @@ class ByteMatrix {
     using Group = std::uint16_t;
 #endif
 
-    ByteMatrix() = default;
-    explicit ByteMatrix(const PackedMatrix& matrix);
+    Int8Matrix() = default;
+    explicit Int8Matrix(const PackedMatrix& matrix);
     // Some of the outputs, in this order.
-    ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs) : ByteMatrix(rows, outputs, {}, 0) {}
+    Int8Matrix(const Int8Rows& rows, std::span<const std::int64_t> outputs) : Int8Matrix(rows, outputs, {}, 0) {}
     // The same, of which the first `alike` are those of `known`, which is quicker.
-    ByteMatrix(const ByteRows& rows, std::span<const std::int64_t> outputs, const ByteMatrix& known, std::size_t alike);
+    Int8Matrix(const Int8Rows& rows, std::span<const std::int64_t> outputs, const Int8Matrix& prefix, std::size_t shared);
 
     std::size_t outputs() const { return outputs_; }
     std::size_t inputs() const { return inputs_; }
 
     // x [rows,inputs] to y [rows,outputs], as those of a PackedMatrix; `values` is scratch.
-    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then,
-                  std::vector<Value>& values, Team& team = Team::alone()) const;
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue,
+                  std::vector<Value>& values, ThreadTeam& team = ThreadTeam::single()) const;
     // The same for the outputs of the first `panels` only.
-    void multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Then then,
-                        std::vector<Value>& values, Team& team = Team::alone()) const;
+    void multiply_first_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Epilogue epilogue,
+                        std::vector<Value>& values, ThreadTeam& team = ThreadTeam::single()) const;
 
  private:
     std::size_t outputs_ = 0, inputs_ = 0;
@@ -49,15 +49,15 @@ class ByteMatrix {
 };
 
 // The same weights output by output, for matrices of some of them.
-class ByteRows {
+class Int8Rows {
  public:
-    ByteRows() = default;
-    explicit ByteRows(const PackedMatrix& matrix);
+    Int8Rows() = default;
+    explicit Int8Rows(const PackedMatrix& matrix);
 
  private:
-    friend class ByteMatrix;
+    friend class Int8Matrix;
     std::size_t inputs_ = 0;
-    std::vector<ByteMatrix::Group> rows_;  // [outputs,groups]
+    std::vector<Int8Matrix::Group> rows_;  // [outputs,groups]
     std::vector<float> bias_, scales_;
     std::vector<std::int32_t> offsets_;
 };

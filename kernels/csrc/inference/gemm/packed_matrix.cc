@@ -10,22 +10,22 @@ namespace fewstep {
 
 namespace {
 
-using panel_products::PANEL;
-using panel_products::VECTORS;
+using packed_gemm::PANEL;
+using packed_gemm::VECTORS;
 
-struct FloatNumbers {
+struct Float32Format {
     using Value = float;
     using Group = float;
-    using Sums = Floats;
-    using Ends = BiasEnds;
-    static constexpr std::size_t LEAST_WORK = 1 << 15;
+    using Sums = F32Vector;
+    using Dequantize = AddBias;
+    static constexpr std::size_t MIN_WORK = 1 << 15;
 
-    static Floats weights(const float* at) { return load(at); }
-    static Floats values(const float* at) { return all(*at); }
-    static Floats add_products(Floats sums, Floats values, Floats weights) { return fused(values, weights, sums); }
+    static F32Vector weights(const float* at) { return load(at); }
+    static F32Vector values(const float* at) { return broadcast(*at); }
+    static F32Vector add_products(F32Vector sums, F32Vector values, F32Vector weights) { return multiply_add(values, weights, sums); }
 };
 
-std::size_t vectors_for(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + LANES - 1) / LANES); }
+std::size_t num_vectors(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + F32_LANES - 1) / F32_LANES); }
 
 }  // namespace
 
@@ -37,7 +37,7 @@ PackedMatrix::PackedMatrix(const float* weights, const float* bias, std::size_t 
 
 void PackedMatrix::reserve(std::size_t outputs, std::size_t inputs, const float* bias) {
     outputs_ = outputs, inputs_ = inputs;
-    const std::size_t width = (outputs + LANES - 1) / LANES * LANES;
+    const std::size_t width = (outputs + F32_LANES - 1) / F32_LANES * F32_LANES;
     panels_.reserve(width * inputs);
     bias_.reserve(width);
     if (bias != nullptr) std::copy_n(bias, outputs, bias_.data());
@@ -46,49 +46,49 @@ void PackedMatrix::reserve(std::size_t outputs, std::size_t inputs, const float*
 
 void PackedMatrix::pack(std::span<const float* const> weights, const float* bias, std::size_t inputs) {
     reserve(weights.size(), inputs, bias);
-    for (std::size_t first = 0; first < outputs_; first += LANES) {
-        const std::size_t panel = first / PANEL * PANEL, panel_width = vectors_for(outputs_ - panel) * LANES;
-        const std::size_t rows = std::min<std::size_t>(LANES, outputs_ - first);
-        float* to = panels_.data() + panel * inputs + (first - panel);
+    for (std::size_t first = 0; first < outputs_; first += F32_LANES) {
+        const std::size_t start = first / PANEL * PANEL, width = num_vectors(outputs_ - start) * F32_LANES;
+        const std::size_t rows = std::min<std::size_t>(F32_LANES, outputs_ - first);
+        float* to = panels_.data() + start * inputs + (first - start);
         std::size_t input = 0;
-        for (; input + LANES <= inputs; input += LANES) {
-            Floats tile[LANES];
-            for (std::size_t row = 0; row < LANES; ++row) tile[row] = row < rows ? load(weights[first + row] + input) : Floats{};
-            turn(tile);
-            for (std::size_t lane = 0; lane < LANES; ++lane) store(to + (input + lane) * panel_width, tile[lane]);
+        for (; input + F32_LANES <= inputs; input += F32_LANES) {
+            F32Vector tile[F32_LANES];
+            for (std::size_t row = 0; row < F32_LANES; ++row) tile[row] = row < rows ? load(weights[first + row] + input) : F32Vector{};
+            transpose(tile);
+            for (std::size_t lane = 0; lane < F32_LANES; ++lane) store(to + (input + lane) * width, tile[lane]);
         }
         for (; input < inputs; ++input)
-            for (std::size_t row = 0; row < LANES; ++row) to[input * panel_width + row] = row < rows ? weights[first + row][input] : 0.0F;
+            for (std::size_t row = 0; row < F32_LANES; ++row) to[input * width + row] = row < rows ? weights[first + row][input] : 0.0F;
     }
 }
 
-void PackedMatrix::pack_turned(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs) {
+void PackedMatrix::pack_transposed(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs) {
     reserve(outputs, inputs, bias);
     for (std::size_t first = 0; first < outputs; first += PANEL) {
-        const std::size_t columns = std::min(PANEL, outputs - first), panel_width = vectors_for(columns) * LANES;
+        const std::size_t columns = std::min(PANEL, outputs - first), width = num_vectors(columns) * F32_LANES;
         float* panel = panels_.data() + first * inputs;
         for (std::size_t input = 0; input < inputs; ++input) {
-            std::copy_n(weights + input * outputs + first, columns, panel + input * panel_width);
-            std::fill_n(panel + input * panel_width + columns, panel_width - columns, 0.0F);
+            std::copy_n(weights + input * outputs + first, columns, panel + input * width);
+            std::fill_n(panel + input * width + columns, width - columns, 0.0F);
         }
     }
 }
 
 std::size_t PackedMatrix::panels() const { return (outputs_ + PANEL - 1) / PANEL; }
 
-std::size_t PackedMatrix::panel() { return PANEL; }
+std::size_t PackedMatrix::panel_width() { return PANEL; }
 
-void PackedMatrix::multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels,
-                                  Then then, Team& team) const {
-    const PanelProduct<FloatNumbers> product{x, x_stride, inputs_, panels_.data(), {bias_.data()}, y, y_stride, outputs_, then};
+void PackedMatrix::multiply_first_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels,
+                                  Epilogue epilogue, ThreadTeam& team) const {
+    const PackedGemm<Float32Format> product{x, x_stride, inputs_, panels_.data(), {bias_.data()}, y, y_stride, outputs_, epilogue};
     product.multiply(rows, panels, team);
 }
 
 void PackedMatrix::multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride,
-                                   std::size_t first, std::size_t last, Then then) const {
+                                   std::size_t first, std::size_t last, Epilogue epilogue) const {
     const std::size_t column = first * PANEL;
-    const PanelProduct<FloatNumbers> product{
-        x, x_stride, inputs_, panels_.data() + column * inputs_, {bias_.data() + column}, y, y_stride, outputs_ - column, then};
+    const PackedGemm<Float32Format> product{
+        x, x_stride, inputs_, panels_.data() + column * inputs_, {bias_.data() + column}, y, y_stride, outputs_ - column, epilogue};
     product.multiply(rows, 0, last - first);
 }
 

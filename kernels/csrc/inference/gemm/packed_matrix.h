@@ -10,7 +10,7 @@
 namespace fewstep {
 
 // What is done with x W^T + b.
-enum class Then {
+enum class Epilogue {
     STORE,  // y = x W^T + b
     RELU,   // y = max(0, x W^T + b)
     GELU,   // y = z P(Z < z) of z = x W^T + b and a standard normal Z
@@ -27,27 +27,27 @@ class PackedMatrix {
     // Other weights, where there may have been some: rows of outputs, each [inputs], that lie anywhere.
     void pack(std::span<const float* const> weights, const float* bias, std::size_t inputs);
     // The same from W^T [inputs,outputs].
-    void pack_turned(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs);
+    void pack_transposed(const float* weights, const float* bias, std::size_t outputs, std::size_t inputs);
 
     // x [rows,inputs] to y [rows,outputs], whose rows lie so many floats apart.
-    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then = Then::STORE) const {
-        multiply_panels(x, x_stride, rows, y, y_stride, 0, panels(), then);
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue = Epilogue::STORE) const {
+        multiply_panels(x, x_stride, rows, y, y_stride, 0, panels(), epilogue);
     }
     // The same, with the panels shared out among the threads of a team where that is worth their while.
-    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Then then, Team& team) const {
-        multiply_first(x, x_stride, rows, y, y_stride, panels(), then, team);
+    void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue, ThreadTeam& team) const {
+        multiply_first_panels(x, x_stride, rows, y, y_stride, panels(), epilogue, team);
     }
     // The same for the outputs of the first `panels` only.
-    void multiply_first(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Then then,
-                        Team& team) const;
+    void multiply_first_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels, Epilogue epilogue,
+                        ThreadTeam& team) const;
     // Only the outputs of the panels [first,last), the first of them in the first column of y.
     void multiply_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t first,
-                         std::size_t last, Then then = Then::STORE) const;
+                         std::size_t last, Epilogue epilogue = Epilogue::STORE) const;
 
     std::size_t outputs() const { return outputs_; }
     std::size_t inputs() const { return inputs_; }
     std::size_t panels() const;
-    static std::size_t panel();  // outputs of a panel
+    static std::size_t panel_width();  // outputs of a panel
     const float* weights() const { return panels_.data(); }
     const float* bias() const { return bias_.data(); }  // as wide as all panels
 

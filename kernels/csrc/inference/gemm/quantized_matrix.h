@@ -11,42 +11,42 @@
 namespace fewstep {
 
 // What weights and values are multiplied in.
-enum class Precision { FLOATS, HALVES, BYTES };
+enum class Precision { FLOAT32, BFLOAT16, INT8 };
 
 // Scratch for rows in fewer bits.
-struct NarrowRows {
-    std::vector<Half> halves;
-    std::vector<ByteMatrix::Value> bytes;
+struct QuantizedRows {
+    std::vector<Bf16> bf16;
+    std::vector<Int8Matrix::Value> int8;
 };
 
 // A PackedMatrix once more in bfloat16 or in 8 bits; or, made for floats, nothing. A row's result does not depend on company.
-class NarrowMatrix {
+class QuantizedMatrix {
  public:
-    NarrowMatrix() = default;
-    NarrowMatrix(const PackedMatrix& matrix, Precision precision)
-        : halves_(precision == Precision::HALVES ? HalfMatrix(matrix) : HalfMatrix()),
-          bytes_(precision == Precision::BYTES ? ByteMatrix(matrix) : ByteMatrix()) {}
-    explicit NarrowMatrix(ByteMatrix bytes) : bytes_(std::move(bytes)) {}
+    QuantizedMatrix() = default;
+    QuantizedMatrix(const PackedMatrix& matrix, Precision precision)
+        : bf16_(precision == Precision::BFLOAT16 ? Bf16Matrix(matrix) : Bf16Matrix()),
+          int8_(precision == Precision::INT8 ? Int8Matrix(matrix) : Int8Matrix()) {}
+    explicit QuantizedMatrix(Int8Matrix int8) : int8_(std::move(int8)) {}
 
     // x [rows,inputs] to y [rows,outputs], whose rows lie so many floats apart, with what there is, else with `whole`.
-    void multiply(const PackedMatrix& whole, const float* x, std::size_t rows, float* y, std::size_t y_stride, Then then, NarrowRows& scratch,
-                  Team& team = Team::alone()) const {
-        if (!halves_.empty()) halves_.multiply(x, whole.inputs(), rows, y, y_stride, then, scratch.halves, team);
-        else if (bytes_.outputs() > 0) bytes_.multiply(x, whole.inputs(), rows, y, y_stride, then, scratch.bytes, team);
-        else whole.multiply(x, whole.inputs(), rows, y, y_stride, then, team);
+    void multiply(const PackedMatrix& matrix, const float* x, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue, QuantizedRows& scratch,
+                  ThreadTeam& team = ThreadTeam::single()) const {
+        if (!bf16_.empty()) bf16_.multiply(x, matrix.inputs(), rows, y, y_stride, epilogue, scratch.bf16, team);
+        else if (int8_.outputs() > 0) int8_.multiply(x, matrix.inputs(), rows, y, y_stride, epilogue, scratch.int8, team);
+        else matrix.multiply(x, matrix.inputs(), rows, y, y_stride, epilogue, team);
     }
 
-    const ByteMatrix& bytes() const { return bytes_; }
+    const Int8Matrix& int8() const { return int8_; }
 
  private:
-    HalfMatrix halves_;
-    ByteMatrix bytes_;
+    Bf16Matrix bf16_;
+    Int8Matrix int8_;
 };
 
 // The same with rows of y side by side.
-inline void product(const PackedMatrix& whole, const NarrowMatrix& narrow, const float* x, std::size_t rows, float* y, Then then, NarrowRows& scratch,
-                    Team& team = Team::alone()) {
-    narrow.multiply(whole, x, rows, y, whole.outputs(), then, scratch, team);
+inline void gemm(const PackedMatrix& matrix, const QuantizedMatrix& quantized, const float* x, std::size_t rows, float* y, Epilogue epilogue, QuantizedRows& scratch,
+                    ThreadTeam& team = ThreadTeam::single()) {
+    quantized.multiply(matrix, x, rows, y, matrix.outputs(), epilogue, scratch, team);
 }
 
 }  // namespace fewstep

@@ -10,31 +10,31 @@ namespace fewstep {
 
 namespace {
 
-constexpr float NONE = -std::numeric_limits<float>::infinity();
-constexpr std::size_t ENCODED_TOGETHER = 48;  // words at least, where there are more sentences: products of few rows are slow
-constexpr std::size_t LONG_ENCODING = 1 << 24;  // multiplications: about as long as two look-ups take
-constexpr std::size_t SCORED_TOGETHER = 32;   // rows at least
-constexpr std::size_t PRUNED_TOGETHER = 8;    // slots at least
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+constexpr std::size_t MIN_ENCODED_TOKENS = 48;  // words at least, where there are more sentences: products of few rows are slow
+constexpr std::size_t LONG_ENCODING_WORK = 1 << 24;  // multiplications: about as long as two look-ups take
+constexpr std::size_t MIN_SCORED_ROWS = 32;   // rows at least
+constexpr std::size_t MIN_SELECTED_SLOTS = 8;    // slots at least
 
 // A thread's scratch.
-struct Space {
-    LatticeScoring::Space scoring;
+struct Workspace {
+    LatticeScoring::Workspace scoring;
     LatticeSpace<float> search;
     LatticeSeconds seconds{};
 };
 
 // Slots [first,last) of a sentence.
-struct Stretch {
+struct SlotRange {
     std::size_t sentence, first, last;
 };
 
 // Adds the seconds that it lives, of so many threads.
-class Clock {
+class SecondsTimer {
  public:
-    explicit Clock(double& seconds, int threads = 1) : seconds_(seconds), threads_(threads), since_(std::chrono::steady_clock::now()) {}
-    ~Clock() { seconds_ += threads_ * std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count(); }
-    Clock(const Clock&) = delete;
-    Clock& operator=(const Clock&) = delete;
+    explicit SecondsTimer(double& seconds, int threads = 1) : seconds_(seconds), threads_(threads), since_(std::chrono::steady_clock::now()) {}
+    ~SecondsTimer() { seconds_ += threads_ * std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count(); }
+    SecondsTimer(const SecondsTimer&) = delete;
+    SecondsTimer& operator=(const SecondsTimer&) = delete;
 
  private:
     double& seconds_;
@@ -43,77 +43,77 @@ class Clock {
 };
 
 // A batch on its way.
-class Task {
+class BatchDecoder {
  public:
-    Task(const LatticeNetwork& network, const Sources& sources, const LatticeRules& rules, bool all_exits, int threads)
-        : network_(network), sources_(sources), rules_(rules), scoring_(network, rules, all_exits), team_(Team::waiting(threads)),
-          sentences_(sources.rows.size()), spaces_(static_cast<std::size_t>(threads)) {
-        std::size_t words = ENCODED_TOGETHER;
+    BatchDecoder(const LatticeNetwork& network, const Sources& sources, const LatticeRules& rules, bool all_exits, int threads)
+        : network_(network), sources_(sources), rules_(rules), scoring_(network, rules, all_exits), team_(ThreadTeam::for_this_thread(threads)),
+          sentences_(sources.rows.size()), workspaces_(static_cast<std::size_t>(threads)) {
+        std::size_t tokens = MIN_ENCODED_TOKENS;
         for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
-            if (words >= ENCODED_TOGETHER) chunks_.push_back(sentence), words = 0;
-            words += static_cast<std::size_t>(sources.lengths[sentence]);
+            if (tokens >= MIN_ENCODED_TOKENS) chunks_.push_back(sentence), tokens = 0;
+            tokens += static_cast<std::size_t>(sources.lengths[sentence]);
         }
         chunks_.push_back(sentences_.size());
     }
 
-    void encode_beside(const LatticeLookup* lookup, const LatticeCandidates* given) {
+    void encode_and_look_up(const LatticeLookup* lookup, const LatticeCandidates* candidates_given) {
         const std::size_t chunks = chunks_.size() - 1;
-        const bool shared = encodes_together(lookup != nullptr);
+        const bool shared = encode_with_all_threads(lookup != nullptr);
         std::vector<Buffer> states(chunks);
-        found_.resize(chunks);
+        looked_up_.resize(chunks);
         for (std::size_t chunk = 0; shared && chunk < chunks; ++chunk) {
-            const Clock clock(spaces_[0].seconds[ENCODING], team_.threads());
-            states[chunk] = network_.network.encoded(sources_of(chunk), team_);
+            const SecondsTimer timer(workspaces_[0].seconds[ENCODING], team_.threads());
+            states[chunk] = network_.network.encoder_states(sources_of(chunk), team_);
         }
         team_.run(2 * chunks, [&](std::size_t item, int thread) {
-            Space& space = spaces_[static_cast<std::size_t>(thread)];
+            Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
             const std::size_t chunk = item / 2;
             if (item % 2 == 0) {
-                const Clock clock(space.seconds[ENCODING]);
-                if (!shared) states[chunk] = network_.network.encoded(sources_of(chunk), Team::alone());
-                remember(chunk, states[chunk].data());
+                const SecondsTimer timer(workspace.seconds[ENCODING]);
+                if (!shared) states[chunk] = network_.network.encoder_states(sources_of(chunk), ThreadTeam::single());
+                project_memory(chunk, states[chunk].data());
             } else {
-                const Clock clock(space.seconds[LOOKUP]);
-                for (std::size_t sentence = chunks_[chunk]; given != nullptr && sentence < chunks_[chunk + 1]; ++sentence) take(*given, sentence);
+                const SecondsTimer timer(workspace.seconds[LOOKUP]);
+                for (std::size_t sentence = chunks_[chunk]; candidates_given != nullptr && sentence < chunks_[chunk + 1]; ++sentence) copy_candidates(*candidates_given, sentence);
                 if (lookup != nullptr) look_up(*lookup, chunk);
-                for (std::size_t sentence = chunks_[chunk]; !prunes() && sentence < chunks_[chunk + 1]; ++sentence)
-                    scoring_.prepare(sentences_[sentence], space.scoring);
+                for (std::size_t sentence = chunks_[chunk]; !selects_candidates() && sentence < chunks_[chunk + 1]; ++sentence)
+                    scoring_.prepare(sentences_[sentence], workspace.scoring);
             }
         });
-        if (prunes()) prune();
+        if (selects_candidates()) candidate_threshold();
     }
 
     void score() {
-        std::vector<Stretch> items;
+        std::vector<SlotRange> items;
         for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
-            const SentenceLattice& here = sentences_[sentence];
-            std::size_t rows = SCORED_TOGETHER;
-            for (std::size_t slot = 0; here.most > 0 && slot <= here.most; ++slot) {
-                if (rows >= SCORED_TOGETHER) items.push_back({sentence, slot, slot}), rows = 0;
-                rows += slot == 0 ? 1 : here.counts[slot - 1];
+            const SentenceLattice& lattice = sentences_[sentence];
+            std::size_t rows = MIN_SCORED_ROWS;
+            for (std::size_t slot = 0; lattice.max_length > 0 && slot <= lattice.max_length; ++slot) {
+                if (rows >= MIN_SCORED_ROWS) items.push_back({sentence, slot, slot}), rows = 0;
+                rows += slot == 0 ? 1 : lattice.counts[slot - 1];
                 items.back().last = slot + 1;
             }
         }
         team_.run(items.size(), [&](std::size_t item, int thread) {
-            Space& space = spaces_[static_cast<std::size_t>(thread)];
-            const Clock clock(space.seconds[SCORING]);
-            scoring_.score(sentences_[items[item].sentence], items[item].first, items[item].last, space.scoring);
+            Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
+            const SecondsTimer timer(workspace.seconds[SCORING]);
+            scoring_.score(sentences_[items[item].sentence], items[item].first, items[item].last, workspace.scoring);
         });
     }
 
     std::vector<LatticeOutcome> search() {
         std::vector<LatticeOutcome> outcomes(sentences_.size());
         team_.run(sentences_.size(), [&](std::size_t index, int thread) {
-            Space& space = spaces_[static_cast<std::size_t>(thread)];
-            const Clock clock(space.seconds[SEARCH]);
-            const SentenceLattice& here = sentences_[index];
-            if (here.most == 0) return;  // an empty source: no words, for sure
-            std::vector<std::int64_t> path(here.most);
+            Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
+            const SecondsTimer timer(workspace.seconds[SEARCH]);
+            const SentenceLattice& lattice = sentences_[index];
+            if (lattice.max_length == 0) return;  // an empty source: no words, for sure
+            std::vector<std::int64_t> path(lattice.max_length);
             std::size_t length;
             outcomes[index].score = best_path<float>(
-                {here.start.data(), here.edges.data(), here.exits.data(), here.width, here.width, here.candidates, here.least, here.most}, space.search,
+                {lattice.start.data(), lattice.edges.data(), lattice.exits.data(), lattice.width, lattice.width, lattice.candidates, lattice.min_length, lattice.max_length}, workspace.search,
                 path.data(), length);
-            for (std::size_t slot = 0; slot < length; ++slot) outcomes[index].words.push_back(here.words(slot)[path[slot]]);
+            for (std::size_t slot = 0; slot < length; ++slot) outcomes[index].tokens.push_back(lattice.tokens(slot)[path[slot]]);
         });
         return outcomes;
     }
@@ -121,122 +121,122 @@ class Task {
     // Of `count` candidates a slot, as they were given.
     void copy_scores(std::size_t slots, std::size_t count, float* start, float* edges, float* exits) {
         for (std::size_t b = 0; b < sentences_.size(); ++b) {
-            SentenceLattice& here = sentences_[b];
-            for (std::size_t slot = 0; slot < here.most; ++slot)
-                for (std::size_t k = 0; k < here.counts[slot]; ++k) {
-                    const std::size_t place = here.place(slot, k);
-                    if (slot == 0) start[b * count + place] = here.start.data()[k];
-                    exits[(b * slots + slot) * count + place] = here.exits.data()[slot * here.width + k];
-                    float* row = edges + ((b * (slots - 1) + slot) * count + place) * count;
-                    for (std::size_t next = 0; slot + 1 < here.most && next < here.counts[slot + 1]; ++next)
-                        row[here.place(slot + 1, next)] = here.edge_row(slot, k)[next];
+            SentenceLattice& lattice = sentences_[b];
+            for (std::size_t slot = 0; slot < lattice.max_length; ++slot)
+                for (std::size_t k = 0; k < lattice.counts[slot]; ++k) {
+                    const std::size_t position = lattice.position(slot, k);
+                    if (slot == 0) start[b * count + position] = lattice.start.data()[k];
+                    exits[(b * slots + slot) * count + position] = lattice.exits.data()[slot * lattice.width + k];
+                    float* row = edges + ((b * (slots - 1) + slot) * count + position) * count;
+                    for (std::size_t next = 0; slot + 1 < lattice.max_length && next < lattice.counts[slot + 1]; ++next)
+                        row[lattice.position(slot + 1, next)] = lattice.edge_row(slot, k)[next];
                 }
         }
     }
 
     LatticeSeconds seconds() const {
         LatticeSeconds sum{};
-        for (const Space& space : spaces_)
-            for (std::size_t part = 0; part < sum.size(); ++part) sum[part] += space.seconds[part];
+        for (const Workspace& workspace : workspaces_)
+            for (std::size_t head_output = 0; head_output < sum.size(); ++head_output) sum[head_output] += workspace.seconds[head_output];
         return sum;
     }
 
  private:
-    struct Found {
+    struct LookedUp {
         std::vector<std::int64_t> token_ids;
         std::vector<double> log_probs;
     };
 
     Sources sources_of(std::size_t chunk) const {
-        Sources part{sources_.ids, sources_.stride, {}, {}};
+        Sources head_output{sources_.ids, sources_.stride, {}, {}};
         for (std::size_t sentence = chunks_[chunk]; sentence < chunks_[chunk + 1]; ++sentence) {
-            part.lengths.push_back(sources_.lengths[sentence]);
-            part.rows.push_back(sources_.rows[sentence]);
+            head_output.lengths.push_back(sources_.lengths[sentence]);
+            head_output.rows.push_back(sources_.rows[sentence]);
         }
-        return part;
+        return head_output;
     }
 
-    void remember(std::size_t chunk, const float* states) {
+    void project_memory(std::size_t chunk, const float* states) {
         for (std::size_t sentence = chunks_[chunk]; sentence < chunks_[chunk + 1]; ++sentence) {
-            SentenceLattice& here = sentences_[sentence];
-            here.length = static_cast<std::size_t>(sources_.lengths[sentence]);
-            here.memory = network_.remember(states, here.length);
-            states += here.length * network_.network.shape.width;
+            SentenceLattice& lattice = sentences_[sentence];
+            lattice.length = static_cast<std::size_t>(sources_.lengths[sentence]);
+            lattice.cross_cache = network_.project_memory(states, lattice.length);
+            states += lattice.length * network_.network.shape.width;
         }
     }
 
-    void take(const LatticeCandidates& given, std::size_t sentence) {
-        SentenceLattice& here = sentences_[sentence];
-        here.token_ids = given.token_ids + sentence * given.slots * given.candidates;
-        here.log_probs = given.log_probs + sentence * given.slots * given.candidates;
-        here.least = static_cast<std::size_t>(given.least[sentence]), here.most = static_cast<std::size_t>(given.most[sentence]);
-        here.slots = given.slots, here.candidates = given.candidates;
+    void copy_candidates(const LatticeCandidates& candidates_given, std::size_t sentence) {
+        SentenceLattice& lattice = sentences_[sentence];
+        lattice.token_ids = candidates_given.token_ids + sentence * candidates_given.slots * candidates_given.candidates;
+        lattice.log_probs = candidates_given.log_probs + sentence * candidates_given.slots * candidates_given.candidates;
+        lattice.min_length = static_cast<std::size_t>(candidates_given.min_length[sentence]), lattice.max_length = static_cast<std::size_t>(candidates_given.max_length[sentence]);
+        lattice.slots = candidates_given.slots, lattice.candidates = candidates_given.candidates;
     }
 
     void look_up(const LatticeLookup& lookup, std::size_t chunk) {
         std::vector<std::int64_t> ids, lengths, slots;
         const std::size_t first = chunks_[chunk], last = chunks_[chunk + 1], count = static_cast<std::size_t>(lookup.candidates);
         for (std::size_t sentence = first; sentence < last; ++sentence) {
-            SentenceLattice& here = sentences_[sentence];
+            SentenceLattice& lattice = sentences_[sentence];
             const std::int64_t* row = sources_.ids + sources_.rows[sentence] * sources_.stride;
             ids.insert(ids.end(), row, row + sources_.stride);
             lengths.push_back(sources_.lengths[sentence] - 1);
-            const auto words = lookup.tables->header().line.words(lengths.back(), lookup.window);
-            const std::size_t longest = std::max<std::size_t>(1, network_.network.shape.slots) - 1;  // the last code is for EOS
-            here.least = std::min(longest, static_cast<std::size_t>(words.least));
-            here.most = std::min(longest, static_cast<std::size_t>(words.most));
-            here.candidates = count;
-            slots.push_back(static_cast<std::int64_t>(scoring_.slots_read(here.most)));
+            const auto range = lookup.tables->header().regression.length_range(lengths.back(), lookup.window);
+            const std::size_t max_slots = std::max<std::size_t>(1, network_.network.shape.slots) - 1;  // the last code is for EOS
+            lattice.min_length = std::min(max_slots, static_cast<std::size_t>(range.min));
+            lattice.max_length = std::min(max_slots, static_cast<std::size_t>(range.max));
+            lattice.candidates = count;
+            slots.push_back(static_cast<std::int64_t>(scoring_.slots_read(lattice.max_length)));
         }
-        const auto most = static_cast<std::size_t>(*std::max_element(slots.begin(), slots.end()));
-        Found& found = found_[chunk];
-        found.token_ids.resize(slots.size() * most * count), found.log_probs.resize(found.token_ids.size());
-        lattice_candidates(*lookup.tables, {ids, lengths, slots, static_cast<std::int64_t>(sources_.stride)}, {lookup.candidates, lookup.least_prior, 1},
-                           static_cast<std::int64_t>(most), found.token_ids, found.log_probs);
+        const auto max_length = static_cast<std::size_t>(*std::max_element(slots.begin(), slots.end()));
+        LookedUp& found = looked_up_[chunk];
+        found.token_ids.resize(slots.size() * max_length * count), found.log_probs.resize(found.token_ids.size());
+        lattice_candidates(*lookup.tables, {ids, lengths, slots, static_cast<std::int64_t>(sources_.stride)}, {lookup.candidates, lookup.min_prior, 1},
+                           static_cast<std::int64_t>(max_length), found.token_ids, found.log_probs);
         for (std::size_t sentence = first; sentence < last; ++sentence) {
-            sentences_[sentence].token_ids = found.token_ids.data() + (sentence - first) * most * count;
-            sentences_[sentence].log_probs = found.log_probs.data() + (sentence - first) * most * count;
-            sentences_[sentence].slots = most;
-            end_early(sentences_[sentence]);
+            sentences_[sentence].token_ids = found.token_ids.data() + (sentence - first) * max_length * count;
+            sentences_[sentence].log_probs = found.log_probs.data() + (sentence - first) * max_length * count;
+            sentences_[sentence].slots = max_length;
+            allow_early_end(sentences_[sentence]);
         }
     }
 
     // Where a slot within the shortest length has no candidates a path may end before it.
-    static void end_early(SentenceLattice& here) {
-        for (std::size_t slot = 0; slot < here.least; ++slot)
-            if (here.words(slot)[0] < 0) here.least = 1;
+    static void allow_early_end(SentenceLattice& lattice) {
+        for (std::size_t slot = 0; slot < lattice.min_length; ++slot)
+            if (lattice.tokens(slot)[0] < 0) lattice.min_length = 1;
     }
 
     // Do all threads encode each chunk? If there are some to spare, or nothing that takes about as long is to be looked up meanwhile.
-    bool encodes_together(bool looks_up) const {
+    bool encode_with_all_threads(bool looks_up) const {
         const TransformerShape& shape = network_.network.shape;
         const std::size_t chunks = chunks_.size() - 1, layer = 4 * shape.width * shape.width + 2 * shape.width * shape.inner;
         std::size_t tokens = 0;
         for (const std::int64_t length : sources_.lengths) tokens += static_cast<std::size_t>(length);
-        const bool beside = looks_up && tokens * shape.encoder_layers * layer <= LONG_ENCODING;
-        return (beside ? 2 * chunks : chunks) < spaces_.size();
+        const bool beside = looks_up && tokens * shape.encoder_layers * layer <= LONG_ENCODING_WORK;
+        return (beside ? 2 * chunks : chunks) < workspaces_.size();
     }
 
-    bool prunes() const { return rules_.prune < std::numeric_limits<float>::infinity(); }
+    bool selects_candidates() const { return rules_.candidate_threshold < std::numeric_limits<float>::infinity(); }
 
     // From now on sentences have the candidates alone that are likely after no word by network and counts together, in their order.
-    void prune() {
-        std::vector<Stretch> items;
+    void candidate_threshold() {
+        std::vector<SlotRange> items;
         for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
-            const std::size_t slots = scoring_.slots_told(sentences_[sentence]), parts = std::max<std::size_t>(1, slots / PRUNED_TOGETHER);
-            sentences_[sentence].chosen.resize(slots);
-            for (std::size_t part = 0; part < parts; ++part) items.push_back({sentence, slots * part / parts, slots * (part + 1) / parts});
+            const std::size_t slots = scoring_.slots_looked_up(sentences_[sentence]), parts = std::max<std::size_t>(1, slots / MIN_SELECTED_SLOTS);
+            sentences_[sentence].selected.resize(slots);
+            for (std::size_t head_output = 0; head_output < parts; ++head_output) items.push_back({sentence, slots * head_output / parts, slots * (head_output + 1) / parts});
         }
         team_.run(items.size(), [&](std::size_t item, int thread) {
-            Space& space = spaces_[static_cast<std::size_t>(thread)];
-            const Clock clock(space.seconds[SCORING]);
-            scoring_.choose(sentences_[items[item].sentence], items[item].first, items[item].last, space.scoring);
+            Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
+            const SecondsTimer timer(workspace.seconds[SCORING]);
+            scoring_.select_candidates(sentences_[items[item].sentence], items[item].first, items[item].last, workspace.scoring);
         });
         team_.run(sentences_.size(), [&](std::size_t sentence, int thread) {
-            Space& space = spaces_[static_cast<std::size_t>(thread)];
-            const Clock clock(space.seconds[SCORING]);
-            sentences_[sentence].keep_chosen();
-            scoring_.prepare(sentences_[sentence], space.scoring);
+            Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
+            const SecondsTimer timer(workspace.seconds[SCORING]);
+            sentences_[sentence].apply_selection();
+            scoring_.prepare(sentences_[sentence], workspace.scoring);
         });
     }
 
@@ -244,15 +244,15 @@ class Task {
     const Sources& sources_;
     const LatticeRules& rules_;
     LatticeScoring scoring_;
-    Team& team_;
+    ThreadTeam& team_;
     std::vector<SentenceLattice> sentences_;
-    std::vector<Space> spaces_;
+    std::vector<Workspace> workspaces_;
     std::vector<std::size_t> chunks_;  // first sentences, and behind the last
-    std::vector<Found> found_;         // by chunk
+    std::vector<LookedUp> looked_up_;         // by chunk
 };
 
-std::vector<LatticeOutcome> decode(Task& task, const LatticeLookup* lookup, const LatticeCandidates* given, LatticeSeconds& seconds) {
-    task.encode_beside(lookup, given);
+std::vector<LatticeOutcome> decode(BatchDecoder& task, const LatticeLookup* lookup, const LatticeCandidates* candidates_given, LatticeSeconds& seconds) {
+    task.encode_and_look_up(lookup, candidates_given);
     task.score();
     std::vector<LatticeOutcome> outcomes = task.search();
     seconds = task.seconds();
@@ -263,24 +263,24 @@ std::vector<LatticeOutcome> decode(Task& task, const LatticeLookup* lookup, cons
 
 std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeLookup& lookup,
                                             const LatticeRules& rules, int threads, LatticeSeconds& seconds) {
-    Task task(network, sources, rules, false, threads);
+    BatchDecoder task(network, sources, rules, false, threads);
     return decode(task, &lookup, nullptr, seconds);
 }
 
 std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates,
                                             const LatticeRules& rules, int threads, LatticeSeconds& seconds) {
-    Task task(network, sources, rules, false, threads);
+    BatchDecoder task(network, sources, rules, false, threads);
     return decode(task, nullptr, &candidates, seconds);
 }
 
 void score_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates, const LatticeRules& rules,
                     int threads, float* start, float* edges, float* exits) {
     const std::size_t sentences = sources.rows.size(), slots = candidates.slots, count = candidates.candidates;
-    std::fill_n(start, sentences * count, NONE);
-    std::fill_n(edges, sentences * (slots == 0 ? 0 : slots - 1) * count * count, NONE);
-    std::fill_n(exits, sentences * slots * count, NONE);
-    Task task(network, sources, rules, true, threads);
-    task.encode_beside(nullptr, &candidates);
+    std::fill_n(start, sentences * count, MINUS_INFINITY);
+    std::fill_n(edges, sentences * (slots == 0 ? 0 : slots - 1) * count * count, MINUS_INFINITY);
+    std::fill_n(exits, sentences * slots * count, MINUS_INFINITY);
+    BatchDecoder task(network, sources, rules, true, threads);
+    task.encode_and_look_up(nullptr, &candidates);
     task.score();
     task.copy_scores(slots, count, start, edges, exits);
 }

@@ -17,7 +17,7 @@ namespace fewstep {
 struct LatticeCandidates {
     const std::int64_t* token_ids;      // [B,N,K]
     const double* log_probs;            // [B,N,K]
-    const std::int64_t *least, *most;   // [B] words; both 0 for a sentence without words
+    const std::int64_t *min_length, *max_length;   // [B] words; both 0 for a sentence without words
     std::size_t slots, candidates;      // N, K
 };
 
@@ -25,11 +25,11 @@ struct LatticeCandidates {
 struct LatticeLookup {
     const CandidateTables* tables;
     std::int64_t candidates, window;
-    double least_prior;
+    double min_prior;
 };
 
 struct LatticeOutcome {
-    std::vector<std::int64_t> words;
+    std::vector<std::int64_t> tokens;
     float score = 0.0F;  // minus infinity where no path is possible
 };
 

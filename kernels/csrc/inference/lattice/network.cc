@@ -10,17 +10,17 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::size_t STEP = LANES;
-constexpr float NONE = -std::numeric_limits<float>::infinity();
+constexpr std::size_t STEP = F32_LANES;
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
-std::size_t rounded_up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
+std::size_t round_up_to_vectors(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
 
 // A linear map in double: weights [D,D] and bias [D].
-struct Passing {
+struct SelfAttentionMap {
     std::vector<double> weights, bias;
 
     // M = W_o W_v, c = W_o b_v + b_o
-    Passing(const Arrays& arrays, const std::string& layer, std::size_t width) : weights(width * width), bias(width) {
+    SelfAttentionMap(const Arrays& arrays, const std::string& layer, std::size_t width) : weights(width * width), bias(width) {
         const float* values = arrays.at(layer + "attention.projection.weight") + 2 * width * width;
         const float* values_bias = arrays.at(layer + "attention.projection.bias") + 2 * width;
         const float* output = arrays.at(layer + "attention.output.weight");
@@ -47,24 +47,24 @@ LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Head
     const float* output = arrays.at(layer + "cross_attention.output.weight");
     const float* output_bias = arrays.at(layer + "cross_attention.output.bias");
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
-    LatticeLayer found{Passing(arrays, layer, width).packed(), {}, {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
-    found.narrow_passing = NarrowMatrix(found.passing, precision);
+    LatticeLayer found{SelfAttentionMap(arrays, layer, width).packed(), {}, {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
+    found.quantized_self_attention = QuantizedMatrix(found.self_attention, precision);
     for (std::size_t unit = 0; unit < width; ++unit) found.query_bias[unit] = query_bias[unit] * scale;
-    std::vector<float> turned(width * size), part(width * size);
+    std::vector<float> transposed(width * size), head_output(width * size);
     for (std::size_t head = 0; head < heads.count; ++head) {
         for (std::size_t unit = 0; unit < width; ++unit)
             for (std::size_t inside = 0; inside < size; ++inside) {
-                turned[unit * size + inside] = queries[(head * size + inside) * width + unit] * scale;
-                part[unit * size + inside] = output[unit * width + head * size + inside];
+                transposed[unit * size + inside] = queries[(head * size + inside) * width + unit] * scale;
+                head_output[unit * size + inside] = output[unit * width + head * size + inside];
             }
-        found.queries.emplace_back(turned.data(), nullptr, width, size);
-        found.outputs.emplace_back(part.data(), nullptr, width, size);
+        found.queries.emplace_back(transposed.data(), nullptr, width, size);
+        found.outputs.emplace_back(head_output.data(), nullptr, width, size);
     }
     return found;
 }
 
 // x [D] less its mean, times `scale` if given.
-void centre(float* x, const float* scale, std::size_t width) {
+void center_and_scale(float* x, const float* scale, std::size_t width) {
     double mean = 0.0;
     for (std::size_t unit = 0; unit < width; ++unit) mean += x[unit];
     mean /= static_cast<double>(width);
@@ -72,16 +72,16 @@ void centre(float* x, const float* scale, std::size_t width) {
 }
 
 // The rows of `source` [rows,D], and behind them what the first block makes of them.
-void make_table(const float* source, std::size_t rows, float factor, const Passing& passing, const float* norm_scale, std::size_t width,
+void make_table(const float* source, std::size_t rows, float factor, const SelfAttentionMap& self_attention, const float* norm_scale, std::size_t width,
                 bool constant, Buffer& table) {
     const bool pre_norm = norm_scale != nullptr;
     const std::size_t stride = pre_norm ? 2 * width : width;
     table.reserve(rows * stride);
-    std::vector<float> matrix(passing.weights.begin(), passing.weights.end()), shift(width, 0.0F), input(rows * width);
+    std::vector<float> matrix(self_attention.weights.begin(), self_attention.weights.end()), shift(width, 0.0F), input(rows * width);
     if (!pre_norm) {
         for (std::size_t unit = 0; unit < width; ++unit) {
-            matrix[unit * width + unit] = static_cast<float>(passing.weights[unit * width + unit] + 1.0);
-            if (constant) shift[unit] = static_cast<float>(passing.bias[unit]);
+            matrix[unit * width + unit] = static_cast<float>(self_attention.weights[unit * width + unit] + 1.0);
+            if (constant) shift[unit] = static_cast<float>(self_attention.bias[unit]);
         }
     }
     for (std::size_t row = 0; row < rows; ++row) {
@@ -89,33 +89,33 @@ void make_table(const float* source, std::size_t rows, float factor, const Passi
         for (std::size_t unit = 0; unit < width; ++unit) x[unit] = source[row * width + unit] * factor;
         if (!pre_norm) continue;
         std::copy_n(x, width, table.data() + row * stride);
-        centre(x, norm_scale, width);
+        center_and_scale(x, norm_scale, width);
     }
     const PackedMatrix packed(matrix.data(), shift.data(), width, width);
     packed.multiply(input.data(), width, rows, table.data() + (stride - width), stride);
 }
 
 // softmax of each head's scores, from rows [H S rounded up] to rows [H S]; behind the last one is room for a vector.
-void soften(const float* scores, std::size_t rows, std::size_t heads, std::size_t length, float* weights) {
-    const std::size_t stride = rounded_up(heads * length), vectors = rounded_up(length) / STEP;
-    Ints inside;  // of the last vector
+void softmax(const float* scores, std::size_t rows, std::size_t heads, std::size_t length, float* weights) {
+    const std::size_t stride = round_up_to_vectors(heads * length), vectors = round_up_to_vectors(length) / STEP;
+    I32Vector inside;  // of the last vector
     for (std::size_t lane = 0; lane < STEP; ++lane) inside[static_cast<int>(lane)] = (vectors - 1) * STEP + lane < length ? -1 : 0;
     for (std::size_t row = 0; row < rows; ++row)
         for (std::size_t head = 0; head < heads; ++head) {
             const float* x = scores + row * stride + head * length;
             float* y = weights + (row * heads + head) * length;  // a vector too far is written over by who comes next
-            Floats highest = inside ? load(x + (vectors - 1) * STEP) : all(NONE);
-            for (std::size_t vector = 0; vector + 1 < vectors; ++vector) highest = larger(highest, load(x + vector * STEP));
-            const Floats top = all(highest_of(highest));
-            Floats sum{};
+            F32Vector highest = inside ? load(x + (vectors - 1) * STEP) : broadcast(MINUS_INFINITY);
+            for (std::size_t vector = 0; vector + 1 < vectors; ++vector) highest = vector_max(highest, load(x + vector * STEP));
+            const F32Vector top = broadcast(horizontal_max(highest));
+            F32Vector sum{};
             for (std::size_t vector = 0; vector < vectors; ++vector) {
-                Floats score = load(x + vector * STEP);
-                if (vector + 1 == vectors) score = inside ? score : all(NONE);
-                const Floats weight = exp_of(score - top);
+                F32Vector score = load(x + vector * STEP);
+                if (vector + 1 == vectors) score = inside ? score : broadcast(MINUS_INFINITY);
+                const F32Vector weight = vector_exp(score - top);
                 store(y + vector * STEP, weight);
                 sum += weight;
             }
-            const Floats factor = all(1.0F / sum_of(sum));
+            const F32Vector factor = broadcast(1.0F / horizontal_sum(sum));
             for (std::size_t vector = 0; vector < vectors; ++vector) store(y + vector * STEP, load(y + vector * STEP) * factor);
         }
 }
@@ -123,34 +123,34 @@ void soften(const float* scores, std::size_t rows, std::size_t heads, std::size_
 }  // namespace
 
 LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arrays, Precision precision)
-    : network(shape, arrays), precision_(precision), word_stride_(shape.width) {
+    : network(shape, arrays), precision_(precision), token_stride_(shape.width) {
     const std::size_t width = shape.width;
     for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
         layers.push_back(layer_of(arrays, "decoder.layers." + std::to_string(layer) + ".", network.heads, precision));
-    network.narrow(precision);
+    network.quantize(precision);
     const std::string first = "decoder.layers.0.";
-    const Passing passing(arrays, first, width);
+    const SelfAttentionMap self_attention(arrays, first, width);
     const float* scale = shape.pre_norm ? arrays.at(first + "attention_residual.norm.weight") : nullptr;
     if (shape.pre_norm) {
-        word_stride_ = 2 * width;
+        token_stride_ = 2 * width;
         const float* shift = arrays.at(first + "attention_residual.norm.bias");
         for (std::size_t row = 0; row < width; ++row) {
-            double sum = passing.bias[row];
-            for (std::size_t column = 0; column < width; ++column) sum += passing.weights[row * width + column] * shift[column];
-            passed_bias_.push_back(static_cast<float>(sum));
+            double sum = self_attention.bias[row];
+            for (std::size_t column = 0; column < width; ++column) sum += self_attention.weights[row * width + column] * shift[column];
+            self_attention_bias_.push_back(static_cast<float>(sum));
         }
     }
-    make_table(network.target_words.data(), shape.target_words, std::sqrt(static_cast<float>(width)), passing, scale, width, false, words_);
-    make_table(network.slot_codes.data(), shape.slots, 1.0F, passing, scale, width, true, slots_);
+    make_table(network.target_embedding.data(), shape.target_vocabulary, std::sqrt(static_cast<float>(width)), self_attention, scale, width, false, token_table_);
+    make_table(network.slot_codes.data(), shape.slots, 1.0F, self_attention, scale, width, true, slot_table_);
 }
 
-std::vector<LatticeMemory> LatticeNetwork::remember(const float* states, std::size_t length) const {
+std::vector<LatticeCrossCache> LatticeNetwork::project_memory(const float* states, std::size_t length) const {
     const std::size_t width = network.shape.width, size = network.heads.size, places = network.heads.count * length;
-    const std::size_t padded = rounded_up(places);
+    const std::size_t padded = round_up_to_vectors(places);
     Buffer projected(length * 2 * width), folded(padded * width), outputs(places * width);
     std::vector<const float*> rows(padded);
     std::vector<float> bias(padded, 0.0F);
-    std::vector<LatticeMemory> memory(layers.size());
+    std::vector<LatticeCrossCache> cross_cache(layers.size());
     std::fill_n(folded.data() + places * width, (padded - places) * width, 0.0F);
     for (std::size_t index = 0; index < layers.size(); ++index) {
         const LatticeLayer& layer = layers[index];
@@ -159,75 +159,75 @@ std::vector<LatticeMemory> LatticeNetwork::remember(const float* states, std::si
             const float* keys = projected.data() + head * size;
             layer.queries[head].multiply(keys, 2 * width, length, folded.data() + head * length * width, width);
             layer.outputs[head].multiply(keys + width, 2 * width, length, outputs.data() + head * length * width, width);
-            for (std::size_t place = 0; place < length; ++place)
-                bias[head * length + place] = dot(layer.query_bias.data() + head * size, keys + place * 2 * width, size);
+            for (std::size_t position = 0; position < length; ++position)
+                bias[head * length + position] = dot(layer.query_bias.data() + head * size, keys + position * 2 * width, size);
         }
         for (std::size_t row = 0; row < padded; ++row) rows[row] = folded.data() + row * width;
-        memory[index].scores.pack(rows, bias.data(), width);
-        memory[index].mix.pack_turned(outputs.data(), layer.output_bias.data(), width, places);
-        memory[index].narrow_scores = NarrowMatrix(memory[index].scores, precision_);
-        memory[index].narrow_mix = NarrowMatrix(memory[index].mix, precision_);
+        cross_cache[index].scores.pack(rows, bias.data(), width);
+        cross_cache[index].mix.pack_transposed(outputs.data(), layer.output_bias.data(), width, places);
+        cross_cache[index].quantized_scores = QuantizedMatrix(cross_cache[index].scores, precision_);
+        cross_cache[index].quantized_mix = QuantizedMatrix(cross_cache[index].mix, precision_);
     }
-    return memory;
+    return cross_cache;
 }
 
 // Word and position, with the first block of self-attention done.
-void LatticeNetwork::begin(std::span<const Row> rows, float* x) const {
+void LatticeNetwork::embed_rows(std::span<const Row> rows, float* x) const {
     const std::size_t width = network.shape.width;
     for (const Row& row : rows) {
-        const float* word = words_.data() + static_cast<std::size_t>(row.word) * word_stride_;
-        const float* slot = slots_.data() + row.slot * word_stride_;
-        for (std::size_t unit = 0; unit < width; ++unit) x[unit] = word[unit] + slot[unit];
+        const float* token = token_table_.data() + static_cast<std::size_t>(row.token) * token_stride_;
+        const float* slot = slot_table_.data() + row.slot * token_stride_;
+        for (std::size_t unit = 0; unit < width; ++unit) x[unit] = token[unit] + slot[unit];
         if (network.shape.pre_norm) {
-            const float rate = moments_of(x, width).rate;
-            const float *passed_word = word + width, *passed_slot = slot + width, *bias = passed_bias_.data();
+            const float inverse_deviation = moments(x, width).inverse_deviation;
+            const float *passed_word = token + width, *passed_slot = slot + width, *bias = self_attention_bias_.data();
             std::size_t unit = 0;
             for (; unit + STEP <= width; unit += STEP)
-                store(x + unit, load(x + unit) + fused(load(passed_word + unit) + load(passed_slot + unit), all(rate), load(bias + unit)));
-            for (; unit < width; ++unit) x[unit] += fused(passed_word[unit] + passed_slot[unit], rate, bias[unit]);
+                store(x + unit, load(x + unit) + multiply_add(load(passed_word + unit) + load(passed_slot + unit), broadcast(inverse_deviation), load(bias + unit)));
+            for (; unit < width; ++unit) x[unit] += multiply_add(passed_word[unit] + passed_slot[unit], inverse_deviation, bias[unit]);
         }
         x += width;
     }
 }
 
 // x += attention of the rows `input` over the source
-void LatticeNetwork::cross(const LatticeMemory& memory, std::size_t length, const float* input, std::size_t rows, Space& space) const {
+void LatticeNetwork::add_cross_attention(const LatticeCrossCache& cross_cache, std::size_t length, const float* input, std::size_t rows, Workspace& workspace) const {
     const std::size_t heads = network.heads.count;
-    product(memory.scores, memory.narrow_scores, input, rows, space.scores.data(), Then::STORE, space.scratch);
-    soften(space.scores.data(), rows, heads, length, space.weights.data());
-    product(memory.mix, memory.narrow_mix, space.weights.data(), rows, space.x.data(), Then::ADD, space.scratch);
+    gemm(cross_cache.scores, cross_cache.quantized_scores, input, rows, workspace.scores.data(), Epilogue::STORE, workspace.scratch);
+    softmax(workspace.scores.data(), rows, heads, length, workspace.weights.data());
+    gemm(cross_cache.mix, cross_cache.quantized_mix, workspace.weights.data(), rows, workspace.x.data(), Epilogue::ADD, workspace.scratch);
 }
 
-void LatticeNetwork::feed_forward(std::size_t layer, std::size_t rows, Space& space) const {
+void LatticeNetwork::add_feed_forward(std::size_t layer, std::size_t rows, Workspace& workspace) const {
     const FeedForward& block = network.decoder[layer].feed_forward;
-    const NarrowLayer& narrow = network.narrow_decoder[layer];
-    residual(block.norm, network.shape.pre_norm, space.x.data(), rows, space.normed.data(), [&](const float* input) {
-        product(block.widen, narrow.widen, input, rows, space.inner.data(), block.activation, space.scratch);
-        product(block.narrow, narrow.narrow, space.inner.data(), rows, space.x.data(), Then::ADD, space.scratch);
+    const QuantizedLayer& narrow = network.quantized_decoder[layer];
+    residual(block.norm, network.shape.pre_norm, workspace.x.data(), rows, workspace.normed.data(), [&](const float* input) {
+        gemm(block.widen, narrow.widen, input, rows, workspace.inner.data(), block.activation, workspace.scratch);
+        gemm(block.narrow, narrow.narrow, workspace.inner.data(), rows, workspace.x.data(), Epilogue::ADD, workspace.scratch);
     });
 }
 
-const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector<LatticeMemory>& memory, std::size_t length,
-                                    Space& space) const {
-    const std::size_t width = network.shape.width, count = rows.size(), places = rounded_up(network.heads.count * length);
+const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector<LatticeCrossCache>& cross_cache, std::size_t length,
+                                    Workspace& workspace) const {
+    const std::size_t width = network.shape.width, count = rows.size(), places = round_up_to_vectors(network.heads.count * length);
     const bool pre_norm = network.shape.pre_norm;
-    space.x.reserve(count * width), space.normed.reserve(count * width), space.inner.reserve(count * std::max(width, network.shape.inner));
-    space.scores.reserve(count * places + 2 * STEP), space.weights.reserve(count * places + 2 * STEP);
-    float *x = space.x.data(), *normed = space.normed.data();
-    begin(rows, x);
+    workspace.x.reserve(count * width), workspace.normed.reserve(count * width), workspace.inner.reserve(count * std::max(width, network.shape.inner));
+    workspace.scores.reserve(count * places + 2 * STEP), workspace.weights.reserve(count * places + 2 * STEP);
+    float *x = workspace.x.data(), *normed = workspace.normed.data();
+    embed_rows(rows, x);
     for (std::size_t index = 0; index < layers.size(); ++index) {
         const DecoderLayer& layer = network.decoder[index];
         if (index > 0) {
             residual(layer.norm, pre_norm, x, count, normed, [&](const float* input) {
-                float* passed = space.inner.data();  // x is read and written
-                product(layers[index].passing, layers[index].narrow_passing, input, count, passed, Then::STORE, space.scratch);
-                for (std::size_t unit = 0; unit < count * width; ++unit) x[unit] += passed[unit];
+                float* self_attention_output = workspace.inner.data();  // x is read and written
+                gemm(layers[index].self_attention, layers[index].quantized_self_attention, input, count, self_attention_output, Epilogue::STORE, workspace.scratch);
+                for (std::size_t unit = 0; unit < count * width; ++unit) x[unit] += self_attention_output[unit];
             });
         } else if (!pre_norm) {
             layer.norm.apply(x, count, x);
         }
-        residual(layer.cross_norm, pre_norm, x, count, normed, [&](const float* input) { cross(memory[index], length, input, count, space); });
-        feed_forward(index, count, space);
+        residual(layer.cross_norm, pre_norm, x, count, normed, [&](const float* input) { add_cross_attention(cross_cache[index], length, input, count, workspace); });
+        add_feed_forward(index, count, workspace);
     }
     if (pre_norm) network.decoder_norm.apply(x, count, x);
     return x;

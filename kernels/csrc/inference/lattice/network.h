@@ -27,8 +27,8 @@ namespace fewstep {
 
 // What a decoder layer is for rows that see themselves and a source.
 struct LatticeLayer {
-    PackedMatrix passing;               // [D,D] M, with c
-    NarrowMatrix narrow_passing;
+    PackedMatrix self_attention;               // [D,D] M, with c
+    QuantizedMatrix quantized_self_attention;
     std::vector<PackedMatrix> queries;  // [H] of [D,d]: W_q^T of a head / sqrt(d)
     std::vector<PackedMatrix> outputs;  // [H] of [D,d]: W_o's part of a head
     std::vector<float> query_bias;      // [D] / sqrt(d)
@@ -36,10 +36,10 @@ struct LatticeLayer {
 };
 
 // What rows read of one sentence in one layer.
-struct LatticeMemory {
+struct LatticeCrossCache {
     PackedMatrix scores;  // [H S rounded up,D]
     PackedMatrix mix;     // [D,H S]
-    NarrowMatrix narrow_scores, narrow_mix;
+    QuantizedMatrix quantized_scores, quantized_mix;
 };
 
 struct LatticeNetwork {
@@ -48,33 +48,33 @@ struct LatticeNetwork {
 
     Precision precision() const { return precision_; }
     // States [S,D] of a source to what the rows of each layer read.
-    std::vector<LatticeMemory> remember(const float* states, std::size_t length) const;
+    std::vector<LatticeCrossCache> project_memory(const float* states, std::size_t length) const;
 
     // Scratch of a thread.
-    struct Space {
+    struct Workspace {
         Buffer x, normed, scores, weights, inner;
-        NarrowRows scratch;
+        QuantizedRows scratch;
     };
     struct Row {
-        std::int64_t word;
+        std::int64_t token;
         std::size_t slot;
     };
     // States [rows,D] of rows of one sentence with S places, in `space.x`.
-    const float* states(std::span<const Row> rows, const std::vector<LatticeMemory>& memory, std::size_t length, Space& space) const;
+    const float* states(std::span<const Row> rows, const std::vector<LatticeCrossCache>& cross_cache, std::size_t length, Workspace& workspace) const;
 
     Transformer network;
     std::vector<LatticeLayer> layers;
 
  private:
-    void begin(std::span<const Row> rows, float* x) const;
-    void cross(const LatticeMemory& memory, std::size_t length, const float* input, std::size_t rows, Space& space) const;
+    void embed_rows(std::span<const Row> rows, float* x) const;
+    void add_cross_attention(const LatticeCrossCache& cross_cache, std::size_t length, const float* input, std::size_t rows, Workspace& workspace) const;
 
-    void feed_forward(std::size_t layer, std::size_t rows, Space& space) const;
+    void add_feed_forward(std::size_t layer, std::size_t rows, Workspace& workspace) const;
 
     Precision precision_;
-    std::size_t word_stride_;           // D, or 2 D with the norm before
-    Buffer words_, slots_;              // [V,stride] A, or sqrt(D) E beside A; [T,stride] B, or P beside B
-    std::vector<float> passed_bias_;    // [D] c', with the norm before
+    std::size_t token_stride_;           // D, or 2 D with the norm before
+    Buffer token_table_, slot_table_;              // [V,stride] A, or sqrt(D) E beside A; [T,stride] B, or P beside B
+    std::vector<float> self_attention_bias_;    // [D] c', with the norm before
 };
 
 }  // namespace fewstep

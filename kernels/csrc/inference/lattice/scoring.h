@@ -24,8 +24,8 @@ enum class Normaliser {
 struct LatticeRules {
     Normaliser normaliser = Normaliser::FULL;
     float count_weight = 0.0F;  // of the logarithm of a candidate's probability by the counts, added to the scores that enter it
-    float word_bonus = 0.0F;    // added to the scores that enter any word
-    float prune = std::numeric_limits<float>::infinity();  // candidates so much less likely than the best, before words are known, are left out
+    float token_bonus = 0.0F;    // added to the scores that enter any word
+    float candidate_threshold = std::numeric_limits<float>::infinity();  // candidates so much less likely than the best, before words are known, are left out
     std::int64_t bos = 1, eos = 2;
 };
 
@@ -43,38 +43,38 @@ class LogSum {
 class LatticeScoring {
  public:
     // A thread's scratch.
-    struct Space {
-        LatticeNetwork::Space network;
+    struct Workspace {
+        LatticeNetwork::Workspace network;
         std::vector<LatticeNetwork::Row> rows;
         std::vector<const float*> weights;
-        PackedMatrix words;
-        Buffer logits, added;
+        PackedMatrix slot_vocabulary;
+        Buffer logits, score_offsets;
         std::vector<LogSum> sums;
     };
 
     LatticeScoring(const LatticeNetwork& network, const LatticeRules& rules, bool all_exits);
 
     // Slots whose candidates are read, of `most` words; and those of them that were looked up.
-    std::size_t slots_read(std::size_t most) const { return most + (most > 0 && rules_.normaliser == Normaliser::LOCAL ? 1 : 0); }
-    std::size_t slots_told(const SentenceLattice& here) const;
+    std::size_t slots_read(std::size_t max_length) const { return max_length + (max_length > 0 && rules_.normaliser == Normaliser::LOCAL ? 1 : 0); }
+    std::size_t slots_looked_up(const SentenceLattice& lattice) const;
 
     // The candidates of slots [first,last) that are likely after no word by network and counts together, into `chosen`, in their order.
-    void choose(SentenceLattice& here, std::size_t first, std::size_t last, Space& space) const;
+    void select_candidates(SentenceLattice& lattice, std::size_t first, std::size_t last, Workspace& workspace) const;
     // What needs candidates, but no source.
-    void prepare(SentenceLattice& here, Space& space) const;
+    void prepare(SentenceLattice& lattice, Workspace& workspace) const;
     // Starts, edges and exits of slots [first,last), that behind the last word among them.
-    void score(SentenceLattice& here, std::size_t first, std::size_t last, Space& space) const;
+    void score(SentenceLattice& lattice, std::size_t first, std::size_t last, Workspace& workspace) const;
 
  private:
-    const float* vector_of(std::int64_t word) const;
-    void sum_up(const SentenceLattice& here, const float* states, std::size_t rows, Space& space) const;
-    void score_slot(SentenceLattice& here, std::size_t slot, const float* states, std::size_t rows, LogSum* sums, Space& space) const;
+    const float* embedding_of(std::int64_t token) const;
+    void accumulate_log_sums(const SentenceLattice& lattice, const float* states, std::size_t rows, Workspace& workspace) const;
+    void score_slot(SentenceLattice& lattice, std::size_t slot, const float* states, std::size_t rows, LogSum* sums, Workspace& workspace) const;
 
     const LatticeNetwork& network_;
     const LatticeRules& rules_;
     bool all_exits_;
     const float* eos_;
-    std::vector<float> nothing_;
+    std::vector<float> zeros_;
 };
 
 }  // namespace fewstep

@@ -19,10 +19,10 @@ template <typename T>
 struct LatticeSentence {
     const T *start, *edges, *exits;        // [K], [N-1,rows,stride], [N,K]
     std::size_t candidates, stride, rows;  // K; from one row of edges to the next; rows from one slot to the next
-    std::size_t least, most;               // words of a path, 1 <= least <= most <= N; or no words at all: most is 0
+    std::size_t min_length, max_length;               // words of a path, 1 <= least <= most <= N; or no words at all: most is 0
 
     const T* edge_row(std::size_t slot, std::size_t candidate) const { return edges + (slot * rows + candidate) * stride; }
-    bool ends(std::size_t slot) const { return slot + 1 >= least && slot + 1 <= most; }
+    bool may_end(std::size_t slot) const { return slot + 1 >= min_length && slot + 1 <= max_length; }
 };
 
 template <typename T>
@@ -48,13 +48,13 @@ struct LatticeBatch {
 template <typename T>
 struct LatticeSpace {
     std::vector<T> sums;                  // of the slot, and of the one before
-    std::vector<std::int32_t> origins;    // [N,K rounded up] the candidate before; -1 where there is none
+    std::vector<std::int32_t> predecessors;    // [N,K rounded up] the candidate before; -1 where there is none
 };
 
 // alpha_0 = start, alpha_p(j) = max_i alpha_{p-1}(i) + edge(i,j); the best alpha_{T-1}(k) + exit. Writes the candidates of the best
 // path and returns its score: minus infinity, and `length` 0, where there is none.
 template <typename T>
-T best_path(const LatticeSentence<T>& sentence, LatticeSpace<T>& space, std::int64_t* path, std::size_t& length);
+T best_path(const LatticeSentence<T>& sentence, LatticeSpace<T>& workspace, std::int64_t* path, std::size_t& length);
 
 // The same for a batch: path [B,N] with -1 past the words, lengths and scores [B].
 template <typename T>

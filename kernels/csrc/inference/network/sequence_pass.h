@@ -13,10 +13,10 @@ namespace fewstep {
 // becomes of a row does not depend on who else is in its part.
 class SequencePass {
  public:
-    SequencePass(const Transformer& model, std::vector<std::size_t> lengths, Team& team);
+    SequencePass(const Transformer& model, std::vector<std::size_t> lengths, ThreadTeam& team);
 
-    void encode(const EncoderLayer& layer, const NarrowLayer& narrow);
-    void decode(const DecoderLayer& layer, const NarrowLayer& narrow, const std::vector<Sequence>& sources);
+    void encode(const EncoderLayer& layer, const QuantizedLayer& quantized);
+    void decode(const DecoderLayer& layer, const QuantizedLayer& quantized, const std::vector<KeyValues>& sources);
 
     float* x() { return x_.data(); }  // [rows,D], sequence after sequence
     Buffer states() && { return std::move(x_); }
@@ -28,34 +28,34 @@ class SequencePass {
         std::size_t first, last;
         float *x, *normed, *mixed, *wide;
         Attention& attention;
-        NarrowRows& scratch;
-        Team& team;  // that shares out its products: of a part that is all there is
+        QuantizedRows& scratch;
+        ThreadTeam& team;  // that shares out its products: of a part that is all there is
 
         std::size_t rows() const { return last - first; }
     };
     template <typename Body>
-    void in_parts(const Body& body);
+    void for_each_part(const Body& body);
     template <typename Body>
-    void each_sequence(const Part& part, const Body& body) const;
+    void for_each_sequence(const Part& part, const Body& body) const;
     template <typename Layer>
-    void project(const Layer& layer, const NarrowLayer& narrow, const Part& part);
+    void project(const Layer& layer, const QuantizedLayer& quantized, const Part& part);
     template <typename Layer>
-    void attend_to_own(const Layer& layer, const NarrowLayer& narrow, const Part& part) const;
-    void attend_to_sources(const DecoderLayer& layer, const NarrowLayer& narrow, const std::vector<Sequence>& sources, const Part& part) const;
-    void feed_forward(const FeedForward& block, const NarrowLayer& narrow, const Part& part) const;
+    void add_self_attention(const Layer& layer, const QuantizedLayer& quantized, const Part& part) const;
+    void add_cross_attention(const DecoderLayer& layer, const QuantizedLayer& quantized, const std::vector<KeyValues>& sources, const Part& part) const;
+    void add_feed_forward(const FeedForward& block, const QuantizedLayer& quantized, const Part& part) const;
 
     const Transformer& model_;
-    Team& team_;
+    ThreadTeam& team_;
     std::vector<std::size_t> starts_;  // the first row of each sequence, and behind the last
     std::size_t wide_width_;
     Buffer x_, normed_, mixed_, wide_;
-    Buffer turned_;                    // keys and values of all sequences,
+    Buffer packed_;                    // keys and values of all sequences,
     std::vector<float*> keys_;         // and where those of each begin
-    struct Space {
+    struct Workspace {
         Attention attention;
-        NarrowRows scratch;
+        QuantizedRows scratch;
     };
-    std::vector<Space> spaces_;
+    std::vector<Workspace> workspaces_;
 };
 
 }  // namespace fewstep

@@ -5,49 +5,49 @@
 
 namespace fewstep {
 
-std::vector<std::int64_t> Lexicon::listed(std::span<const std::int64_t> source, const ShortlistRules& rules, std::size_t target_words) const {
-    const std::size_t common = std::min(rules.words, common_words.size()), linked = std::min(rules.links, links);
-    std::vector<std::int64_t> words(common_words.begin(), common_words.begin() + static_cast<std::ptrdiff_t>(common));
-    std::vector<char> known(target_words);
-    for (const std::int64_t word : words) known[static_cast<std::size_t>(word)] = 1;
-    for (const std::int64_t read : source)
+std::vector<std::int64_t> Lexicon::shortlist_tokens(std::span<const std::int64_t> source, const ShortlistOptions& rules, std::size_t vocabulary_size) const {
+    const std::size_t common = std::min(rules.tokens, common_tokens.size()), linked = std::min(rules.links, links);
+    std::vector<std::int64_t> tokens(common_tokens.begin(), common_tokens.begin() + static_cast<std::ptrdiff_t>(common));
+    std::vector<char> included(vocabulary_size);
+    for (const std::int64_t token : tokens) included[static_cast<std::size_t>(token)] = 1;
+    for (const std::int64_t source_token : source)
         for (std::size_t link = 0; link < linked; ++link) {
-            const std::int64_t word = linked_words[static_cast<std::size_t>(read) * links + link];
-            if (word < 0) break;
-            if (!std::exchange(known[static_cast<std::size_t>(word)], 1)) words.push_back(word);
+            const std::int64_t token = linked_tokens[static_cast<std::size_t>(source_token) * links + link];
+            if (token < 0) break;
+            if (!std::exchange(included[static_cast<std::size_t>(token)], 1)) tokens.push_back(token);
         }
-    return words;
+    return tokens;
 }
 
-Shortlist::Shortlist(const Transformer& network, std::vector<std::int64_t> words, std::size_t common, bool bytes) : words_(std::move(words)) {
+Shortlist::Shortlist(const Transformer& network, std::vector<std::int64_t> tokens, std::size_t common, bool int8) : tokens_(std::move(tokens)) {
     const Lexicon& lexicon = network.lexicon;
-    if (bytes) narrow_ = NarrowMatrix(ByteMatrix(lexicon.bytes, words_, lexicon.common_bytes, std::min(common, lexicon.common_words.size())));
-    else floats_ = rows_of(network, words_);
+    if (int8) quantized_ = QuantizedMatrix(Int8Matrix(lexicon.int8, tokens_, lexicon.common_int8, std::min(common, lexicon.common_tokens.size())));
+    else floats_ = rows_of(network, tokens_);
 }
 
 Vocabulary Shortlist::vocabulary(const Transformer& network) const {
-    return {floats_.outputs() > 0 ? floats_ : network.vocabulary, narrow_, words_};
+    return {floats_.outputs() > 0 ? floats_ : network.vocabulary, quantized_, tokens_};
 }
 
-std::int64_t Shortlist::place(std::int64_t word) const {
-    const auto found = std::find(words_.begin(), words_.end(), word);
-    return found == words_.end() ? -1 : found - words_.begin();
+std::int64_t Shortlist::index_of(std::int64_t token) const {
+    const auto found = std::find(tokens_.begin(), tokens_.end(), token);
+    return found == tokens_.end() ? -1 : found - tokens_.begin();
 }
 
-WordRules Shortlist::places(const WordRules& rules) const {
-    WordRules found{{}, place(rules.eos), rules.min_tokens};
-    for (const std::int64_t word : rules.banned)
-        if (const std::int64_t at = place(word); at >= 0) found.banned.push_back(at);
+TokenRules Shortlist::localize(const TokenRules& rules) const {
+    TokenRules found{{}, index_of(rules.eos), rules.min_tokens};
+    for (const std::int64_t token : rules.banned)
+        if (const std::int64_t index = index_of(token); index >= 0) found.banned.push_back(index);
     return found;
 }
 
-Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ShortlistRules& rules, bool bytes) {
-    return {network, network.lexicon.listed(source, rules, network.shape.target_words), rules.words, bytes};
+Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ShortlistOptions& rules, bool int8) {
+    return {network, network.lexicon.shortlist_tokens(source, rules, network.shape.target_vocabulary), rules.tokens, int8};
 }
 
-PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> words) {
+PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> tokens) {
     std::vector<const float*> rows;
-    for (const std::int64_t word : words) rows.push_back(network.target_words.data() + static_cast<std::size_t>(word) * network.shape.width);
+    for (const std::int64_t token : tokens) rows.push_back(network.target_embedding.data() + static_cast<std::size_t>(token) * network.shape.width);
     PackedMatrix packed;
     if (!rows.empty()) packed.pack(rows, nullptr, network.shape.width);
     return packed;

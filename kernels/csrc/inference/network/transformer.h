@@ -23,7 +23,7 @@ struct TransformerShape {
     std::size_t width, inner;                   // D; units of a feed-forward block between its maps
     std::size_t heads;
     bool pre_norm;                              // x + block(norm(x)), with one more norm after the last layer; else norm(x + block(x))
-    std::size_t source_words, target_words;     // vocabularies
+    std::size_t source_vocabulary, target_vocabulary;     // vocabularies
     std::size_t source_positions, slots;        // rows of the tables of position codes
     bool gelu = false;                          // between the maps of a feed-forward block; else ReLU
 };
@@ -33,36 +33,36 @@ using Arrays = std::map<std::string, const float*>;
 
 struct FeedForward {
     PackedMatrix widen, narrow;
-    Norm norm;
-    Then activation;
+    LayerNorm norm;
+    Epilogue activation;
 };
 
 struct EncoderLayer {
     PackedMatrix projection, output;  // queries, keys and values by one map
-    Norm norm;
+    LayerNorm norm;
     FeedForward feed_forward;
 };
 
 struct DecoderLayer {
     PackedMatrix projection, output;
-    Norm norm;
+    LayerNorm norm;
     PackedMatrix cross_queries, cross_projection, cross_output;
-    Norm cross_norm;
+    LayerNorm cross_norm;
     FeedForward feed_forward;
 };
 
 // The matrices of a layer in fewer bits, if any.
-struct NarrowLayer {
-    NarrowLayer() = default;
-    NarrowLayer(const EncoderLayer& layer, Precision precision)
+struct QuantizedLayer {
+    QuantizedLayer() = default;
+    QuantizedLayer(const EncoderLayer& layer, Precision precision)
         : projection(layer.projection, precision), output(layer.output, precision), widen(layer.feed_forward.widen, precision),
           narrow(layer.feed_forward.narrow, precision) {}
-    NarrowLayer(const DecoderLayer& layer, Precision precision)
+    QuantizedLayer(const DecoderLayer& layer, Precision precision)
         : projection(layer.projection, precision), output(layer.output, precision), widen(layer.feed_forward.widen, precision),
           narrow(layer.feed_forward.narrow, precision), cross_queries(layer.cross_queries, precision),
           cross_projection(layer.cross_projection, precision), cross_output(layer.cross_output, precision) {}
 
-    NarrowMatrix projection, output, widen, narrow, cross_queries, cross_projection, cross_output;
+    QuantizedMatrix projection, output, widen, narrow, cross_queries, cross_projection, cross_output;
 };
 
 // Sources [B,S] of `lengths`, as rows of a padded table.
@@ -72,12 +72,12 @@ struct Sources {
     std::vector<std::int64_t> lengths;
     std::vector<std::size_t> rows;  // of the table, by sentence
 
-    std::span<const std::int64_t> sentence(std::size_t place) const { return {ids + rows[place] * stride, static_cast<std::size_t>(lengths[place])}; }
+    std::span<const std::int64_t> sentence(std::size_t position) const { return {ids + rows[position] * stride, static_cast<std::size_t>(lengths[position])}; }
 };
 
 // What each layer of the decoder reads of each sentence.
-struct Memory {
-    std::vector<std::vector<Sequence>> layers;  // [decoder layers][B]
+struct CrossCache {
+    std::vector<std::vector<KeyValues>> layers;  // [decoder layers][B]
     Buffer floats;                              // where they lie
 };
 
@@ -85,31 +85,31 @@ struct Transformer {
     Transformer(const TransformerShape& shape, const Arrays& arrays);
 
     // From now on layers multiply in this precision; in 8 bits words are ranked, too.
-    void narrow(Precision precision);
+    void quantize(Precision precision);
 
     // States of the sources, sentence after sentence, [rows,D].
-    Buffer encoded(const Sources& sources, Team& team) const;
+    Buffer encoder_states(const Sources& sources, ThreadTeam& team) const;
     // What the decoder reads of states, layer by layer into the room for it.
-    Memory room(const Sources& sources) const;
-    void remember(const Sources& sources, const float* states, std::size_t layer, Memory& memory) const;
-    Memory memory(const Sources& sources, const float* states, Team& team) const;
-    Memory encode(const Sources& sources, Team& team) const { return memory(sources, encoded(sources, team).data(), team); }
+    CrossCache allocate_cross_cache(const Sources& sources) const;
+    void project_memory(const Sources& sources, const float* states, std::size_t layer, CrossCache& cross_cache) const;
+    CrossCache cross_cache(const Sources& sources, const float* states, ThreadTeam& team) const;
+    CrossCache encode(const Sources& sources, ThreadTeam& team) const { return cross_cache(sources, encoder_states(sources, team).data(), team); }
 
     TransformerShape shape;
     Heads heads;
     std::vector<EncoderLayer> encoder;
     std::vector<DecoderLayer> decoder;
-    std::vector<NarrowLayer> narrow_encoder, narrow_decoder;
-    Norm encoder_norm, decoder_norm;            // used with pre_norm
-    std::vector<float> source_words, target_words, source_positions, slot_codes;  // [rows,D]; source_words may be empty: as target's
+    std::vector<QuantizedLayer> quantized_encoder, quantized_decoder;
+    LayerNorm encoder_norm, decoder_norm;            // used with pre_norm
+    std::vector<float> source_embedding, target_embedding, source_positions, slot_codes;  // [rows,D]; source_words may be empty: as target's
     PackedMatrix vocabulary;                    // the target's words rank the outputs
-    NarrowMatrix narrow_vocabulary;
+    QuantizedMatrix quantized_vocabulary;
     Lexicon lexicon;                            // empty: no words are listed
 };
 
 // A block with its residual branch: x [rows,D] becomes x + block(norm(x)) or norm(x + block(x)). `block(input)` adds to x.
 template <typename Block>
-void residual(const Norm& norm, bool pre_norm, float* x, std::size_t rows, float* normed, const Block& block) {
+void residual(const LayerNorm& norm, bool pre_norm, float* x, std::size_t rows, float* normed, const Block& block) {
     if (pre_norm) {
         norm.apply(x, rows, normed);
         block(normed);

@@ -15,12 +15,12 @@ static_assert(std::endian::native == std::endian::little, "model files are littl
 
 namespace {
 
-constexpr std::size_t LINES_BYTES = 1 << 16;  // of text that a thread scores at once
+constexpr std::size_t BLOCK_BYTES = 1 << 16;  // of text that a thread scores at once
 
 // The parts of a file one after the other.
-class Reader {
+class SectionReader {
   public:
-    explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+    explicit SectionReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
     template <typename T>
     std::span<const T> take(std::uint64_t count) {
@@ -43,7 +43,7 @@ class Reader {
 };
 
 // Does every search end, and in the file?
-bool is_open(std::span<const std::uint32_t> slots, std::uint64_t end) {
+bool is_valid_table(std::span<const std::uint32_t> slots, std::uint64_t end) {
     bool empty = false, inside = true;
     for (const std::uint32_t slot : slots) {
         empty |= slot == 0;
@@ -52,9 +52,9 @@ bool is_open(std::span<const std::uint32_t> slots, std::uint64_t end) {
     return empty && inside;
 }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& got) {
+[[noreturn]] void reject(const std::string& name, const std::string& got) {
     throw std::invalid_argument(name + ": expected an n-gram model of version " + std::to_string(NGRAM_VERSION) + ", got " + got +
-                                "; make it again");
+                                "; build it again");
 }
 
 }  // namespace
@@ -78,18 +78,18 @@ NgramModel NgramModel::own(std::vector<std::uint64_t> bytes) {
 NgramModel::NgramModel(std::shared_ptr<const void> memory, std::span<const std::byte> bytes, const std::string& name)
     : memory_(std::move(memory)), bytes_(bytes), header_{} {
     std::memcpy(&header_, bytes.data(), std::min(sizeof(header_), bytes.size()));
-    if (bytes.size() < sizeof(header_) || header_.magic != NGRAM_MAGIC) refuse(name, "another kind of file");
-    if (header_.version != NGRAM_VERSION) refuse(name, "version " + std::to_string(header_.version));
-    if (header_.order < 1 || header_.order > NGRAM_MOST_ORDER) refuse(name, "order " + std::to_string(header_.order));
+    if (bytes.size() < sizeof(header_) || header_.magic != NGRAM_MAGIC) reject(name, "another kind of file");
+    if (header_.version != NGRAM_VERSION) reject(name, "version " + std::to_string(header_.version));
+    if (header_.order < 1 || header_.order > NGRAM_MAX_ORDER) reject(name, "order " + std::to_string(header_.order));
     if (header_.file_bytes != bytes.size()) {
-        refuse(name, std::to_string(bytes.size()) + " of " + std::to_string(header_.file_bytes) + " bytes");
+        reject(name, std::to_string(bytes.size()) + " of " + std::to_string(header_.file_bytes) + " bytes");
     }
-    const std::uint64_t most = std::uint64_t{1} << 32;
+    const std::uint64_t max_entries = std::uint64_t{1} << 32;
     for (const std::uint64_t count : header_.counts) {
-        if (count >= most) refuse(name, "an altered file");
+        if (count >= max_entries) reject(name, "an altered file");
     }
     const std::uint64_t entries = std::accumulate(counts().begin(), counts().end(), std::uint64_t{1});
-    Reader reader(bytes.subspan(sizeof(header_)));
+    SectionReader reader(bytes.subspan(sizeof(header_)));
     nodes_ = reader.take<NgramNode>(entries - counts().back() + 1);
     entries_ = reader.take<NgramEntry>(entries);
     words_ = reader.take<std::uint32_t>(entries);
@@ -98,11 +98,11 @@ NgramModel::NgramModel(std::shared_ptr<const void> memory, std::span<const std::
     word_ends_ = reader.take<std::uint64_t>(header_.counts[0]);
     const std::span<const char> text = reader.take<char>(header_.word_bytes);
     text_ = {text.data(), text.size()};
-    if (!reader.fits() || entries >= most || !has_sound_ngrams() || !has_sound_words()) refuse(name, "an altered file");
+    if (!reader.fits() || entries >= max_entries || !has_valid_ngrams() || !has_valid_words()) reject(name, "an altered file");
 }
 
 // No query leaves the file or goes on for ever.
-bool NgramModel::has_sound_ngrams() const {
+bool NgramModel::has_valid_ngrams() const {
     std::uint64_t level = 1;
     for (int n = 0; n < order(); ++n) {  // n-grams of order n are the contexts of those of order n + 1
         const std::uint64_t contexts = n == 0 ? 0 : level - counts()[n - 1];
@@ -122,16 +122,16 @@ bool NgramModel::has_sound_ngrams() const {
         if (entries_[i].shorter >= (unigram ? 1 : std::min<std::size_t>(i, nodes_.size() - 1))) return false;
         if (!std::isfinite(entries_[i].log_prob)) return false;
     }
-    return is_open(slots_, entries_.size());
+    return is_valid_table(slots_, entries_.size());
 }
 
-bool NgramModel::has_sound_words() const {
+bool NgramModel::has_valid_words() const {
     if (words() < NGRAM_SPECIAL || !std::is_sorted(word_ends_.begin(), word_ends_.end())) return false;
     if (word_ends_.back() != text_.size()) return false;
     for (std::uint32_t id = 0; id < NGRAM_SPECIAL; ++id) {
         if (text(id) != NGRAM_SPECIAL_WORDS[id]) return false;
     }
-    return is_open(word_slots_, words() + std::uint64_t{1});
+    return is_valid_table(word_slots_, words() + std::uint64_t{1});
 }
 
 std::string_view NgramModel::text(std::uint32_t word) const {
@@ -165,14 +165,14 @@ void NgramModel::for_each(int order, const std::function<void(std::span<const st
 NgramScorer::NgramScorer(std::shared_ptr<const NgramModel> model, std::vector<std::uint32_t> words)
     : model_(std::move(model)), words_(std::move(words)) {
     NgramState after = NgramModel::EMPTY;
-    for (const std::uint32_t word : words_) rarest_ = std::min(rarest_, model_->score(NgramModel::EMPTY, word, after));
+    for (const std::uint32_t word : words_) min_log_prob_ = std::min(min_log_prob_, model_->score(NgramModel::EMPTY, word, after));
 }
 
 std::vector<NgramSentence> score_ngram_lines(const NgramModel& model, std::string_view text, bool bos, bool eos, int threads) {
-    const std::vector<std::string_view> parts = split_at_lines(text, LINES_BYTES);
-    std::vector<std::vector<NgramSentence>> scores(parts.size());
-    parallel_for(static_cast<std::int64_t>(parts.size()), threads, [&](std::int64_t part, int) {
-        for_each_line(parts[part], [&](std::string_view line) {
+    const std::vector<std::string_view> is_separator = split_at_lines(text, BLOCK_BYTES);
+    std::vector<std::vector<NgramSentence>> scores(is_separator.size());
+    parallel_for(static_cast<std::int64_t>(is_separator.size()), threads, [&](std::int64_t part, int) {
+        for_each_line(is_separator[part], [&](std::string_view line) {
             NgramSentence& sentence = scores[part].emplace_back();
             NgramState state = bos ? model.begin() : NgramModel::EMPTY;
             const auto add = [&](std::uint32_t word) {

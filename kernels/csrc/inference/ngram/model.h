@@ -17,7 +17,7 @@
 
 namespace fewstep {
 
-inline constexpr int NGRAM_MOST_ORDER = 6;
+inline constexpr int NGRAM_MAX_ORDER = 6;
 
 // What a sentence so far leaves to its next word: the longest end of it that the model knows as a context. Equal states score
 // every continuation alike, so a search may merge them.
@@ -39,7 +39,7 @@ using NgramState = std::uint32_t;
 struct NgramHeader {
     std::array<char, 8> magic;
     std::uint32_t version, order;
-    std::array<std::uint64_t, NGRAM_MOST_ORDER> counts;
+    std::array<std::uint64_t, NGRAM_MAX_ORDER> counts;
     std::uint64_t closed;  // 1: the model has w2 ... wn wherever it has w1 ... wn, for all n > 2; else 0
     std::uint64_t word_bytes, file_bytes;
 };
@@ -133,8 +133,8 @@ class NgramModel {
   private:
     NgramModel(std::shared_ptr<const void> memory, std::span<const std::byte> bytes, const std::string& name);
 
-    bool has_sound_ngrams() const;
-    bool has_sound_words() const;
+    bool has_valid_ngrams() const;
+    bool has_valid_words() const;
     // The n-gram of a context and a word, or 0.
     std::uint32_t find(NgramState context, std::uint32_t word) const { return find_ngram(slots_, nodes_, words_, context, word); }
     bool is_state(std::uint32_t ngram) const {
@@ -166,7 +166,7 @@ class NgramScorer {
     }
 
     // log p of the rarest piece, nothing known of what came before; natural.
-    double rarest() const { return rarest_; }
+    double min_log_prob() const { return min_log_prob_; }
 
     std::size_t size() const { return words_.size(); }
     const std::vector<std::uint32_t>& words() const { return words_; }
@@ -175,7 +175,7 @@ class NgramScorer {
   private:
     std::shared_ptr<const NgramModel> model_;
     std::vector<std::uint32_t> words_;  // the model's word of each piece
-    double rarest_ = 0;
+    double min_log_prob_ = 0;
 };
 
 // How a model scores one sentence.

@@ -15,16 +15,16 @@ inline constexpr const char* NGRAM_SPECIAL_WORDS[NGRAM_SPECIAL] = {"<unk>", "<s>
 // Calls word(text) for every word of a line. Words are what stands between spaces, tabs, carriage returns and zero bytes.
 template <typename Word>
 void for_each_word(std::string_view line, const Word& word) {
-    const auto parts = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\0'; };
+    const auto is_separator = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\0'; };
     const char* at = line.data();
     const char* const end = at + line.size();
     while (at < end) {
-        if (parts(*at)) {
+        if (is_separator(*at)) {
             ++at;
             continue;
         }
         const char* const first = at;
-        while (at < end && !parts(*at)) ++at;
+        while (at < end && !is_separator(*at)) ++at;
         word(std::string_view(first, static_cast<std::size_t>(at - first)));
     }
 }

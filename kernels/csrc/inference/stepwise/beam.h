@@ -15,25 +15,25 @@ struct BeamOptions {
     int n_best = 1;
     double alpha = 1.0;
     bool gnmt = false;
-    double prune = std::numeric_limits<double>::infinity();  // nats
+    double beam_threshold = std::numeric_limits<double>::infinity();  // nats
 };
 
 double penalty(const BeamOptions& options, std::int64_t tokens);  // what log p is divided by
 
-struct Finished {
+struct FinishedHypothesis {
     double score;
     std::vector<std::int64_t> tokens;  // in writing order, without EOS
 };
 
 struct Outcome {
-    std::vector<Finished> hypotheses;  // the n best, best first, distinct
+    std::vector<FinishedHypothesis> hypotheses;  // the n best, best first, distinct
     int steps;                         // until the sentence was done
     double margin;                     // smallest gap between what was kept and what was dropped
 };
 
 // What to feed next.
 struct Advance {
-    std::vector<std::int64_t> going;   // sentences that go on, as places among those of this step
+    std::vector<std::int64_t> active;   // sentences that go on, as places among those of this step
     std::vector<std::int64_t> counts;  // [going] their live hypotheses, which are the rows of the next step: R of all
     std::vector<std::int64_t> rows;    // [R] the row of this step that each of them continues
     std::vector<std::int64_t> tokens;  // [R,z] what it appended
@@ -46,12 +46,12 @@ struct Advance {
 class Beam {
  public:
     // `limits`: longest outputs in tokens with EOS. The threads of the team share out the ranking of a step.
-    Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits, Team& team = Team::alone());
+    Beam(const BeamOptions& options, const std::vector<std::int64_t>& limits, ThreadTeam& team = ThreadTeam::single());
 
     // For the sentences that are searched still, in order: the best words of each slot of their hypotheses.
-    Advance advance(const SlotWords& words);
+    Advance advance(const SlotCandidates& candidates);
 
-    std::size_t searched() const { return alive_.size(); }
+    std::size_t num_active() const { return active_.size(); }
     std::size_t rows() const;  // R of the next step
     const std::vector<Outcome>& outcomes() const { return outcomes_; }  // whole once none is searched any more
 
@@ -60,7 +60,7 @@ class Beam {
         std::size_t index;
         std::int64_t limit;
         std::vector<double> live;           // [H] log-probabilities
-        std::vector<Finished> finished;     // at most K + 1, best first
+        std::vector<FinishedHypothesis> finished;     // at most K + 1, best first
         int count = 0;                      // finished so far
         double best;                        // the highest log-probability of these
         double margin;
@@ -68,16 +68,16 @@ class Beam {
     };
 
     double penalty(std::int64_t tokens) const { return fewstep::penalty(options_, tokens); }
-    void step(Sentence& sentence, const SlotWords& words);
+    void step(Sentence& sentence, const SlotCandidates& candidates);
     bool done(const Sentence& sentence) const;
-    void finish(Sentence& sentence, const Continuation& one);
-    void collect(Sentence& sentence);
-    void look_at_gaps(Sentence& sentence, const Ranked& ranked, double least) const;
+    void finish(Sentence& sentence, const Continuation& continuation);
+    void finalize(Sentence& sentence);
+    void update_margin(Sentence& sentence, const Ranked& ranked, double cutoff) const;
 
     BeamOptions options_;
-    Team* team_;
+    ThreadTeam* team_;
     int steps_ = 0;
-    std::vector<Sentence> alive_;
+    std::vector<Sentence> active_;
     std::vector<Outcome> outcomes_;
 };
 

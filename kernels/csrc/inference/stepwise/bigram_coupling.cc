@@ -6,18 +6,18 @@
 
 namespace fewstep {
 
-LoneWord Neighbours::alone(std::int64_t word) const {
-    LoneWord found{static_cast<std::uint32_t>(word)};
+Unigram BigramCoupling::unigram(std::int64_t token) const {
+    Unigram found{static_cast<std::uint32_t>(token)};
     found.log_prob = ngram->score(NgramModel::EMPTY, found.id, found.state);
     return found;
 }
 
-double Neighbours::link(std::size_t direction, const LoneWord& before, const LoneWord& word) const {
-    const auto& [left, right] = leftward[direction] ? std::tie(word, before) : std::tie(before, word);
+double BigramCoupling::score(std::size_t direction, const Unigram& earlier, const Unigram& token) const {
+    const auto& [left, right] = right_to_left[direction] ? std::tie(token, earlier) : std::tie(earlier, token);
     NgramState after = NgramModel::EMPTY;
     return weight * (ngram->score(left.state, right.id, after) - right.log_prob);
 }
 
-double Neighbours::most() const { return ngram == nullptr ? 0.0 : -weight * ngram->rarest(); }
+double BigramCoupling::max_score() const { return ngram == nullptr ? 0.0 : -weight * ngram->min_log_prob(); }
 
 }  // namespace fewstep

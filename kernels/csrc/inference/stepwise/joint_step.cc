@@ -16,76 +16,76 @@ constexpr double NONE = -std::numeric_limits<double>::infinity();
 // A chain of words that ends with a word of a slot, and where it comes from.
 struct Chain {
     double score = NONE;
-    std::size_t before = 0;
+    std::size_t earlier_candidate = 0;
 };
 
 // The words of a slot by themselves, each looked up when it is asked for.
-class LoneWords {
+class UnigramCache {
  public:
-    LoneWords(const Neighbours& neighbours, const std::int64_t* ids, std::size_t words) : neighbours_(neighbours), ids_(ids), found_(words) {}
+    UnigramCache(const BigramCoupling& coupling, const std::int64_t* ids, std::size_t num_candidates) : coupling_(coupling), ids_(ids), unigrams_(num_candidates) {}
 
-    const LoneWord& operator[](std::size_t word) {
-        if (!found_[word]) found_[word] = neighbours_.alone(ids_[word]);
-        return *found_[word];
+    const Unigram& operator[](std::size_t candidate) {
+        if (!unigrams_[candidate]) unigrams_[candidate] = coupling_.unigram(ids_[candidate]);
+        return *unigrams_[candidate];
     }
 
  private:
-    const Neighbours& neighbours_;
+    const BigramCoupling& coupling_;
     const std::int64_t* ids_;
-    std::vector<std::optional<LoneWord>> found_;
+    std::vector<std::optional<Unigram>> unigrams_;
 };
 
 }  // namespace
 
 void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::size_t direction, std::size_t step_size, float* chosen_scores,
                              std::int64_t* chosen) const {
-    const std::size_t directions = neighbours.leftward.size();
-    const double most = neighbours.most();
+    const std::size_t directions = coupling.right_to_left.size();
+    const double max_coupling = coupling.max_score();
     std::vector<Chain> chains;  // [slots,W]
-    std::optional<LoneWords> last;
+    std::optional<UnigramCache> earlier_unigrams;
     for (std::size_t slot = direction; slot < step_size; slot += directions) {
-        const Chain* earlier = chains.data() + chains.size() - (slot == direction ? 0 : words);
-        LoneWords own(neighbours, ids + slot * words, words);
-        std::vector<Chain> next(words);
+        const Chain* earlier_chains = chains.data() + chains.size() - (slot == direction ? 0 : num_candidates);
+        UnigramCache unigrams(coupling, ids + slot * num_candidates, num_candidates);
+        std::vector<Chain> next(num_candidates);
         double best = NONE;  // of the last slot, where no other chain counts
-        for (std::size_t word = 0; word < words; ++word) {
-            const double score = scores[slot * words + word];
+        for (std::size_t candidate = 0; candidate < num_candidates; ++candidate) {
+            const double score = scores[slot * num_candidates + candidate];
             if (slot == direction || score == NONE) {
-                next[word].score = score;
+                next[candidate].score = score;
                 continue;
             }
-            for (std::size_t before = 0; before < words; ++before) {
-                const double apart = earlier[before].score + score;
-                if (!(apart + most > std::max(next[word].score, best))) continue;
-                const double whole = apart + neighbours.link(direction, (*last)[before], own[word]);
-                if (whole > next[word].score) next[word] = {whole, before};
+            for (std::size_t earlier_candidate = 0; earlier_candidate < num_candidates; ++earlier_candidate) {
+                const double uncoupled = earlier_chains[earlier_candidate].score + score;
+                if (!(uncoupled + max_coupling > std::max(next[candidate].score, best))) continue;
+                const double coupled = uncoupled + coupling.score(direction, (*earlier_unigrams)[earlier_candidate], unigrams[candidate]);
+                if (coupled > next[candidate].score) next[candidate] = {coupled, earlier_candidate};
             }
-            if (slot + directions >= step_size) best = std::max(best, next[word].score);
+            if (slot + directions >= step_size) best = std::max(best, next[candidate].score);
         }
         chains.insert(chains.end(), next.begin(), next.end());
-        last.emplace(std::move(own));
+        earlier_unigrams.emplace(std::move(unigrams));
     }
-    const Chain* ends = chains.data() + chains.size() - words;
+    const Chain* ends = chains.data() + chains.size() - num_candidates;
     std::size_t best = 0;
-    for (std::size_t word = 1; word < words; ++word)
-        if (ends[word].score > ends[best].score) best = word;
-    for (std::size_t place = chains.size() / words; place-- > 0;) {
-        const std::size_t at = direction + place * neighbours.leftward.size();
-        chosen[at] = ids[at * words + best], chosen_scores[at] = scores[at * words + best];
-        best = chains[place * words + best].before;
+    for (std::size_t candidate = 1; candidate < num_candidates; ++candidate)
+        if (ends[candidate].score > ends[best].score) best = candidate;
+    for (std::size_t step = chains.size() / num_candidates; step-- > 0;) {
+        const std::size_t slot_index = direction + step * coupling.right_to_left.size();
+        chosen[slot_index] = ids[slot_index * num_candidates + best], chosen_scores[slot_index] = scores[slot_index * num_candidates + best];
+        best = chains[step * num_candidates + best].earlier_candidate;
     }
 }
 
 void JointStep::choose(const float* scores, const std::int64_t* ids, const float* eos_scores, std::size_t step_size, std::int64_t eos,
                        float* chosen_scores, std::int64_t* chosen) const {
-    for (std::size_t slot = 0; slot < step_size; ++slot) chosen[slot] = ids[slot * words], chosen_scores[slot] = scores[slot * words];
-    if (neighbours.ngram != nullptr)
-        for (std::size_t direction = 0; direction < neighbours.leftward.size() && direction < step_size; ++direction)
+    for (std::size_t slot = 0; slot < step_size; ++slot) chosen[slot] = ids[slot * num_candidates], chosen_scores[slot] = scores[slot * num_candidates];
+    if (coupling.ngram != nullptr)
+        for (std::size_t direction = 0; direction < coupling.right_to_left.size() && direction < step_size; ++direction)
             choose_chain(scores, ids, direction, step_size, chosen_scores, chosen);
-    double going = 1.0;
+    double continue_probability = 1.0;
     for (std::size_t slot = 0; slot < step_size; ++slot) {
-        going *= 1.0 - std::exp(static_cast<double>(eos_scores[slot]));
-        if (end > 0.0 ? 1.0 - going < end : eos_scores[slot] < scores[slot * words]) continue;
+        continue_probability *= 1.0 - std::exp(static_cast<double>(eos_scores[slot]));
+        if (end_threshold > 0.0 ? 1.0 - continue_probability < end_threshold : eos_scores[slot] < scores[slot * num_candidates]) continue;
         chosen[slot] = eos, chosen_scores[slot] = eos_scores[slot];
         return;
     }

@@ -23,6 +23,6 @@ std::vector<Outcome> greedy(Networks networks, const Sources& sources, const std
 
 // The search of `csrc/stepwise/beam.h`; `wanted` words of each slot are ranked.
 std::vector<Outcome> beam_search(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
-                                 const BeamOptions& options, const SearchRules& rules, std::size_t wanted, bool eos_apart, int threads);
+                                 const BeamOptions& options, const SearchRules& rules, std::size_t top_k, bool separate_eos, int threads);
 
 }  // namespace fewstep

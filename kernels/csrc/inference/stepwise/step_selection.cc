@@ -15,38 +15,38 @@ namespace fewstep {
 
 namespace {
 
-constexpr double NONE = -std::numeric_limits<double>::infinity();
-constexpr std::size_t KEPT_LINKED = 4;  // times K + 1 partial continuations, where links are still to come
+constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
+constexpr std::size_t COUPLED_FACTOR = 4;  // times K + 1 partial continuations, where links are still to come
 
-constexpr int END = -1, NOTHING = -2;  // in place of a word of a slot: EOS, which stands apart, and what follows it
+constexpr int SEPARATE_EOS = -1, NO_TOKEN = -2;  // in place of a word of a slot: EOS, which stands apart, and what follows it
 
 // One way to go on from a partial continuation: a key to rank by, and what it adds.
-struct Option {
+struct Extension {
     double key, score;
-    int origin, word;
+    int parent, candidate;
 };
 
 // The first `count`, best first; of equals the one that was offered first: by origin, then by word, EOS last.
-void keep_best(std::vector<Option>& options, std::size_t count) {
-    const auto better = [](const Option& one, const Option& other) {
-        if (one.key != other.key) return one.key > other.key;
-        if (one.origin != other.origin) return one.origin < other.origin;
-        return static_cast<unsigned>(one.word) < static_cast<unsigned>(other.word);
+void keep_top_k(std::vector<Extension>& extensions, std::size_t count) {
+    const auto better = [](const Extension& one, const Extension& unfinished_selector) {
+        if (one.key != unfinished_selector.key) return one.key > unfinished_selector.key;
+        if (one.parent != unfinished_selector.parent) return one.parent < unfinished_selector.parent;
+        return static_cast<unsigned>(one.candidate) < static_cast<unsigned>(unfinished_selector.candidate);
     };
-    if (options.size() > count) {
-        std::nth_element(options.begin(), options.begin() + static_cast<std::ptrdiff_t>(count), options.end(), better);
-        options.resize(count);
+    if (extensions.size() > count) {
+        std::nth_element(extensions.begin(), extensions.begin() + static_cast<std::ptrdiff_t>(count), extensions.end(), better);
+        extensions.resize(count);
     }
-    std::sort(options.begin(), options.end(), better);
+    std::sort(extensions.begin(), extensions.end(), better);
 }
 
 // The `count`-th highest of the keys so far; minus infinity while there are fewer.
-class Bar {
+class KthBest {
  public:
-    explicit Bar(std::size_t count) : count_(count) {}
+    explicit KthBest(std::size_t count) : count_(count) {}
 
-    double operator()() const { return keys_.size() < count_ ? NONE : keys_.top(); }
-    void offer(double key) {
+    double operator()() const { return keys_.size() < count_ ? MINUS_INFINITY : keys_.top(); }
+    void add(double key) {
         if (keys_.size() == count_ && !(key > keys_.top())) return;
         if (keys_.size() == count_) keys_.pop();
         keys_.push(key);
@@ -60,50 +60,50 @@ class Bar {
 // A hypothesis and the words of the slots of the step so far: the last one here, the others in `before` among those of a slot less.
 struct Partial {
     double score;
-    int hypothesis, before, word;
+    int hypothesis, earlier, candidate;
     bool ends;
 };
-using Slots = std::vector<std::vector<Partial>>;  // by number of slots
+using PartialsBySlot = std::vector<std::vector<Partial>>;  // by number of slots
 
 // Links between words of one step, each asked for once.
-class Links {
+class CouplingCache {
  public:
-    Links(const StepRules& rules, const SlotWords& slots, std::size_t hypotheses)
-        : rules_(rules), ids_(slots.ids), words_(static_cast<std::size_t>(slots.words)), size_(static_cast<std::size_t>(rules.step_size)) {
-        if (rules.neighbours.ngram == nullptr) return;
-        alone_.resize(hypotheses * size_ * words_);
-        found_.assign(alone_.size() * words_, std::numeric_limits<double>::quiet_NaN());
+    CouplingCache(const StepRules& rules, const SlotCandidates& slots, std::size_t hypotheses)
+        : rules_(rules), ids_(slots.ids), num_candidates_(static_cast<std::size_t>(slots.num_candidates)), size_(static_cast<std::size_t>(rules.step_size)) {
+        if (rules.coupling.ngram == nullptr) return;
+        unigrams_.resize(hypotheses * size_ * num_candidates_);
+        coupling_scores_.assign(unigrams_.size() * num_candidates_, std::numeric_limits<double>::quiet_NaN());
     }
 
     // Of a word with that of the slot before it of its direction.
-    double operator()(int hypothesis, int slot, int before, int word) {
-        const std::size_t directions = rules_.neighbours.leftward.size(), own = static_cast<std::size_t>(slot);
-        const std::size_t place = (static_cast<std::size_t>(hypothesis) * size_ + own) * words_ + static_cast<std::size_t>(word);
-        double& link = found_[place * words_ + static_cast<std::size_t>(before)];
-        if (std::isnan(link)) {
-            const std::size_t earlier = place - directions * words_ - static_cast<std::size_t>(word) + static_cast<std::size_t>(before);
-            link = rules_.neighbours.link(own % directions, alone(earlier), alone(place));
+    double operator()(int hypothesis, int slot, int earlier, int candidate) {
+        const std::size_t directions = rules_.coupling.right_to_left.size(), own = static_cast<std::size_t>(slot);
+        const std::size_t index = (static_cast<std::size_t>(hypothesis) * size_ + own) * num_candidates_ + static_cast<std::size_t>(candidate);
+        double& coupling = coupling_scores_[index * num_candidates_ + static_cast<std::size_t>(earlier)];
+        if (std::isnan(coupling)) {
+            const std::size_t earlier_candidate = index - directions * num_candidates_ - static_cast<std::size_t>(candidate) + static_cast<std::size_t>(earlier);
+            coupling = rules_.coupling.score(own % directions, unigram(earlier_candidate), unigram(index));
         }
-        return link;
+        return coupling;
     }
 
  private:
-    const LoneWord& alone(std::size_t place) {
-        if (!alone_[place]) alone_[place] = rules_.neighbours.alone(ids_[place]);
-        return *alone_[place];
+    const Unigram& unigram(std::size_t index) {
+        if (!unigrams_[index]) unigrams_[index] = rules_.coupling.unigram(ids_[index]);
+        return *unigrams_[index];
     }
 
     const StepRules& rules_;
     const std::int64_t* ids_;
-    std::size_t words_, size_;
-    std::vector<std::optional<LoneWord>> alone_;  // [H,z,W]
-    std::vector<double> found_;    // [H,z,W,W] NaN: not asked for yet
+    std::size_t num_candidates_, size_;
+    std::vector<std::optional<Unigram>> unigrams_;  // [H,z,W]
+    std::vector<double> coupling_scores_;    // [H,z,W,W] NaN: not asked for yet
 };
 
 class Selector {
  public:
-    Selector(const StepRules& rules, const SlotWords& slots, std::span<const double> live, std::int64_t room, Links& links)
-        : rules_(rules), slots_(slots), live_(live), room_(std::min<std::int64_t>(room, rules.step_size)), links_(links) {}
+    Selector(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining, CouplingCache& coupling_caches)
+        : rules_(rules), slots_(slots), live_(live), remaining_(std::min<std::int64_t>(remaining, rules.step_size)), coupling_cache_(coupling_caches) {}
 
     std::vector<Continuation> exact(bool with_eos) const;
     std::vector<Continuation> outer() const;
@@ -111,192 +111,192 @@ class Selector {
 
  private:
     std::size_t at(int hypothesis, int slot) const { return static_cast<std::size_t>(hypothesis * rules_.step_size + slot); }
-    double score(int hypothesis, int slot, int word) const {
-        return slots_.scores[at(hypothesis, slot) * static_cast<std::size_t>(slots_.words) + static_cast<std::size_t>(word)];
+    double score(int hypothesis, int slot, int candidate) const {
+        return slots_.scores[at(hypothesis, slot) * static_cast<std::size_t>(slots_.num_candidates) + static_cast<std::size_t>(candidate)];
     }
-    std::int64_t id(int hypothesis, int slot, int word) const {
-        return slots_.ids[at(hypothesis, slot) * static_cast<std::size_t>(slots_.words) + static_cast<std::size_t>(word)];
+    std::int64_t id(int hypothesis, int slot, int candidate) const {
+        return slots_.ids[at(hypothesis, slot) * static_cast<std::size_t>(slots_.num_candidates) + static_cast<std::size_t>(candidate)];
     }
     // Of words of a slot with the one before it of its direction in this step: the place of that, or NOTHING.
-    int before(const Slots& partials, const Partial& partial, int slot) const;
-    bool apart() const { return rules_.selection == Selection::EXACT && !rules_.per_direction; }
-    double end(int hypothesis, int slot, bool with_eos) const {
-        return with_eos && apart() ? slots_.eos[at(hypothesis, slot)] : NONE;
+    int earlier(const PartialsBySlot& partials, const Partial& partial, int slot) const;
+    bool eos_is_separate() const { return rules_.selection == Selection::EXACT && !rules_.per_direction; }
+    double eos_score(int hypothesis, int slot, bool with_eos) const {
+        return with_eos && eos_is_separate() ? slots_.eos[at(hypothesis, slot)] : MINUS_INFINITY;
     }
-    bool offered(int hypothesis, int slot, int word, bool with_eos) const {
-        return score(hypothesis, slot, word) > NONE && (with_eos || id(hypothesis, slot, word) != rules_.eos);
+    bool is_candidate(int hypothesis, int slot, int candidate, bool with_eos) const {
+        return score(hypothesis, slot, candidate) > MINUS_INFINITY && (with_eos || id(hypothesis, slot, candidate) != rules_.eos);
     }
     // The best that the slots after each can add to a hypothesis: [z].
-    std::vector<double> completions(int hypothesis, bool with_eos) const;
-    Partial start(int hypothesis) const { return {live_[static_cast<std::size_t>(hypothesis)], hypothesis, -1, NOTHING, false}; }
+    std::vector<double> best_completions(int hypothesis, bool with_eos) const;
+    Partial start(int hypothesis) const { return {live_[static_cast<std::size_t>(hypothesis)], hypothesis, -1, NO_TOKEN, false}; }
     // All hypotheses that live, without slots.
-    Slots begun() const;
+    PartialsBySlot initial_partials() const;
     std::int64_t token(const Partial& partial, int slot) const {
-        return partial.word == NOTHING ? rules_.pad : partial.word == END ? rules_.eos : id(partial.hypothesis, slot, partial.word);
+        return partial.candidate == NO_TOKEN ? rules_.pad : partial.candidate == SEPARATE_EOS ? rules_.eos : id(partial.hypothesis, slot, partial.candidate);
     }
     // A slot more.
-    void extend(Slots& partials, const std::vector<Option>& options) const;
+    void extend(PartialsBySlot& partials, const std::vector<Extension>& extensions) const;
     // Those of the last slot, as they are written.
-    std::vector<Continuation> written(const Slots& partials) const;
+    std::vector<Continuation> continuations(const PartialsBySlot& partials) const;
 
     const StepRules& rules_;
-    const SlotWords& slots_;
+    const SlotCandidates& slots_;
     std::span<const double> live_;
-    std::int64_t room_;  // slots that are written
-    Links& links_;
+    std::int64_t remaining_;  // slots that are written
+    CouplingCache& coupling_cache_;
 };
 
-int Selector::before(const Slots& partials, const Partial& partial, int slot) const {
-    const auto directions = static_cast<int>(rules_.neighbours.leftward.size());
-    if (rules_.neighbours.ngram == nullptr || slot < directions) return NOTHING;
+int Selector::earlier(const PartialsBySlot& partials, const Partial& partial, int slot) const {
+    const auto directions = static_cast<int>(rules_.coupling.right_to_left.size());
+    if (rules_.coupling.ngram == nullptr || slot < directions) return NO_TOKEN;
     const Partial* at = &partial;
-    for (int back = 1; back < directions; ++back) at = &partials[static_cast<std::size_t>(slot - back)][static_cast<std::size_t>(at->before)];
-    return at->word;
+    for (int back = 1; back < directions; ++back) at = &partials[static_cast<std::size_t>(slot - back)][static_cast<std::size_t>(at->earlier)];
+    return at->candidate;
 }
 
-std::vector<double> Selector::completions(int hypothesis, bool with_eos) const {
-    std::vector<double> rest(static_cast<std::size_t>(rules_.step_size), 0.0);
+std::vector<double> Selector::best_completions(int hypothesis, bool with_eos) const {
+    std::vector<double> completion(static_cast<std::size_t>(rules_.step_size), 0.0);
     for (int slot = rules_.step_size - 1; slot > 0; --slot) {
-        const double after = rest[static_cast<std::size_t>(slot)];
-        double best = end(hypothesis, slot, with_eos);
-        for (int word = 0; word < slots_.words; ++word)
-            if (offered(hypothesis, slot, word, with_eos)) best = std::max(best, score(hypothesis, slot, word) + after);
-        rest[static_cast<std::size_t>(slot - 1)] = slot < room_ ? best : after;
+        const double after = completion[static_cast<std::size_t>(slot)];
+        double best = eos_score(hypothesis, slot, with_eos);
+        for (int candidate = 0; candidate < slots_.num_candidates; ++candidate)
+            if (is_candidate(hypothesis, slot, candidate, with_eos)) best = std::max(best, score(hypothesis, slot, candidate) + after);
+        completion[static_cast<std::size_t>(slot - 1)] = slot < remaining_ ? best : after;
     }
-    return rest;
+    return completion;
 }
 
-Slots Selector::begun() const {
-    Slots partials(1);
+PartialsBySlot Selector::initial_partials() const {
+    PartialsBySlot partials(1);
     for (int hypothesis = 0; hypothesis < static_cast<int>(live_.size()); ++hypothesis)
-        if (live_[static_cast<std::size_t>(hypothesis)] > NONE) partials[0].push_back(start(hypothesis));
+        if (live_[static_cast<std::size_t>(hypothesis)] > MINUS_INFINITY) partials[0].push_back(start(hypothesis));
     return partials;
 }
 
-void Selector::extend(Slots& partials, const std::vector<Option>& options) const {
+void Selector::extend(PartialsBySlot& partials, const std::vector<Extension>& extensions) const {
     const auto slot = static_cast<int>(partials.size()) - 1;
     std::vector<Partial> next;
-    next.reserve(options.size());
-    for (const Option& option : options) {
-        const Partial& origin = partials.back()[static_cast<std::size_t>(option.origin)];
-        next.push_back({option.score, origin.hypothesis, option.origin, option.word, origin.ends});
-        next.back().ends = origin.ends || token(next.back(), slot) == rules_.eos;
+    next.reserve(extensions.size());
+    for (const Extension& extension : extensions) {
+        const Partial& parent = partials.back()[static_cast<std::size_t>(extension.parent)];
+        next.push_back({extension.score, parent.hypothesis, extension.parent, extension.candidate, parent.ends});
+        next.back().ends = parent.ends || token(next.back(), slot) == rules_.eos;
     }
     partials.push_back(std::move(next));
 }
 
-std::vector<Continuation> Selector::written(const Slots& partials) const {
+std::vector<Continuation> Selector::continuations(const PartialsBySlot& partials) const {
     std::vector<Continuation> found;
     found.reserve(partials.back().size());
     for (const Partial& last : partials.back()) {
         const std::vector<std::int64_t> nothing(static_cast<std::size_t>(rules_.step_size), rules_.pad);
         Continuation& one = found.emplace_back(Continuation{last.score, last.hypothesis, last.ends, nothing});
         const Partial* at = &last;
-        for (std::size_t slot = partials.size() - 1; slot-- > 0; at = &partials[slot][static_cast<std::size_t>(at->before)])
+        for (std::size_t slot = partials.size() - 1; slot-- > 0; at = &partials[slot][static_cast<std::size_t>(at->earlier)])
             one.tokens[slot] = token(*at, static_cast<int>(slot));
     }
     return found;
 }
 
 std::vector<Continuation> Selector::exact(bool with_eos) const {
-    std::vector<std::vector<double>> rest;
-    for (int hypothesis = 0; hypothesis < static_cast<int>(live_.size()); ++hypothesis) rest.push_back(completions(hypothesis, with_eos));
-    Slots partials = begun();
-    std::vector<Option> options;
-    const bool linked = rules_.neighbours.ngram != nullptr;
-    const double most = rules_.neighbours.most();
-    for (int slot = 0; slot < room_; ++slot) {
-        options.clear();
-        const std::size_t count = (static_cast<std::size_t>(rules_.beams) + 1) * (!linked || slot + 1 == room_ ? 1 : KEPT_LINKED);
-        Bar bar(count);
-        const auto offer = [&](const Option& option) {
-            options.push_back(option);
-            if (linked) bar.offer(option.key);
+    std::vector<std::vector<double>> completion;
+    for (int hypothesis = 0; hypothesis < static_cast<int>(live_.size()); ++hypothesis) completion.push_back(best_completions(hypothesis, with_eos));
+    PartialsBySlot partials = initial_partials();
+    std::vector<Extension> extensions;
+    const bool coupled = rules_.coupling.ngram != nullptr;
+    const double max_coupling = rules_.coupling.max_score();
+    for (int slot = 0; slot < remaining_; ++slot) {
+        extensions.clear();
+        const std::size_t count = (static_cast<std::size_t>(rules_.beams) + 1) * (!coupled || slot + 1 == remaining_ ? 1 : COUPLED_FACTOR);
+        KthBest kth_best(count);
+        const auto add = [&](const Extension& extension) {
+            extensions.push_back(extension);
+            if (coupled) kth_best.add(extension.key);
         };
-        for (int origin = 0; origin < static_cast<int>(partials.back().size()); ++origin) {
-            const Partial& partial = partials.back()[static_cast<std::size_t>(origin)];
-            if (partial.ends && apart()) {
-                offer({partial.score, partial.score, origin, NOTHING});
+        for (int parent = 0; parent < static_cast<int>(partials.back().size()); ++parent) {
+            const Partial& partial = partials.back()[static_cast<std::size_t>(parent)];
+            if (partial.ends && eos_is_separate()) {
+                add({partial.score, partial.score, parent, NO_TOKEN});
                 continue;
             }
-            const int hypothesis = partial.hypothesis, earlier = before(partials, partial, slot);
-            const double after = rest[static_cast<std::size_t>(hypothesis)][static_cast<std::size_t>(slot)];
-            for (int word = 0; word < slots_.words; ++word) {
-                if (!offered(hypothesis, slot, word, with_eos)) continue;
-                double sum = partial.score + score(hypothesis, slot, word);
-                if (earlier != NOTHING) {
-                    if (!(sum + most + after > bar())) continue;  // whatever the link is
-                    sum += links_(hypothesis, slot, earlier, word);
+            const int hypothesis = partial.hypothesis, earlier_candidate = earlier(partials, partial, slot);
+            const double after = completion[static_cast<std::size_t>(hypothesis)][static_cast<std::size_t>(slot)];
+            for (int candidate = 0; candidate < slots_.num_candidates; ++candidate) {
+                if (!is_candidate(hypothesis, slot, candidate, with_eos)) continue;
+                double sum = partial.score + score(hypothesis, slot, candidate);
+                if (earlier_candidate != NO_TOKEN) {
+                    if (!(sum + max_coupling + after > kth_best())) continue;  // whatever the link is
+                    sum += coupling_cache_(hypothesis, slot, earlier_candidate, candidate);
                 }
-                offer({sum + after, sum, origin, word});
+                add({sum + after, sum, parent, candidate});
             }
-            if (const double ending = end(hypothesis, slot, with_eos); ending > NONE)
-                offer({partial.score + ending, partial.score + ending, origin, END});
+            if (const double ending = eos_score(hypothesis, slot, with_eos); ending > MINUS_INFINITY)
+                add({partial.score + ending, partial.score + ending, parent, SEPARATE_EOS});
         }
-        keep_best(options, count);
-        extend(partials, options);
+        keep_top_k(extensions, count);
+        extend(partials, extensions);
     }
-    return written(partials);
+    return continuations(partials);
 }
 
 std::vector<Continuation> Selector::outer() const {
     const auto beams = static_cast<std::size_t>(rules_.beams);
     std::vector<Continuation> all;
     for (int hypothesis = 0; hypothesis < static_cast<int>(live_.size()); ++hypothesis) {
-        if (live_[static_cast<std::size_t>(hypothesis)] == NONE) continue;
-        Slots sums{{start(hypothesis)}};
-        for (int slot = 0; slot < room_; ++slot) {
+        if (live_[static_cast<std::size_t>(hypothesis)] == MINUS_INFINITY) continue;
+        PartialsBySlot sums{{start(hypothesis)}};
+        for (int slot = 0; slot < remaining_; ++slot) {
             if (sums.back().size() > beams) sums.back().erase(sums.back().begin() + static_cast<std::ptrdiff_t>(beams), sums.back().end());
-            std::vector<Option> options;
-            for (int origin = 0; origin < static_cast<int>(sums.back().size()); ++origin)
-                for (int word = 0; word < std::min(slots_.words, static_cast<int>(beams)); ++word) {
-                    const double sum = sums.back()[static_cast<std::size_t>(origin)].score + score(hypothesis, slot, word);
-                    if (sum > NONE) options.push_back({sum, sum, origin, word});
+            std::vector<Extension> extensions;
+            for (int parent = 0; parent < static_cast<int>(sums.back().size()); ++parent)
+                for (int candidate = 0; candidate < std::min(slots_.num_candidates, static_cast<int>(beams)); ++candidate) {
+                    const double sum = sums.back()[static_cast<std::size_t>(parent)].score + score(hypothesis, slot, candidate);
+                    if (sum > MINUS_INFINITY) extensions.push_back({sum, sum, parent, candidate});
                 }
-            keep_best(options, options.size());
-            extend(sums, options);
+            keep_top_k(extensions, extensions.size());
+            extend(sums, extensions);
         }
-        std::ranges::move(written(sums), std::back_inserter(all));
+        std::ranges::move(continuations(sums), std::back_inserter(all));
     }
-    std::stable_sort(all.begin(), all.end(), [](const Continuation& one, const Continuation& other) { return one.score > other.score; });
+    std::stable_sort(all.begin(), all.end(), [](const Continuation& one, const Continuation& unfinished_selector) { return one.score > unfinished_selector.score; });
     if (all.size() > 2 * beams + 1) all.resize(2 * beams + 1);
     return all;
 }
 
 std::vector<Continuation> Selector::double_top_k() const {
     const auto beams = static_cast<std::size_t>(rules_.beams);
-    Slots partials = begun();
-    for (int slot = 0; slot < room_; ++slot) {
-        std::vector<Option> options;
-        for (int origin = 0; origin < static_cast<int>(partials.back().size()); ++origin) {
-            const Partial& partial = partials.back()[static_cast<std::size_t>(origin)];
-            for (int word = 0; word < slots_.words; ++word) {
-                const double sum = partial.score + score(partial.hypothesis, slot, word);
-                if (sum > NONE) options.push_back({sum, sum, origin, word});
+    PartialsBySlot partials = initial_partials();
+    for (int slot = 0; slot < remaining_; ++slot) {
+        std::vector<Extension> extensions;
+        for (int parent = 0; parent < static_cast<int>(partials.back().size()); ++parent) {
+            const Partial& partial = partials.back()[static_cast<std::size_t>(parent)];
+            for (int candidate = 0; candidate < slots_.num_candidates; ++candidate) {
+                const double sum = partial.score + score(partial.hypothesis, slot, candidate);
+                if (sum > MINUS_INFINITY) extensions.push_back({sum, sum, parent, candidate});
             }
         }
-        keep_best(options, (slot == 0 ? 2 : 3) * beams);
-        extend(partials, options);
+        keep_top_k(extensions, (slot == 0 ? 2 : 3) * beams);
+        extend(partials, extensions);
     }
-    return written(partials);
+    return continuations(partials);
 }
 
 }  // namespace
 
-Ranked select(const StepRules& rules, const SlotWords& slots, std::span<const double> live, std::int64_t room, Team& team) {
-    const bool side_by_side = rules.selection == Selection::EXACT && rules.step_size > 1 && team.threads() > 1;
-    std::vector<Links> links(side_by_side ? 2 : 1, Links(rules, slots, live.size()));
-    const Selector selector(rules, slots, live, room, links[0]), other(rules, slots, live, room, links.back());
+Ranked select(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining, ThreadTeam& team) {
+    const bool in_parallel = rules.selection == Selection::EXACT && rules.step_size > 1 && team.threads() > 1;
+    std::vector<CouplingCache> coupling_caches(in_parallel ? 2 : 1, CouplingCache(rules, slots, live.size()));
+    const Selector selector(rules, slots, live, remaining, coupling_caches[0]), unfinished_selector(rules, slots, live, remaining, coupling_caches.back());
     if (rules.selection == Selection::EXACT) {
         Ranked ranked;
-        const auto rank = [&](std::size_t part, int) { part == 0 ? ranked.all = selector.exact(true) : ranked.living = other.exact(false); };
-        if (side_by_side) team.run(2, rank);
+        const auto rank = [&](std::size_t part, int) { part == 0 ? ranked.all = selector.exact(true) : ranked.unfinished = unfinished_selector.exact(false); };
+        if (in_parallel) team.run(2, rank);
         else rank(0, 0), rank(1, 0);
         return ranked;
     }
     Ranked ranked{rules.selection == Selection::OUTER ? selector.outer() : selector.double_top_k(), {}};
     for (const Continuation& one : ranked.all)
-        if (!one.ends && ranked.living.size() <= static_cast<std::size_t>(rules.beams)) ranked.living.push_back(one);
+        if (!one.ends && ranked.unfinished.size() <= static_cast<std::size_t>(rules.beams)) ranked.unfinished.push_back(one);
     return ranked;
 }
 

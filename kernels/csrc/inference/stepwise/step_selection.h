@@ -19,15 +19,15 @@ struct StepRules {
     bool per_direction = false;  // EOS in either slot ends the output and both slots count; else the first EOS ends it
     Selection selection = Selection::EXACT;
     std::int64_t eos = 2, pad = 0;
-    Neighbours neighbours = {};  // EXACT without per_direction: their links count in scores
+    BigramCoupling coupling = {};  // EXACT without per_direction: their links count in scores
 };
 
 // The best words of each slot of H hypotheses, in nats, best first; minus infinity: none.
-struct SlotWords {
+struct SlotCandidates {
     const float* scores;      // [H,z,W]
     const std::int64_t* ids;  // [H,z,W]
     const float* eos;         // [H,z]; read where EOS is not among the words: EXACT without per_direction
-    int words;                // W
+    int num_candidates;                // W
 };
 
 // A continuation: `score` is the log-probability of hypothesis and step.
@@ -40,7 +40,7 @@ struct Continuation {
 
 struct Ranked {
     std::vector<Continuation> all;     // the first K + 1 (the approximations: what they keep), best first
-    std::vector<Continuation> living;  // the first K + 1 that do not end
+    std::vector<Continuation> unfinished;  // the first K + 1 that do not end
 };
 
 // Given a hypothesis its slots are independent, so a continuation scores the hypothesis plus the sum of its slots. `room` slots are
@@ -54,6 +54,6 @@ struct Ranked {
 //     2K + 1 of all. Every slot counts.
 // DOUBLE_TOP_K (Imamura and Sumita 2020, section 3.3): the first 2K left words over all hypotheses, then the first 3K pairs over
 //     these. Needs the first 3K words of each slot.
-Ranked select(const StepRules& rules, const SlotWords& slots, std::span<const double> live, std::int64_t room, Team& team = Team::alone());
+Ranked select(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining, ThreadTeam& team = ThreadTeam::single());
 
 }  // namespace fewstep

@@ -14,17 +14,17 @@ void append(std::string& text, std::int64_t number) {
 }
 
 // The model's numbers of all words: their own where the model has no words.
-std::vector<std::uint32_t> numbers_in(const AlignModel& model, const Dictionary& words) {
-    std::vector<std::uint32_t> numbers(words.size());
+std::vector<std::uint32_t> model_ids(const AlignModel& model, const Dictionary& words) {
+    std::vector<std::uint32_t> ids(words.size());
     for (std::uint32_t id = 0; id < words.size(); ++id)
-        numbers[id] = model.words().size() ? model.words().find(words.word(id)) : id;
-    return numbers;
+        ids[id] = model.words().size() ? model.words().find(words.word(id)) : id;
+    return ids;
 }
 
-void renumber(std::span<const std::uint32_t> words, const std::vector<std::uint32_t>& numbers,
-              std::vector<std::uint32_t>& renumbered) {
-    renumbered.clear();
-    for (const std::uint32_t word : words) renumbered.push_back(numbers.empty() ? word : numbers[word]);
+void map_ids(std::span<const std::uint32_t> words, const std::vector<std::uint32_t>& ids,
+              std::vector<std::uint32_t>& mapped) {
+    mapped.clear();
+    for (const std::uint32_t word : words) mapped.push_back(ids.empty() ? word : ids[word]);
 }
 
 }  // namespace
@@ -45,13 +45,13 @@ FoundLinks align_with(const AlignModel& model, const Sentences& source, const Se
                       int threads) {
     FoundLinks found{
         std::vector<std::int32_t>(target.words.size(), -1), std::vector<double>(static_cast<std::size_t>(target.size())), {}, {}};
-    const std::vector<std::uint32_t> numbers = numbers_in(model, words);
-    const Usable usable(source, target, model.header().options.max_length);
+    const std::vector<std::uint32_t> ids = model_ids(model, words);
+    const UsablePairs usable(source, target, model.header().options.max_length);
     parallel_for(static_cast<std::int64_t>(usable.pairs.size()), threads, [&](std::int64_t index, int) {
         thread_local std::vector<std::uint32_t> left, right;
         const std::int64_t pair = usable.pairs[static_cast<std::size_t>(index)];
-        renumber(source[pair], numbers, left);
-        renumber(target[pair], numbers, right);
+        map_ids(source[pair], ids, left);
+        map_ids(target[pair], ids, right);
         const ForcedPair forced = force_align(model, left, right);
         const auto start = static_cast<std::ptrdiff_t>(target.starts[static_cast<std::size_t>(pair)]);
         std::copy(forced.links.begin(), forced.links.end(), found.sources.begin() + start);

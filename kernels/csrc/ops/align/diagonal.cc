@@ -24,8 +24,8 @@ double geometric(double first, double ratio, std::uint32_t terms) {
 double arithmetico_geometric(double a, double g, double ratio, double step, std::uint32_t terms) {
     const double g_end = g * std::pow(ratio, static_cast<double>(terms));
     const double a_last = step * (terms - 1) + a;
-    const double less_one = ratio - 1;
-    return (a_last * g_end - a * g) / less_one - step * (g_end - g * ratio) / (less_one * less_one);
+    const double ratio_minus_1 = ratio - 1;
+    return (a_last * g_end - a * g) / ratio_minus_1 - step * (g_end - g * ratio) / (ratio_minus_1 * ratio_minus_1);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double NEAR_TIE = 1e-9;
 constexpr std::int64_t PAIRS = 64;            // taken by a thread at once
-constexpr std::size_t KEPT_PRIORS = 1 << 18;  // values of priors that are kept for any text, however small
+constexpr std::size_t MIN_CACHED_PRIORS = 1 << 18;  // values of priors that are kept for any text, however small
 
 std::vector<SizeCount> count_sizes(std::vector<std::uint64_t> keys) {
     std::sort(keys.begin(), keys.end());
@@ -84,7 +84,7 @@ PassSums AlignedText::pass(double tension, int threads, const Body& body) const 
     PassSums sums;
     std::visit(
         [&](const auto& blocks) {
-            const Priors priors(sizes_, options_, tension, std::max(KEPT_PRIORS, blocks.size() / 8));
+            const Priors priors(sizes_, options_, tension, std::max(MIN_CACHED_PRIORS, blocks.size() / 8));
             const auto count = static_cast<std::int64_t>(usable_.pairs.size());
             std::vector<Scratch> scratches(static_cast<std::size_t>(std::max(threads, 1)));
             parallel_for((count + PAIRS - 1) / PAIRS, threads, [&](std::int64_t group, int thread) {
@@ -93,32 +93,32 @@ PassSums AlignedText::pass(double tension, int threads, const Body& body) const 
                     const auto index = static_cast<std::size_t>(p);
                     const std::int64_t at = usable_.pairs[index];
                     const Pair pair{index, source_[at], target_[at], priors.of(size_of_[index], scratch.prior)};
-                    body(pair, &blocks[cells_.places.starts[index]], scratch);
+                    body(pair, &blocks[cells_.offsets.starts[index]], scratch);
                 }
             });
             for (const Scratch& scratch : scratches) sums.add(scratch.sums);
         },
-        cells_.places.blocks);
+        cells_.offsets.blocks);
     return sums;
 }
 
-template <typename Place>
-void AlignedText::expect_pair(const Pair& pair, const Place* places, const double* t, ExactCounts& counts, bool shared,
+template <typename Offset>
+void AlignedText::expect_pair(const Pair& pair, const Offset* offsets, const double* t, ExactCounts& counts, bool shared,
                               Scratch& scratch) const {
     const std::size_t n = pair.source.size(), m = pair.target.size();
     const auto& row_starts = cells_.support.row_starts;
-    const auto& null_places = cells_.places.null;
+    const auto& null_offsets = cells_.offsets.null;
     scratch.joint.resize(n * m);
     scratch.best.assign(m, 0.0);  // of null
     double* total = (scratch.total.assign(m, 0.0), scratch.total.data());
     if (options_.null_word)
-        for (std::size_t j = 0; j < m; ++j) total[j] = scratch.best[j] = t[null_places[pair.target[j]]] * pair.prior.null;
+        for (std::size_t j = 0; j < m; ++j) total[j] = scratch.best[j] = t[null_offsets[pair.target[j]]] * pair.prior.null;
     for (std::size_t i = 0; i < n; ++i) {
         const double* row = t + row_starts[pair.source[i] + 1];
-        const Place* place = places + i * m;
+        const Offset* offset = offsets + i * m;
         const double* prior = pair.prior.links + i * m;
         double* joint = &scratch.joint[i * m];
-        for (std::size_t j = 0; j < m; ++j) total[j] += joint[j] = row[place[j]] * prior[j];
+        for (std::size_t j = 0; j < m; ++j) total[j] += joint[j] = row[offset[j]] * prior[j];
     }
     scratch.log_likelihood();
     const auto add = [&](std::uint64_t cell, double posterior) {
@@ -132,18 +132,18 @@ void AlignedText::expect_pair(const Pair& pair, const Place* places, const doubl
         for (std::size_t j = 0; j < m; ++j) {
             const double posterior = scratch.best[j] / total[j];
             null_sum += posterior;
-            add(null_places[pair.target[j]], posterior);
+            add(null_offsets[pair.target[j]], posterior);
         }
     const std::size_t first = options_.compatible ? 0 : 1;  // upstream counts target positions from 0 here, from 1 elsewhere
     for (std::size_t i = 0; i < n; ++i) {
         const std::uint64_t row = row_starts[pair.source[i] + 1];
-        const Place* place = places + i * m;
+        const Offset* offset = offsets + i * m;
         const double* joint = &scratch.joint[i * m];
         const double across = static_cast<double>(i + 1) / static_cast<double>(n);
         for (std::size_t j = 0; j < m; ++j) {
             const double posterior = joint[j] / total[j];
             feature_sum -= std::fabs(across - static_cast<double>(j + first) / static_cast<double>(m)) * posterior;
-            add(row + place[j], posterior);
+            add(row + offset[j], posterior);
         }
     }
     scratch.sums.null_posterior.add(null_sum);
@@ -151,13 +151,13 @@ void AlignedText::expect_pair(const Pair& pair, const Place* places, const doubl
 }
 
 PassSums AlignedText::expect(const double* t, double tension, ExactCounts& counts, int threads) const {
-    return pass(tension, threads, [&](const Pair& pair, const auto* places, Scratch& scratch) {
-        expect_pair(pair, places, t, counts, threads > 1, scratch);
+    return pass(tension, threads, [&](const Pair& pair, const auto* offsets, Scratch& scratch) {
+        expect_pair(pair, offsets, t, counts, threads > 1, scratch);
     });
 }
 
-template <typename Place>
-void AlignedText::align_pair(const Pair& pair, const Place* places, const double* t, std::int32_t* links, double* margins,
+template <typename Offset>
+void AlignedText::align_pair(const Pair& pair, const Offset* offsets, const double* t, std::int32_t* links, double* margins,
                              Scratch& scratch) const {
     const std::size_t n = pair.source.size(), m = pair.target.size();
     const auto& row_starts = cells_.support.row_starts;
@@ -166,13 +166,13 @@ void AlignedText::align_pair(const Pair& pair, const Place* places, const double
     double* second = (scratch.second.assign(m, -1.0), scratch.second.data());
     std::fill_n(links, m, -1);
     if (options_.null_word)
-        for (std::size_t j = 0; j < m; ++j) total[j] = best[j] = t[cells_.places.null[pair.target[j]]] * pair.prior.null;
+        for (std::size_t j = 0; j < m; ++j) total[j] = best[j] = t[cells_.offsets.null[pair.target[j]]] * pair.prior.null;
     for (std::size_t i = 0; i < n; ++i) {
         const double* row = t + row_starts[pair.source[i] + 1];
-        const Place* place = places + i * m;
+        const Offset* offset = offsets + i * m;
         const double* prior = pair.prior.links + i * m;
         for (std::size_t j = 0; j < m; ++j) {
-            const double joint = row[place[j]] * prior[j];
+            const double joint = row[offset[j]] * prior[j];
             total[j] += joint;
             const bool better = joint > best[j];
             second[j] = better ? best[j] : std::max(second[j], joint);
@@ -192,10 +192,10 @@ PassSums AlignedText::align(const double* t, double tension, std::int32_t* links
     std::fill_n(links, target_.words.size(), -1);
     if (margins) std::fill_n(margins, target_.words.size(), INFINITY);
     if (pair_scores) std::fill_n(pair_scores, target_.size(), 0.0);
-    return pass(tension, threads, [&](const Pair& pair, const auto* places, Scratch& scratch) {
+    return pass(tension, threads, [&](const Pair& pair, const auto* offsets, Scratch& scratch) {
         const std::int64_t at = usable_.pairs[pair.index];
         const std::uint64_t start = target_.starts[static_cast<std::size_t>(at)];
-        align_pair(pair, places, t, links + start, margins ? margins + start : nullptr, scratch);
+        align_pair(pair, offsets, t, links + start, margins ? margins + start : nullptr, scratch);
         if (pair_scores) pair_scores[at] = scratch.pair_score;
     });
 }

@@ -42,7 +42,7 @@ class AlignedText {
     PassSums align(const double* t, double tension, std::int32_t* links, double* margins, double* pair_scores, int threads) const;
 
     const Support& support() const { return cells_.support; }
-    const Usable& usable() const { return usable_; }
+    const UsablePairs& usable() const { return usable_; }
     const std::vector<SizeCount>& sizes() const { return sizes_; }
     std::int64_t target_words() const { return target_words_; }
     const AlignOptions& options() const { return options_; }
@@ -52,17 +52,17 @@ class AlignedText {
     struct Scratch;
     template <typename Body>
     PassSums pass(double tension, int threads, const Body& body) const;
-    template <typename Place>
-    void expect_pair(const Pair& pair, const Place* places, const double* t, ExactCounts& counts, bool shared,
+    template <typename Offset>
+    void expect_pair(const Pair& pair, const Offset* offsets, const double* t, ExactCounts& counts, bool shared,
                      Scratch& scratch) const;
-    template <typename Place>
-    void align_pair(const Pair& pair, const Place* places, const double* t, std::int32_t* links, double* margins,
+    template <typename Offset>
+    void align_pair(const Pair& pair, const Offset* offsets, const double* t, std::int32_t* links, double* margins,
                     Scratch& scratch) const;
 
     AlignOptions options_;
     const Sentences& source_;
     const Sentences& target_;
-    Usable usable_;
+    UsablePairs usable_;
     Cells cells_;
     std::vector<SizeCount> sizes_;
     std::vector<std::uint32_t> size_of_;  // by usable pair

@@ -49,7 +49,7 @@ std::uint64_t file_size(const FileHeader& header) {
 
 [[noreturn]] void fail(const char* path, const std::string& what) { throw std::runtime_error(std::string(path) + ": " + what); }
 
-struct Built {
+struct OwnedArrays {
     std::vector<std::uint64_t> row_starts;
     std::vector<std::uint32_t> columns;
     std::vector<double> t;
@@ -81,7 +81,7 @@ std::shared_ptr<Mapping> map_file(const char* path) {
 
 AlignModel::AlignModel(const ModelHeader& header, const Support& support, const double* t, const Dictionary& words)
     : header_(header), words_(words) {
-    auto built = std::make_shared<Built>();
+    auto built = std::make_shared<OwnedArrays>();
     built->row_starts = support.row_starts;
     built->columns.resize(support.cells());
     built->t.resize(support.cells());

@@ -8,7 +8,7 @@
 
 namespace fewstep {
 
-Priors::Priors(const std::vector<SizeCount>& sizes, const AlignOptions& options, double tension, std::size_t kept_values)
+Priors::Priors(const std::vector<SizeCount>& sizes, const AlignOptions& options, double tension, std::size_t cached_values)
     : sizes_(sizes), options_(options), tension_(tension), start_(sizes.size(), -1) {
     std::vector<std::uint32_t> order(sizes.size());
     for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -16,19 +16,19 @@ Priors::Priors(const std::vector<SizeCount>& sizes, const AlignOptions& options,
     std::size_t used = 0;
     for (const std::uint32_t size : order) {
         const std::size_t values = static_cast<std::size_t>(sizes[size].m) * sizes[size].n;
-        if (sizes[size].count < 2 || used + values > kept_values) continue;
+        if (sizes[size].count < 2 || used + values > cached_values) continue;
         start_[size] = static_cast<std::int64_t>(used);
         used += values;
     }
-    kept_.resize(used);
+    cached_.resize(used);
     for (std::size_t size = 0; size < sizes.size(); ++size)
-        if (start_[size] >= 0) compute(sizes[size], &kept_[static_cast<std::size_t>(start_[size])]);
+        if (start_[size] >= 0) compute(sizes[size], &cached_[static_cast<std::size_t>(start_[size])]);
 }
 
 Prior Priors::of(std::uint32_t size, std::vector<double>& scratch) const {
     const SizeCount& lengths = sizes_[size];
     const double null = options_.diagonal ? options_.p0 : 1.0 / (lengths.n + (options_.null_word ? 1 : 0));
-    if (start_[size] >= 0) return {&kept_[static_cast<std::size_t>(start_[size])], null};
+    if (start_[size] >= 0) return {&cached_[static_cast<std::size_t>(start_[size])], null};
     scratch.resize(static_cast<std::size_t>(lengths.m) * lengths.n);
     compute(lengths, scratch.data());
     return {scratch.data(), null};

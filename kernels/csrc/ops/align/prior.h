@@ -32,7 +32,7 @@ struct Prior {
 // Priors of all sizes under one tension. Those of frequent sizes are kept, up to a bound; others are computed when asked for.
 class Priors {
   public:
-    Priors(const std::vector<SizeCount>& sizes, const AlignOptions& options, double tension, std::size_t kept_values);
+    Priors(const std::vector<SizeCount>& sizes, const AlignOptions& options, double tension, std::size_t cached_values);
 
     Prior of(std::uint32_t size, std::vector<double>& scratch) const;
 
@@ -42,7 +42,7 @@ class Priors {
     const std::vector<SizeCount>& sizes_;
     const AlignOptions& options_;
     double tension_;
-    std::vector<double> kept_;
+    std::vector<double> cached_;
     std::vector<std::int64_t> start_;  // by size; -1 where it is not kept
 };
 

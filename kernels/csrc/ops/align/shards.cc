@@ -24,19 +24,19 @@ Support merge_cells(const std::vector<CellsView>& shards) {
     return whole;
 }
 
-std::vector<std::uint32_t> places_in(const CellsView& whole, const CellsView& shard) {
-    std::vector<std::uint32_t> places;
-    places.reserve(shard.columns.size());
+std::vector<std::uint32_t> cell_offsets(const CellsView& whole, const CellsView& shard) {
+    std::vector<std::uint32_t> offsets;
+    offsets.reserve(shard.columns.size());
     for (std::size_t index = 0; index + 1 < shard.row_starts.size(); ++index) {
         const auto row = whole.row(index);
         for (const std::uint32_t column : shard.row(index)) {
             const auto found = std::lower_bound(row.begin(), row.end(), column);
             if (found == row.end() || *found != column)
-                throw std::invalid_argument("align: a shard has a cell that the whole has not");
-            places.push_back(static_cast<std::uint32_t>(found - row.begin()));
+                throw std::invalid_argument("align: expected merged cells that contain those of each shard, got a shard with another cell; merge the cells of all shards");
+            offsets.push_back(static_cast<std::uint32_t>(found - row.begin()));
         }
     }
-    return places;
+    return offsets;
 }
 
 }  // namespace fewstep

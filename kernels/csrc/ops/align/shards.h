@@ -23,12 +23,12 @@ struct CellsView {
 Support merge_cells(const std::vector<CellsView>& shards);
 
 // Where the shard's cells lie in the whole's rows.
-std::vector<std::uint32_t> places_in(const CellsView& whole, const CellsView& shard);
+std::vector<std::uint32_t> cell_offsets(const CellsView& whole, const CellsView& shard);
 
 // What is cut out of a shard and of the whole by the same range of rows.
 struct RowRange {
     std::span<const std::uint64_t> whole_starts, shard_starts;  // rows + 1 each
-    std::span<const std::uint32_t> places;                      // of the shard's cells in these rows
+    std::span<const std::uint32_t> offsets;                      // of the shard's cells in these rows
 
     // Calls body(cell of the shard, cell of the whole), both counted from the first of the range.
     template <typename Body>
@@ -36,7 +36,7 @@ struct RowRange {
         for (std::size_t row = 0; row + 1 < whole_starts.size(); ++row) {
             const std::uint64_t first = whole_starts[row] - whole_starts[0];
             for (std::uint64_t cell = shard_starts[row]; cell < shard_starts[row + 1]; ++cell)
-                body(cell - shard_starts[0], first + places[cell - shard_starts[0]]);
+                body(cell - shard_starts[0], first + offsets[cell - shard_starts[0]]);
         }
     }
 };

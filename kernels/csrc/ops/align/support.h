@@ -19,16 +19,16 @@ struct Support {
 };
 
 // The pairs of a text that take part: neither side is empty or longer than `max_length` words.
-struct Usable {
+struct UsablePairs {
     std::vector<std::int64_t> pairs;
-    std::int64_t empty = 0, long_ = 0;
+    std::int64_t empty = 0, too_long = 0;
 
-    Usable(const Sentences& source, const Sentences& target, std::int64_t max_length);
+    UsablePairs(const Sentences& source, const Sentences& target, std::int64_t max_length);
 };
 
 // For each usable pair an n by m block, by source position and then target position: the place of the cell in its row. Sixteen
 // bits are enough where the target language has no more words than that.
-struct Places {
+struct CellOffsets {
     std::variant<std::vector<std::uint16_t>, std::vector<std::uint32_t>> blocks;
     std::vector<std::uint64_t> starts;  // by usable pair
     std::vector<std::uint32_t> null;    // by target word
@@ -36,12 +36,12 @@ struct Places {
 
 struct Cells {
     Support support;
-    Places places;
+    CellOffsets offsets;
 };
 
 // Cells in order of first appearance within each row; the null row is empty when `null_word` is false. Without `keep_columns` the
 // support is left without columns.
-Cells collect_cells(const Sentences& source, const Sentences& target, const Usable& usable, std::uint32_t source_size,
+Cells collect_cells(const Sentences& source, const Sentences& target, const UsablePairs& usable, std::uint32_t source_size,
                     std::uint32_t target_size, bool null_word, bool keep_columns, int threads);
 
 }  // namespace fewstep

@@ -28,9 +28,9 @@ class Grid {
         source_linked_[link.first] = target_linked_[link.second] = true;
     }
     bool has(const Link& link) const { return links_.count(key(link.first, link.second)) != 0; }
-    bool both_free(const Link& link) const { return !source_linked_[link.first] && !target_linked_[link.second]; }
-    bool one_free(const Link& link) const { return !source_linked_[link.first] || !target_linked_[link.second]; }
-    bool touched(const Link& link) const {
+    bool both_unlinked(const Link& link) const { return !source_linked_[link.first] && !target_linked_[link.second]; }
+    bool either_unlinked(const Link& link) const { return !source_linked_[link.first] || !target_linked_[link.second]; }
+    bool has_neighbour(const Link& link) const {
         for (int ds = -1; ds <= 1; ++ds)
             for (int dt = -1; dt <= 1; ++dt)  // below 0 wraps to a position that no word has
                 if ((ds || dt) &&
@@ -48,7 +48,7 @@ void grow(Grid& grid, std::vector<Link> candidates) {
     for (bool added = true; added;) {
         const std::size_t before = candidates.size();
         std::erase_if(candidates, [&](const Link& link) {
-            const bool fits = grid.one_free(link) && grid.touched(link);
+            const bool fits = grid.either_unlinked(link) && grid.has_neighbour(link);
             if (fits) grid.add(link);
             return fits;
         });
@@ -76,7 +76,7 @@ std::vector<Link> symmetrise(std::vector<Link> forward, std::vector<Link> revers
     if (method != Symmetrisation::GROW_DIAG)
         for (const auto* links : {&forward, &reverse})
             for (const Link& link : *links)
-                if (method == Symmetrisation::GROW_DIAG_FINAL ? grid.one_free(link) : grid.both_free(link)) grid.add(link);
+                if (method == Symmetrisation::GROW_DIAG_FINAL ? grid.either_unlinked(link) : grid.both_unlinked(link)) grid.add(link);
     std::erase_if(either, [&](const Link& link) { return !grid.has(link); });
     return either;
 }

@@ -13,13 +13,13 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::array<char, 8> kMagic{'F', 'E', 'W', 'S', 'R', 'U', 'N', '\0'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::array<char, 8> RUN_MAGIC{'F', 'E', 'W', 'S', 'R', 'U', 'N', '\0'};
+constexpr std::uint32_t RUN_VERSION = 1;
 
 // First in a run file, little-endian; then lexical events, prior events, lexical counts, prior counts.
 struct RunHeader {
-    std::array<char, 8> magic = kMagic;
-    std::uint32_t version = kVersion, bytes = sizeof(RunHeader);
+    std::array<char, 8> magic = RUN_MAGIC;
+    std::uint32_t version = RUN_VERSION, bytes = sizeof(RunHeader);
     CountLimits limits;
     CountTotals totals;
     std::uint64_t lexical = 0, prior = 0;  // distinct events
@@ -28,7 +28,7 @@ struct RunHeader {
 };
 static_assert(sizeof(RunHeader) == 16 + 16 + 80 + 32);
 
-std::string where(std::size_t pair) { return "pair " + std::to_string(pair) + ": "; }
+std::string pair_name(std::size_t pair) { return "pair " + std::to_string(pair) + ": "; }
 
 void check_starts(std::span<const std::int64_t> starts, std::size_t values, const char* side) {
     const bool ordered = !starts.empty() && starts.front() == 0 && std::is_sorted(starts.begin(), starts.end());
@@ -41,7 +41,7 @@ void check_starts(std::span<const std::int64_t> starts, std::size_t values, cons
 void check_pieces(std::span<const std::int32_t> pieces, std::uint32_t size, std::size_t pair, const char* side) {
     for (const std::int32_t piece : pieces) {
         if (piece < 0 || static_cast<std::uint32_t>(piece) >= size) {
-            throw std::invalid_argument(where(pair) + side + " piece " + std::to_string(piece) + " is outside the vocabulary of " +
+            throw std::invalid_argument(pair_name(pair) + side + " piece " + std::to_string(piece) + " is outside the vocabulary of " +
                                         std::to_string(size));
         }
     }
@@ -55,7 +55,7 @@ std::span<const std::int32_t> pair_of(std::span<const std::int32_t> values, std:
 void check_links(std::span<const std::int32_t> links, std::size_t length, std::size_t pair) {
     for (const std::int32_t link : links) {
         if (link < -1 || (link >= 0 && static_cast<std::size_t>(link) >= length)) {
-            throw std::invalid_argument(where(pair) + "a link leads to position " + std::to_string(link) + " of " +
+            throw std::invalid_argument(pair_name(pair) + "a link leads to position " + std::to_string(link) + " of " +
                                         std::to_string(length) + " source pieces; are these links of other sentences?");
         }
     }
@@ -63,7 +63,7 @@ void check_links(std::span<const std::int32_t> links, std::size_t length, std::s
 
 void add_events(std::span<const std::int32_t> source, std::span<const std::int32_t> target, std::span<const std::int32_t> links,
                 CandidateRun& run, std::vector<std::uint64_t>& lexical, std::vector<std::uint64_t>& prior) {
-    const std::int64_t most = run.limits.max_offset;
+    const std::int64_t max = run.limits.max_offset;
     for (std::size_t slot = 0; slot < target.size(); ++slot) {
         if (links[slot] < 0) {
             ++run.totals.unlinked;
@@ -71,18 +71,18 @@ void add_events(std::span<const std::int32_t> source, std::span<const std::int32
         }
         const auto position = static_cast<std::size_t>(links[slot]);
         const std::int64_t offset = static_cast<std::int64_t>(position) - static_cast<std::int64_t>(slot);
-        if (std::abs(offset) > most) {
+        if (std::abs(offset) > max) {
             ++run.totals.dropped;
             continue;
         }
         ++run.totals.linked;
         const auto x = static_cast<std::uint64_t>(source[position]), y = static_cast<std::uint64_t>(target[slot]);
-        lexical.push_back(event::lexical(x, offset, y, most));
+        lexical.push_back(event::lexical(x, offset, y, max));
         prior.push_back(event::prior(source.size(), slot, position));
     }
 }
 
-EventCounts counted(std::vector<std::uint64_t> events) {
+EventCounts count_events(std::vector<std::uint64_t> events) {
     std::sort(events.begin(), events.end());
     EventCounts result;
     for (std::size_t first = 0; first < events.size();) {
@@ -103,19 +103,19 @@ std::array<FilePart, 4> body_of(std::span<const std::uint64_t> lexical, std::spa
 }
 
 template <typename T>
-std::span<const T> take(std::span<const std::byte>& bytes, std::uint64_t count) {
+std::span<const T> read_values(std::span<const std::byte>& bytes, std::uint64_t count) {
     const std::span<const T> values{reinterpret_cast<const T*>(bytes.data()), static_cast<std::size_t>(count)};
     bytes = bytes.subspan(values.size_bytes());
     return values;
 }
 
-FilePart start_of(const RunHeader& header) { return std::as_bytes(std::span(&header, 1)).first(offsetof(RunHeader, check)); }
+FilePart checked_header(const RunHeader& header) { return std::as_bytes(std::span(&header, 1)).first(offsetof(RunHeader, check)); }
 
 // Throws std::invalid_argument.
 void check_limits(const CountLimits& limits) {
-    const auto within = [](std::uint32_t value, std::uint32_t least, std::uint32_t most, const char* name) {
-        if (value >= least && value <= most) return;
-        throw std::invalid_argument(std::string(name) + ": expected " + std::to_string(least) + " to " + std::to_string(most) +
+    const auto within = [](std::uint32_t value, std::uint32_t min, std::uint32_t max, const char* name) {
+        if (value >= min && value <= max) return;
+        throw std::invalid_argument(std::string(name) + ": expected " + std::to_string(min) + " to " + std::to_string(max) +
                                     ", got " + std::to_string(value));
     };
     within(limits.source_size, 1, 1u << event::kPieceBits, "source_size");
@@ -151,8 +151,8 @@ CandidateRun count_candidates(const LinkedPairs& pairs, const CountLimits& limit
             add_events(source, target, links, run, lexical, prior);
         }
     }
-    run.lexical = counted(std::move(lexical));
-    run.prior = counted(std::move(prior));
+    run.lexical = count_events(std::move(lexical));
+    run.prior = count_events(std::move(prior));
     return run;
 }
 
@@ -162,7 +162,7 @@ void write_run(const std::string& path, const CandidateRun& run) {
     header.limits = run.limits, header.totals = run.totals;
     header.lexical = run.lexical.events.size(), header.prior = run.prior.events.size();
     for (const FilePart& part : body) header.body = checksum(part, header.body);
-    header.check = checksum(start_of(header));
+    header.check = checksum(checked_header(header));
     write_file(path, std::array<FilePart, 5>{std::as_bytes(std::span(&header, 1)), body[0], body[1], body[2], body[3]});
 }
 
@@ -175,16 +175,16 @@ RunFile::RunFile(const std::string& path) : file_(path) {
     if (rest.size() < sizeof header) fail("a file of " + std::to_string(rest.size()) + " bytes");
     std::memcpy(&header, rest.data(), sizeof header);
     rest = rest.subspan(sizeof header);
-    if (header.magic != kMagic) fail("another kind of file");
-    if (header.version != kVersion || header.bytes != sizeof header) fail("version " + std::to_string(header.version));
-    if (header.check != checksum(start_of(header))) fail("an altered header");
+    if (header.magic != RUN_MAGIC) fail("another kind of file");
+    if (header.version != RUN_VERSION || header.bytes != sizeof header) fail("version " + std::to_string(header.version));
+    if (header.check != checksum(checked_header(header))) fail("an altered header");
     constexpr std::uint64_t each = sizeof(std::uint64_t) + sizeof(std::uint32_t);
     if (rest.size() != (header.lexical + header.prior) * each) fail("a file that was cut off");
     limits_ = header.limits, totals_ = header.totals;
-    lexical_.events = take<std::uint64_t>(rest, header.lexical);
-    prior_.events = take<std::uint64_t>(rest, header.prior);
-    lexical_.counts = take<std::uint32_t>(rest, header.lexical);
-    prior_.counts = take<std::uint32_t>(rest, header.prior);
+    lexical_.events = read_values<std::uint64_t>(rest, header.lexical);
+    prior_.events = read_values<std::uint64_t>(rest, header.prior);
+    lexical_.counts = read_values<std::uint32_t>(rest, header.lexical);
+    prior_.counts = read_values<std::uint32_t>(rest, header.prior);
     std::uint64_t found = 0;
     for (const FilePart& part : body_of(lexical_.events, prior_.events, lexical_.counts, prior_.counts)) found = checksum(part, found);
     if (found != header.body) fail("altered counts");

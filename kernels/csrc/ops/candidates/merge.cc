@@ -12,16 +12,16 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::uint64_t kMost = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t MAX_UINT32 = std::numeric_limits<std::uint32_t>::max();
 
-std::uint32_t narrowed(std::uint64_t value, const char* what) {
-    if (value > kMost) throw std::invalid_argument(std::string("candidate tables: expected fewer than 2^32 ") + what);
+std::uint32_t to_uint32(std::uint64_t value, const char* what) {
+    if (value > MAX_UINT32) throw std::invalid_argument(std::string("candidate tables: expected fewer than 2^32 ") + what);
     return static_cast<std::uint32_t>(value);
 }
 
 // Calls take(event, count) for every distinct event of the slices, ascending, with the sum of its counts.
 template <typename Take>
-void merge(std::span<const RunFile::Slice> slices, const Take& take) {
+void merge(std::span<const RunFile::Slice> slices, const Take& read_values) {
     using Head = std::pair<std::uint64_t, std::size_t>;  // the next event of a slice
     std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
     std::vector<std::size_t> next(slices.size(), 0);
@@ -38,7 +38,7 @@ void merge(std::span<const RunFile::Slice> slices, const Take& take) {
             count += slices[slice].counts[next[slice]++];
             push(slice);
         }
-        take(event, count);
+        read_values(event, count);
     }
 }
 
@@ -46,8 +46,8 @@ void merge(std::span<const RunFile::Slice> slices, const Take& take) {
 class CountDigest {
   public:
     void add(std::uint64_t event, std::uint64_t count) {
-        held_.push_back(event), held_.push_back(count);
-        if (held_.size() == kHeld) flush();
+        pending_.push_back(event), pending_.push_back(count);
+        if (pending_.size() == PENDING_LIMIT) flush();
     }
     Digest digest() {
         flush();
@@ -56,12 +56,12 @@ class CountDigest {
 
   private:
     void flush() {
-        hash_.update(std::as_bytes(std::span(held_)));
-        held_.clear();
+        hash_.update(std::as_bytes(std::span(pending_)));
+        pending_.clear();
     }
 
-    static constexpr std::size_t kHeld = 1 << 12;
-    std::vector<std::uint64_t> held_;
+    static constexpr std::size_t PENDING_LIMIT = 1 << 12;
+    std::vector<std::uint64_t> pending_;
     Sha256 hash_;
 };
 
@@ -70,19 +70,19 @@ struct Entries {
     std::vector<std::uint32_t> pieces, counts;
 
     // Takes the best of `held`, (count, piece) each, and leaves it empty. Returns the links that these account for.
-    std::uint64_t add(std::vector<std::pair<std::uint64_t, std::uint32_t>>& held, std::uint32_t top) {
+    std::uint64_t add(std::vector<std::pair<std::uint64_t, std::uint32_t>>& pending, std::uint32_t top) {
         const auto before = [](const auto& a, const auto& b) {
             return a.first != b.first ? a.first > b.first : a.second < b.second;
         };
-        const std::size_t most = std::min<std::size_t>(top, held.size());
-        std::partial_sort(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(most), held.end(), before);
+        const std::size_t max = std::min<std::size_t>(top, pending.size());
+        std::partial_sort(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(max), pending.end(), before);
         std::uint64_t kept = 0;
-        for (std::size_t i = 0; i < most; ++i) {
-            pieces.push_back(held[i].second);
-            counts.push_back(narrowed(held[i].first, "equal links"));
-            kept += held[i].first;
+        for (std::size_t i = 0; i < max; ++i) {
+            pieces.push_back(pending[i].second);
+            counts.push_back(to_uint32(pending[i].first, "equal links"));
+            kept += pending[i].first;
         }
-        held.clear();
+        pending.clear();
         return kept;
     }
 };
@@ -93,30 +93,30 @@ class Rows {
     Rows(const CountLimits& limits, const TableOptions& options) : limits_(limits), options_(options) {
         first_offsets.assign(limits.source_size, 0);
         row_starts.assign(limits.source_size + std::size_t{1}, 0);
-        if (options.backoff > 0.0) alone_.resize(limits.source_size);
+        if (options.backoff > 0.0) unconditional_rows_.resize(limits.source_size);
     }
 
     void add(std::uint64_t event, std::uint64_t count) {
         if (event::row(event) != row_ || !total_) {
             finish_row();
-            if (piece_of(event::row(event)) != piece_of(row_)) finish_alone();
+            if (piece_of(event::row(event)) != piece_of(row_)) finish_unconditional();
             row_ = event::row(event);
         }
         total_ += count;
         const std::uint32_t y = event::piece(event);
-        if (y >= options_.reserved) held_.emplace_back(count, y);
-        if (options_.backoff > 0.0) all_[y] += count;
+        if (y >= options_.reserved) pending_.emplace_back(count, y);
+        if (options_.backoff > 0.0) piece_counts_[y] += count;
     }
 
     void finish() {
         finish_row();
-        finish_alone();
+        finish_unconditional();
         start_piece(limits_.source_size);
-        for (const auto& [total, best] : alone_) {
-            row_totals.push_back(narrowed(total, "links of a source piece"));
+        for (const auto& [total, best] : unconditional_rows_) {
+            row_totals.push_back(to_uint32(total, "links of a source piece"));
             entries.pieces.insert(entries.pieces.end(), best.pieces.begin(), best.pieces.end());
             entries.counts.insert(entries.counts.end(), best.counts.begin(), best.counts.end());
-            entry_starts.push_back(narrowed(entries.pieces.size(), "entries"));
+            entry_starts.push_back(to_uint32(entries.pieces.size(), "entries"));
         }
     }
 
@@ -131,19 +131,19 @@ class Rows {
 
     // Ends the rows of all source pieces before x.
     void start_piece(std::uint64_t x) {
-        for (; piece_ < x; ++piece_) row_starts[piece_ + 1] = narrowed(row_totals.size(), "rows");
+        for (; piece_ < x; ++piece_) row_starts[piece_ + 1] = to_uint32(row_totals.size(), "rows");
     }
 
     // Ends the row of the piece whose rows of all offsets have ended.
-    void finish_alone() {
-        if (all_.empty()) return;
-        Alone& row = alone_[piece_of(row_)];
-        for (const auto& [y, count] : all_) {
+    void finish_unconditional() {
+        if (piece_counts_.empty()) return;
+        UnconditionalRow& row = unconditional_rows_[piece_of(row_)];
+        for (const auto& [y, count] : piece_counts_) {
             row.total += count;
-            if (y >= options_.reserved) held_.emplace_back(count, y);
+            if (y >= options_.reserved) pending_.emplace_back(count, y);
         }
-        row.best.add(held_, options_.top);
-        all_.clear();
+        row.best.add(pending_, options_.top);
+        piece_counts_.clear();
     }
 
     void finish_row() {
@@ -154,23 +154,23 @@ class Rows {
         if (row_totals.size() == row_starts[x]) first_offsets[x] = offset;
         const auto place = row_starts[x] + static_cast<std::size_t>(offset - first_offsets[x]);
         row_totals.resize(place, 0);  // offsets between, never seen
-        entry_starts.resize(place + 1, narrowed(entries.pieces.size(), "entries"));
-        kept += entries.add(held_, options_.top);
-        row_totals.push_back(narrowed(total_, "links in a row"));
-        entry_starts.push_back(narrowed(entries.pieces.size(), "entries"));
+        entry_starts.resize(place + 1, to_uint32(entries.pieces.size(), "entries"));
+        kept += entries.add(pending_, options_.top);
+        row_totals.push_back(to_uint32(total_, "links in a row"));
+        entry_starts.push_back(to_uint32(entries.pieces.size(), "entries"));
         total_ = 0;
     }
 
     const CountLimits& limits_;
     const TableOptions& options_;
     std::uint64_t piece_ = 0, row_ = 0, total_ = 0;
-    std::vector<std::pair<std::uint64_t, std::uint32_t>> held_;  // (count, target piece) of the row
-    std::map<std::uint32_t, std::uint64_t> all_;                 // counts of the source piece at all offsets, by target piece
-    struct Alone {
+    std::vector<std::pair<std::uint64_t, std::uint32_t>> pending_;  // (count, target piece) of the row
+    std::map<std::uint32_t, std::uint64_t> piece_counts_;                 // counts of the source piece at all offsets, by target piece
+    struct UnconditionalRow {
         std::uint64_t total = 0;
         Entries best;
     };
-    std::vector<Alone> alone_;  // [source_size] with a backoff
+    std::vector<UnconditionalRow> unconditional_rows_;  // [source_size] with a backoff
 };
 
 // The prior sections, filled event by event.
@@ -180,12 +180,12 @@ class Prior {
         const std::uint32_t length = event::source_length(event);
         if (starts.empty() || length != length_ || event::slot(event) != slot_) start_cell(length, event::slot(event));
         positions.push_back(static_cast<std::uint16_t>(event::position(event)));
-        counts.push_back(narrowed(count, "equal links"));
+        counts.push_back(to_uint32(count, "equal links"));
     }
 
     void finish() {
-        starts.push_back(narrowed(counts.size(), "prior counts"));
-        length_starts.resize(length_ + std::size_t{2}, narrowed(starts.size() - 1, "prior cells"));
+        starts.push_back(to_uint32(counts.size(), "prior counts"));
+        length_starts.resize(length_ + std::size_t{2}, to_uint32(starts.size() - 1, "prior cells"));
     }
 
     std::uint32_t max_source() const { return length_; }
@@ -195,15 +195,15 @@ class Prior {
 
   private:
     void start_cell(std::uint32_t length, std::uint32_t slot) {
-        length_starts.resize(length + std::size_t{1}, narrowed(starts.size(), "prior cells"));
-        starts.resize(length_starts[length] + slot + std::size_t{1}, narrowed(counts.size(), "prior counts"));
+        length_starts.resize(length + std::size_t{1}, to_uint32(starts.size(), "prior cells"));
+        starts.resize(length_starts[length] + slot + std::size_t{1}, to_uint32(counts.size(), "prior counts"));
         length_ = length, slot_ = slot;
     }
 
     std::uint32_t length_ = 0, slot_ = 0;
 };
 
-std::vector<RunFile> opened(std::span<const std::string> paths) {
+std::vector<RunFile> open_runs(std::span<const std::string> paths) {
     if (paths.empty()) throw std::invalid_argument("candidate tables: expected the counts of at least one shard");
     std::vector<RunFile> runs;
     runs.reserve(paths.size());
@@ -225,11 +225,11 @@ std::vector<RunFile::Slice> slices(const std::vector<RunFile>& runs, const RunFi
 // The header, zeros up to the first section, the section, zeros, ... : blocks of a file, in order.
 class File {
   public:
-    File(TableHeader& header, const std::array<FilePart, kSections>& sections) {
+    File(TableHeader& header, const std::array<FilePart, NUM_SECTIONS>& sections) {
         const TableLayout layout = layout_of(header);
         std::uint64_t end = sizeof header;
         for (std::size_t i = 0; i < sections.size(); ++i) {
-            body_.push_back(FilePart(kZeros).first(static_cast<std::size_t>(layout.sections[i].offset - end)));
+            body_.push_back(FilePart(ZEROS).first(static_cast<std::size_t>(layout.sections[i].offset - end)));
             body_.push_back(sections[i]);
             end = layout.sections[i].offset + sections[i].size();
         }
@@ -242,7 +242,7 @@ class File {
     void write(const std::string& path) const { write_file(path, body_); }
 
   private:
-    static constexpr std::array<std::byte, 64> kZeros{};
+    static constexpr std::array<std::byte, 64> ZEROS{};
     std::vector<FilePart> body_;
 };
 
@@ -254,13 +254,13 @@ TableHeader merge_candidates(std::span<const std::string> paths, const std::stri
         throw std::invalid_argument("tension: expected a number of at least 0");
     if (!(options.backoff >= 0.0) || std::isinf(options.backoff))
         throw std::invalid_argument("backoff: expected a number of at least 0");
-    const std::vector<RunFile> runs = opened(paths);
+    const std::vector<RunFile> runs = open_runs(paths);
     TableHeader header;
     header.limits = runs.front().limits();
     header.top = options.top, header.reserved = options.reserved;
     header.tension = options.tension, header.backoff = options.backoff, header.vocabulary = options.vocabulary;
     for (const RunFile& run : runs) header.totals.add(run.totals());
-    header.line = header.totals.lengths.line();
+    header.regression = header.totals.lengths.regression();
 
     CountDigest links;
     Rows rows(header.limits, options);
@@ -278,9 +278,9 @@ TableHeader merge_candidates(std::span<const std::string> paths, const std::stri
 
     header.id_bytes = header.limits.target_size <= 1u << 16 ? 2 : 4;
     header.max_source = prior.max_source();
-    header.rows = narrowed(rows.row_totals.size(), "rows"), header.entries = narrowed(rows.entries.pieces.size(), "entries");
-    header.cells = narrowed(prior.starts.size() - 1, "prior cells");
-    header.prior_counts = narrowed(prior.counts.size(), "prior counts");
+    header.rows = to_uint32(rows.row_totals.size(), "rows"), header.entries = to_uint32(rows.entries.pieces.size(), "entries");
+    header.cells = to_uint32(prior.starts.size() - 1, "prior cells");
+    header.prior_counts = to_uint32(prior.counts.size(), "prior counts");
     header.kept = rows.kept, header.links = links.digest();
     const std::vector<std::uint16_t> narrow =
         header.id_bytes == 2 ? std::vector<std::uint16_t>(rows.entries.pieces.begin(), rows.entries.pieces.end())

@@ -10,7 +10,7 @@ namespace fewstep {
 
 namespace {
 
-constexpr double NONE = -std::numeric_limits<double>::infinity();
+constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
 class Aligner {
   public:
@@ -29,45 +29,45 @@ class Aligner {
 };
 
 bool Aligner::load(const DagSentence& sentence) {
-    width_ = up(sentence.vertices);
-    transitions_.assign(sentence.vertices * width_, NONE);
-    tokens_.assign(sentence.tokens * width_, NONE);
+    width_ = round_up(sentence.vertices);
+    transitions_.assign(sentence.vertices * width_, MINUS_INFINITY);
+    tokens_.assign(sentence.tokens * width_, MINUS_INFINITY);
     predecessors_.resize(sentence.tokens * width_);
-    scores_.assign(width_, NONE);
-    next_.assign(width_, NONE);
-    bool fine = true;
+    scores_.assign(width_, MINUS_INFINITY);
+    next_.assign(width_, MINUS_INFINITY);
+    bool valid = true;
     for (std::size_t t = 0; t < sentence.tokens; ++t)
-        fine &= !std::isnan(sentence.read_tokens(t, tokens_.data() + t * width_, width_));
+        valid &= !std::isnan(sentence.read_tokens(t, tokens_.data() + t * width_, width_));
     for (std::size_t i = 0; i + 1 < sentence.vertices; ++i)
-        fine &= !std::isnan(sentence.read_transitions(i, transitions_.data() + i * width_, width_));
-    return fine;
+        valid &= !std::isnan(sentence.read_transitions(i, transitions_.data() + i * width_, width_));
+    return valid;
 }
 
 void Aligner::step(const DagSentence& sentence, std::size_t token) {
     const Band before = sentence.emitters(token - 1), band = sentence.emitters(token);
-    std::fill(next_.begin(), next_.end(), NONE);
-    for (std::size_t j = down(band.first); j <= band.last; j += LANES) {
-        Lanes best = Lanes{} + NONE;
-        Words from{};
-        for (std::size_t i = before.first; i <= std::min(before.last, j + LANES - 2); ++i) {
-            const Lanes score = scores_[i] + lanes(transitions_.data() + i * width_ + j);
-            const Words better = score > best;
-            choose(best, better, score, best);
+    std::fill(next_.begin(), next_.end(), MINUS_INFINITY);
+    for (std::size_t j = round_down(band.first); j <= band.last; j += F64_LANES) {
+        F64Vector best = F64Vector{} + MINUS_INFINITY;
+        I64Vector from{};
+        for (std::size_t i = before.first; i <= std::min(before.last, j + F64_LANES - 2); ++i) {
+            const F64Vector score = scores_[i] + vector_at(transitions_.data() + i * width_ + j);
+            const I64Vector better = score > best;
+            blend(best, better, score, best);
             from = (better & static_cast<std::int64_t>(i)) | (~better & from);
         }
-        lanes(next_.data() + j) = best + lanes(tokens_.data() + token * width_ + j);
-        *reinterpret_cast<Words*>(predecessors_.data() + token * width_ + j) = from;
+        vector_at(next_.data() + j) = best + vector_at(tokens_.data() + token * width_ + j);
+        *reinterpret_cast<I64Vector*>(predecessors_.data() + token * width_ + j) = from;
     }
     scores_.swap(next_);
 }
 
 double Aligner::align(const DagSentence& sentence, std::int64_t* vertices) {
-    if (!sentence.possible()) return NONE;
+    if (!sentence.has_path()) return MINUS_INFINITY;
     if (!load(sentence)) return std::numeric_limits<double>::quiet_NaN();
     scores_[0] = tokens_[0];
     for (std::size_t t = 1; t < sentence.tokens; ++t) step(sentence, t);
     const double score = scores_[sentence.vertices - 1];
-    if (!(score > NONE)) return score;
+    if (!(score > MINUS_INFINITY)) return score;
     std::int64_t vertex = static_cast<std::int64_t>(sentence.vertices) - 1;
     for (std::size_t t = sentence.tokens; t-- > 0; vertex = predecessors_[t * width_ + static_cast<std::size_t>(vertex)])
         vertices[t] = vertex;

@@ -7,7 +7,7 @@
 
 namespace fewstep {
 
-class DagCareful {
+class DagLogSpace {
   public:
     // As in dag_log_likelihood. The sentence is `possible`. Posteriors are written where they are wanted and there are any.
     double log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors);

@@ -10,20 +10,20 @@ namespace fewstep {
 // float or double, as it lies in the caller's arrays: exactly one of the two is set.
 template <typename Float, typename Double>
 struct Values {
-    Float* narrow = nullptr;
-    Double* wide = nullptr;
+    Float* floats = nullptr;
+    Double* doubles = nullptr;
 
-    Values at(std::size_t index) const { return {narrow ? narrow + index : nullptr, wide ? wide + index : nullptr}; }
+    Values at(std::size_t index) const { return {floats ? floats + index : nullptr, doubles ? doubles + index : nullptr}; }
 };
 using Scores = Values<const float, const double>;
 using Results = Values<float, double>;
 
-inline double get(const Scores& scores, std::size_t index) { return scores.narrow ? scores.narrow[index] : scores.wide[index]; }
+inline double get(const Scores& scores, std::size_t index) { return scores.floats ? scores.floats[index] : scores.doubles[index]; }
 inline void set(const Results& results, std::size_t index, double value) {
-    if (results.narrow)
-        results.narrow[index] = static_cast<float>(value);
+    if (results.floats)
+        results.floats[index] = static_cast<float>(value);
     else
-        results.wide[index] = value;
+        results.doubles[index] = value;
 }
 
 // B sentences of at most M target tokens and L vertices. Natural logarithms.
@@ -56,7 +56,7 @@ struct DagSentence {
           stride(batch.max_vertices) {}
 
     // A path of the right length exists, whatever it scores.
-    bool possible() const { return tokens >= 1 && tokens <= vertices && (tokens > 1 || vertices == 1); }
+    bool has_path() const { return tokens >= 1 && tokens <= vertices && (tokens > 1 || vertices == 1); }
     Band emitters(std::size_t token) const {
         if (token + 1 == tokens) return {vertices - 1, vertices - 1};
         return {token, token == 0 ? 0 : vertices - tokens + token};
@@ -90,7 +90,7 @@ struct DagPosteriors {
 //
 // of which alpha[M-1,L-1] is the result: minus infinity where no path exists, NaN where a path reads a NaN or plus infinity.
 // `careful`: in logarithms from the start (dag/careful.h), not only where plain products would not do.
-void dag_log_likelihood(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods);
+void dag_log_likelihood(const DagBatch& batch, bool log_space, int threads, const Results& log_likelihoods);
 
 // Its gradients too: how probable it is that a path emits token t at vertex j, and that it takes a transition. With beta the mirror
 // image of alpha (both include token[t,j])
@@ -99,7 +99,7 @@ void dag_log_likelihood(const DagBatch& batch, bool careful, int threads, const 
 //     transitions [i,j]  sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)
 //
 // 0 in cells that no path reads, and for sentences whose log Z is not finite.
-void dag_posteriors(const DagBatch& batch, bool careful, int threads, const Results& log_likelihoods,
+void dag_posteriors(const DagBatch& batch, bool log_space, int threads, const Results& log_likelihoods,
                     const DagPosteriors& posteriors);
 
 // The best single path: the recurrence with max instead of log sum exp. Where predecessors are equally good the lowest vertex is

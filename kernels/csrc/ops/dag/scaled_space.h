@@ -19,7 +19,7 @@ namespace fewstep {
 // in doubles. What falls below a threshold is dropped, so that no product underflows, and what was dropped is followed: `lost`
 // bounds the sum over j of what is missing in A[t,j]. Where it could touch log Z, or paths are missing on the way back, or a step
 // leaves almost nothing, there is no result and `DagCareful` has to do it.
-class DagScaled {
+class DagScaledSpace {
   public:
     // As in dag_log_likelihood; none where it would not do. The sentence is `possible`. Posteriors, all zero before, are written
     // where they are wanted; also some cells, perhaps, where there is no result.
@@ -41,8 +41,8 @@ class DagScaled {
     std::vector<double> U_;          // [width], later some rows of it
     std::vector<double> c_, top_;    // [M]
     std::vector<double> lost_A_;     // [M] see above
-    std::vector<double> cut_W_;      // [M] the highest of what was dropped from W[t]
-    double G_, row_sum_, cut_E_;     // row_sum: the highest sum_j E[i,j]; cut_E: the highest of what was dropped from E
+    std::vector<double> max_dropped_W_;      // [M] the highest of what was dropped from W[t]
+    double G_, row_sum_, max_dropped_E_;     // row_sum: the highest sum_j E[i,j]; cut_E: the highest of what was dropped from E
 };
 
 }  // namespace fewstep

@@ -40,11 +40,11 @@ struct Section {
     }
     void sort() {
         if (sorted()) return;
-        std::vector<std::uint32_t> places(size());
-        std::iota(places.begin(), places.end(), 0u);
-        std::sort(places.begin(), places.end(), [&](std::uint32_t a, std::uint32_t b) { return less(a, b); });
+        std::vector<std::uint32_t> permutation(size());
+        std::iota(permutation.begin(), permutation.end(), 0u);
+        std::sort(permutation.begin(), permutation.end(), [&](std::uint32_t a, std::uint32_t b) { return less(a, b); });
         Section other(order);
-        for (const std::uint32_t place : places) other.add(at(place), log_prob[place], backoff[place]);
+        for (const std::uint32_t ngram : permutation) other.add(at(ngram), log_prob[ngram], backoff[ngram]);
         *this = std::move(other);
     }
 };
@@ -56,14 +56,14 @@ class ArpaReader {
     NgramTable read() {
         read_counts();
         for (std::size_t n = 1; n <= counts_.size(); ++n) read_section(n);
-        if (line_ != "\\end\\") refuse("\\end\\, where the file ends");
+        if (line_ != "\\end\\") reject("\\end\\ at the end of the file");
         for (std::size_t n = sections_.size(); n-- > 1;) add_contexts(sections_[n - 1], sections_[n]);
         return table();
     }
 
   private:
     [[noreturn]] void fail(const std::string& message) const { throw std::invalid_argument(name_ + ": " + message); }
-    [[noreturn]] void refuse(const std::string& expected) const {
+    [[noreturn]] void reject(const std::string& expected) const {
         fail("line " + std::to_string(number_) + ": expected " + expected + ", got " +
              (more_ ? "'" + std::string(line_.substr(0, 200)) + "'" : std::string("the end")));
     }
@@ -84,21 +84,21 @@ class ArpaReader {
 
     void read_counts() {
         while (next() && line_ != "\\data\\") continue;
-        if (!more_) refuse("\\data\\, which begins an ARPA file");
+        if (!more_) reject("\\data\\, which begins an ARPA file");
         while (next() && line_.starts_with("ngram")) {
             const std::string wanted = std::to_string(counts_.size() + 1) + "=";
             std::string entry;
             for_each_word(line_.substr(5), [&](std::string_view part) { entry += part; });
             std::uint64_t count = 0;
             const char* const end = entry.data() + entry.size();
-            if (!entry.starts_with(wanted)) refuse("ngram " + wanted + "COUNT");
+            if (!entry.starts_with(wanted)) reject("ngram " + wanted + "COUNT");
             const auto [at, error] = std::from_chars(entry.data() + wanted.size(), end, count);
-            if (at != end || error != std::errc()) refuse("ngram " + wanted + "COUNT");
+            if (at != end || error != std::errc()) reject("ngram " + wanted + "COUNT");
             counts_.push_back(count);
         }
-        if (counts_.empty()) refuse("ngram 1=COUNT");
-        if (counts_.size() > NGRAM_MOST_ORDER)
-            fail("expected an order up to " + std::to_string(NGRAM_MOST_ORDER) + ", got " + std::to_string(counts_.size()));
+        if (counts_.empty()) reject("ngram 1=COUNT");
+        if (counts_.size() > NGRAM_MAX_ORDER)
+            fail("expected an order up to " + std::to_string(NGRAM_MAX_ORDER) + ", got " + std::to_string(counts_.size()));
     }
 
     // Leaves `line_` at what follows the section.
@@ -109,7 +109,7 @@ class ArpaReader {
         if (line_ == title && more_) {
             while (next() && line_[0] != '\\') read_ngram(n);
         } else if (counts_[n - 1] > 0) {
-            refuse(title);
+            reject(title);
         }
         if (sections_.back().size() != counts_[n - 1]) {
             fail(title + " expected " + std::to_string(counts_[n - 1]) + " n-grams, as the header says, got " +
@@ -117,30 +117,30 @@ class ArpaReader {
         }
         if (n == 1) order_unigrams();
         sections_.back().sort();
-        refuse_twins(sections_.back());
+        reject_duplicates(sections_.back());
     }
 
     void read_ngram(std::size_t n) {
         fields_.clear();
         for_each_word(line_, [&](std::string_view field) { fields_.push_back(field); });
         if (fields_.size() != n + 1 && fields_.size() != n + 2) {
-            refuse("a log-probability, " + std::to_string(n) + " words and perhaps a back-off");
+            reject("a log-probability, " + std::to_string(n) + " words and perhaps a back-off");
         }
         const float log_prob = number(fields_[0]);
-        if (log_prob > 0) refuse("a log-probability of at most 0");
+        if (log_prob > 0) reject("a log-probability of at most 0");
         float backoff = fields_.size() == n + 2 ? number(fields_.back()) : 0;
         if (n == counts_.size()) backoff = 0;
         if (n == 1) return add_unigram(fields_[1], log_prob, backoff);
-        std::array<std::uint32_t, NGRAM_MOST_ORDER> words{};
+        std::array<std::uint32_t, NGRAM_MAX_ORDER> words{};
         for (std::size_t i = 0; i < n; ++i) {
-            const auto found = texts_.find(named(fields_[i + 1]));
-            if (found == texts_.end()) refuse("words of the unigrams alone");
+            const auto found = texts_.find(canonical(fields_[i + 1]));
+            if (found == texts_.end()) reject("words of the unigrams alone");
             words[i] = found->second;
         }
         sections_.back().add(words.data(), log_prob, backoff);
     }
 
-    static std::string_view named(std::string_view word) { return word == "<UNK>" ? NGRAM_SPECIAL_WORDS[NGRAM_UNKNOWN] : word; }
+    static std::string_view canonical(std::string_view word) { return word == "<UNK>" ? NGRAM_SPECIAL_WORDS[NGRAM_UNKNOWN] : word; }
 
     float number(std::string_view field) const {
         if (field.starts_with('+')) field.remove_prefix(1);
@@ -148,15 +148,15 @@ class ArpaReader {
         const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
         const auto nearest = static_cast<float>(value);
         if (error != std::errc() || end != field.data() + field.size() || !std::isfinite(nearest)) {
-            refuse("finite numbers (-99 stands for no probability)");
+            reject("finite numbers (-99 stands for no probability)");
         }
         return nearest + 0.0f;  // no negative zero
     }
 
     void add_unigram(std::string_view word, float log_prob, float backoff) {
         const auto id = static_cast<std::uint32_t>(words_.size());
-        if (!texts_.emplace(named(word), id).second) refuse("each word once");
-        words_.emplace_back(named(word));
+        if (!texts_.emplace(canonical(word), id).second) reject("each word once");
+        words_.emplace_back(canonical(word));
         sections_[0].add(&id, log_prob, backoff);
     }
 
@@ -171,7 +171,7 @@ class ArpaReader {
             return special - std::begin(NGRAM_SPECIAL_WORDS);
         };
         for (const char* special : NGRAM_SPECIAL_WORDS) {
-            if (!texts_.contains(special)) fail(std::string("\\1-grams: expected ") + special + " among them, got none");
+            if (!texts_.contains(special)) fail(std::string("\\1-grams: expected ") + special + " in this section, got none");
         }
         std::stable_sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) { return rank(a) < rank(b); });
         std::vector<std::string> words;
@@ -185,19 +185,19 @@ class ArpaReader {
         sections_[0] = std::move(section);
     }
 
-    void refuse_twins(const Section& section) const {
+    void reject_duplicates(const Section& section) const {
         for (std::size_t i = 1; i < section.size(); ++i) {
-            if (!section.less(i - 1, i)) fail("expected each n-gram once, got '" + spelled(section, i) + "' twice");
+            if (!section.less(i - 1, i)) fail("expected each n-gram once, got '" + to_text(section, i) + "' twice");
         }
     }
 
-    std::string spelled(const Section& section, std::size_t ngram) const {
+    std::string to_text(const Section& section, std::size_t ngram) const {
         std::string text;
         for (std::size_t i = 0; i < section.order; ++i) text += (i ? " " : "") + words_[section.at(ngram)[i]];
         return text;
     }
 
-    static bool begins(const Section& longer, std::size_t ngram, const std::uint32_t* context) {
+    static bool has_context(const Section& longer, std::size_t ngram, const std::uint32_t* context) {
         return std::equal(context, context + longer.order - 1, longer.at(ngram));
     }
 
@@ -207,9 +207,9 @@ class ArpaReader {
         std::size_t i = 0;
         for (std::size_t j = 0; j < longer.size(); ++j) {
             const std::uint32_t* const context = longer.at(j);
-            if (j > 0 && begins(longer, j - 1, context)) continue;
+            if (j > 0 && has_context(longer, j - 1, context)) continue;
             while (i < before && std::lexicographical_compare(section.at(i), section.at(i) + n, context, context + n)) ++i;
-            if (i == before || !begins(longer, j, section.at(i))) section.add(context, std::numeric_limits<float>::quiet_NaN(), 0);
+            if (i == before || !has_context(longer, j, section.at(i))) section.add(context, std::numeric_limits<float>::quiet_NaN(), 0);
         }
         section.sort();
     }
@@ -226,7 +226,7 @@ class ArpaReader {
                 std::size_t j = 0;
                 for (std::size_t i = 0; i < section.size(); ++i) {
                     level.first.push_back(static_cast<std::uint32_t>(j));
-                    while (j < longer.size() && begins(longer, j, section.at(i))) ++j;
+                    while (j < longer.size() && has_context(longer, j, section.at(i))) ++j;
                 }
                 level.first.push_back(static_cast<std::uint32_t>(j));
                 level.backoff = std::move(section.backoff);

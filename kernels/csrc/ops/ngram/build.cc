@@ -19,7 +19,7 @@ namespace {
 constexpr std::uint32_t BLOCK = 4096;  // contexts that a thread takes at once
 
 // The file's parts, as they are being filled.
-struct Parts {
+struct FileSections {
     std::span<NgramNode> nodes;
     std::span<NgramEntry> entries;
     std::span<std::uint32_t> words;
@@ -30,9 +30,9 @@ struct Parts {
 };
 
 template <typename T>
-std::span<T> take(std::span<std::uint64_t>& room, std::uint64_t count) {
-    const std::span<T> part(reinterpret_cast<T*>(room.data()), count);
-    room = room.subspan((count * sizeof(T) + 7) / 8);
+std::span<T> take(std::span<std::uint64_t>& space, std::uint64_t count) {
+    const std::span<T> part(reinterpret_cast<T*>(space.data()), count);
+    space = space.subspan((count * sizeof(T) + 7) / 8);
     return part;
 }
 
@@ -56,18 +56,18 @@ NgramHeader describe(const NgramTable& table) {
     return header;
 }
 
-Parts lay_out(const NgramHeader& header, std::span<std::uint64_t> room) {
-    room = room.subspan(sizeof(header) / 8);
+FileSections lay_out(const NgramHeader& header, std::span<std::uint64_t> space) {
+    space = space.subspan(sizeof(header) / 8);
     const std::uint64_t entries = std::accumulate(header.counts.begin(), header.counts.end(), std::uint64_t{1});
-    Parts parts;
-    parts.nodes = take<NgramNode>(room, entries - header.counts[header.order - 1] + 1);
-    parts.entries = take<NgramEntry>(room, entries);
-    parts.words = take<std::uint32_t>(room, entries);
-    parts.slots = take<std::uint32_t>(room, ngram_slots(header, entries));
-    parts.word_slots = take<std::uint32_t>(room, word_slots(header));
-    parts.word_ends = take<std::uint64_t>(room, header.counts[0]);
-    parts.text = take<char>(room, header.word_bytes);
-    return parts;
+    FileSections sections;
+    sections.nodes = take<NgramNode>(space, entries - header.counts[header.order - 1] + 1);
+    sections.entries = take<NgramEntry>(space, entries);
+    sections.words = take<std::uint32_t>(space, entries);
+    sections.slots = take<std::uint32_t>(space, ngram_slots(header, entries));
+    sections.word_slots = take<std::uint32_t>(space, word_slots(header));
+    sections.word_ends = take<std::uint64_t>(space, header.counts[0]);
+    sections.text = take<char>(space, header.word_bytes);
+    return sections;
 }
 
 void fill_slot(std::span<std::uint32_t> slots, std::uint64_t at, std::uint32_t value) {
@@ -75,37 +75,37 @@ void fill_slot(std::span<std::uint32_t> slots, std::uint64_t at, std::uint32_t v
     slots[at] = value;
 }
 
-void write_words(const std::vector<std::string>& words, Parts& parts) {
+void write_words(const std::vector<std::string>& words, FileSections& sections) {
     std::uint64_t end = 0;
     for (std::size_t id = 0; id < words.size(); ++id) {
-        std::copy(words[id].begin(), words[id].end(), parts.text.begin() + static_cast<std::ptrdiff_t>(end));
-        parts.word_ends[id] = end += words[id].size();
+        std::copy(words[id].begin(), words[id].end(), sections.text.begin() + static_cast<std::ptrdiff_t>(end));
+        sections.word_ends[id] = end += words[id].size();
     }
     for (std::uint32_t id = 0; id < words.size(); ++id)
-        fill_slot(parts.word_slots, word_slot(words[id], parts.word_slots.size()), id + 1);
+        fill_slot(sections.word_slots, word_slot(words[id], sections.word_slots.size()), id + 1);
 }
 
 // Copies level by level, freeing each.
-void write_levels(std::vector<NgramLevel>& levels, Parts& parts) {
+void write_levels(std::vector<NgramLevel>& levels, FileSections& sections) {
     std::uint32_t begin = 1;
-    parts.nodes[0] = {1, 0};
+    sections.nodes[0] = {1, 0};
     for (NgramLevel& level : levels) {
         const auto end = begin + static_cast<std::uint32_t>(level.size());
         for (std::uint32_t i = begin; i < end; ++i) {
-            parts.entries[i] = {level.log_prob[i - begin], 0};
-            parts.words[i] = level.word[i - begin];
-            if (i + 1 < parts.nodes.size()) parts.nodes[i] = {end + level.first[i - begin], level.backoff[i - begin]};
+            sections.entries[i] = {level.log_prob[i - begin], 0};
+            sections.words[i] = level.word[i - begin];
+            if (i + 1 < sections.nodes.size()) sections.nodes[i] = {end + level.first[i - begin], level.backoff[i - begin]};
         }
         begin = end;
         level = {};
     }
-    parts.nodes.back() = {begin, 0};
+    sections.nodes.back() = {begin, 0};
 }
 
-void write_slots(Parts& parts) {
-    for (std::uint32_t context = 1; context + 1 < parts.nodes.size(); ++context) {
-        for (std::uint32_t ngram = parts.nodes[context].first; ngram < parts.nodes[context + 1].first; ++ngram) {
-            fill_slot(parts.slots, ngram_slot(context, parts.words[ngram], parts.slots.size()), ngram);
+void write_slots(FileSections& sections) {
+    for (std::uint32_t context = 1; context + 1 < sections.nodes.size(); ++context) {
+        for (std::uint32_t ngram = sections.nodes[context].first; ngram < sections.nodes[context + 1].first; ++ngram) {
+            fill_slot(sections.slots, ngram_slot(context, sections.words[ngram], sections.slots.size()), ngram);
         }
     }
 }
@@ -113,11 +113,11 @@ void write_slots(Parts& parts) {
 // Finds for each n-gram the longest proper end that the model has, going up the orders.
 class Linker {
   public:
-    Linker(Parts& parts, const NgramHeader& header, int threads)
-        : nodes_(parts.nodes),
-          entries_(parts.entries),
-          words_(parts.words),
-          slots_(parts.slots),
+    Linker(FileSections& sections, const NgramHeader& header, int threads)
+        : nodes_(sections.nodes),
+          entries_(sections.entries),
+          words_(sections.words),
+          slots_(sections.slots),
           header_(header),
           threads_(threads),
           ends_(nodes_.size()) {}
@@ -175,11 +175,11 @@ class Linker {
 std::vector<std::uint64_t> build_ngram_file(NgramTable table, int threads) {
     NgramHeader header = describe(table);
     std::vector<std::uint64_t> bytes(header.file_bytes / 8);
-    Parts parts = lay_out(header, bytes);
-    write_words(table.words, parts);
-    write_levels(table.levels, parts);
-    write_slots(parts);
-    Linker linker(parts, header, threads);
+    FileSections sections = lay_out(header, bytes);
+    write_words(table.words, sections);
+    write_levels(table.levels, sections);
+    write_slots(sections);
+    Linker linker(sections, header, threads);
     linker.run();
     header.closed = linker.closed();
     std::memcpy(bytes.data(), &header, sizeof(header));

@@ -53,7 +53,7 @@ Ids sort_positions(const NgramCorpus& corpus, int order, int threads) {
 
 // The words that end at a position, from the last one back, as many as `order` or up to <s>.
 struct History {
-    std::array<std::uint32_t, NGRAM_MOST_ORDER> words{};
+    std::array<std::uint32_t, NGRAM_MAX_ORDER> words{};
     int length = 0;
 
     History() = default;
@@ -68,7 +68,7 @@ struct History {
     }
 };
 
-using PerOrder = std::array<std::uint64_t, NGRAM_MOST_ORDER + 1>;  // by order
+using PerOrder = std::array<std::uint64_t, NGRAM_MAX_ORDER + 1>;  // by order
 
 struct Counter {
     const Ids& ids;
@@ -87,10 +87,10 @@ struct Counter {
     }
 
     // About `parts` ranges of positions; those that end in one word stay together.
-    std::vector<std::size_t> ranges(std::size_t parts) const {
+    std::vector<std::size_t> ranges(std::size_t sections) const {
         std::vector<std::size_t> starts{0};
-        for (std::size_t part = 1; part < parts; ++part) {
-            std::size_t start = positions.size() * part / parts;
+        for (std::size_t part = 1; part < sections; ++part) {
+            std::size_t start = positions.size() * part / sections;
             while (start > 0 && start < positions.size() && ids[positions[start]] == ids[positions[start - 1]]) ++start;
             if (start > starts.back()) starts.push_back(start);
         }
@@ -176,11 +176,11 @@ std::vector<SuffixLevel> count_ngrams(const NgramCorpus& corpus, int order, cons
     const Ids positions = sort_positions(corpus, order, threads);
     const Counter counter{corpus.ids, positions, order};
     const std::vector<std::size_t> starts = counter.ranges(static_cast<std::size_t>(threads) * 16);
-    const auto parts = static_cast<std::int64_t>(starts.size()) - 1;
-    std::vector<PerOrder> begins(starts.size());
-    parallel_for(parts, threads, [&](std::int64_t i, int) { begins[i] = counter.distinct(starts[i], starts[i + 1]); });
+    const auto sections = static_cast<std::int64_t>(starts.size()) - 1;
+    std::vector<PerOrder> has_context(starts.size());
+    parallel_for(sections, threads, [&](std::int64_t i, int) { has_context[i] = counter.distinct(starts[i], starts[i + 1]); });
     PerOrder sizes{};
-    for (PerOrder& begin : begins) {
+    for (PerOrder& begin : has_context) {
         for (int n = 1; n <= order; ++n) sizes[n] += std::exchange(begin[n], sizes[n]);
     }
     sizes[1] = corpus.words.size();
@@ -194,7 +194,7 @@ std::vector<SuffixLevel> count_ngrams(const NgramCorpus& corpus, int order, cons
         make_level(levels[n - 1], sizes[n], n < order);
         if (prune[n - 1] > 0) seen[n - 1].resize(sizes[n]);
     }
-    parallel_for(parts, threads, [&](std::int64_t i, int) { counter.fill(starts[i], starts[i + 1], begins[i], levels, seen); });
+    parallel_for(sections, threads, [&](std::int64_t i, int) { counter.fill(starts[i], starts[i + 1], has_context[i], levels, seen); });
     for (std::uint32_t id = 0; id < NGRAM_SPECIAL; ++id) levels[0].first_word[id] = id;
     const PerOrder last = last_occurrences(corpus.ids, positions, order);
     for (int n = 1; n <= order; ++n) {

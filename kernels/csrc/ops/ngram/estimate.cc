@@ -31,8 +31,8 @@ void parallel_blocks(std::size_t count, int threads, const Body& body) {
 float log10_of(double value) { return value > 0 ? static_cast<float>(std::log10(value)) : -99.0f; }
 
 void check(const NgramOptions& options) {
-    if (options.order < 1 || options.order > NGRAM_MOST_ORDER) {
-        throw std::invalid_argument("order: expected 1 to " + std::to_string(NGRAM_MOST_ORDER) + ", got " +
+    if (options.order < 1 || options.order > NGRAM_MAX_ORDER) {
+        throw std::invalid_argument("order: expected 1 to " + std::to_string(NGRAM_MAX_ORDER) + ", got " +
                                     std::to_string(options.order));
     }
     if (options.prune.size() != static_cast<std::size_t>(options.order) ||
@@ -50,7 +50,7 @@ void check(const NgramOptions& options) {
     }
 }
 
-std::string unfit(int order, const std::string& reason) {
+std::string no_discounts_message(int order, const std::string& reason) {
     return "the discounts of order " + std::to_string(order) + " cannot be estimated: " + reason +
            "; the text is too small or artificial: set the fallback discounts (0.5, 1, 1.5) to use them where this is so";
 }
@@ -75,7 +75,7 @@ NgramDiscounts estimate_discounts(const SuffixLevel& level, int order, const std
         discounts.amount[j] = discount;
     }
     if (reason.empty()) return discounts;
-    if (!fallback) throw std::invalid_argument(unfit(order, reason));
+    if (!fallback) throw std::invalid_argument(no_discounts_message(order, reason));
     return {{0, (*fallback)[0], (*fallback)[1], (*fallback)[2]}, true};
 }
 

@@ -15,14 +15,14 @@ namespace fewstep {
 
 namespace {
 
-constexpr float NONE = -std::numeric_limits<float>::infinity();
-constexpr std::size_t STEP = LANES;
-constexpr int VECTORS = REGISTERS == 32 ? 3 : 2, ROWS = REGISTERS == 32 ? 8 : 4;  // sums that are held in registers
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+constexpr std::size_t STEP = F32_LANES;
+constexpr int VECTORS = SIMD_REGISTERS == 32 ? 3 : 2, ROWS = SIMD_REGISTERS == 32 ? 8 : 4;  // sums that are held in registers
 
 std::size_t up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
 
 // A [rows,depth] whose elements lie anywhere, and B [depth,columns] and C [rows,columns] with whole vectors in their rows.
-struct Product {
+struct Gemm {
     const float* a;
     std::size_t row_stride, depth_stride;
     const float* b;
@@ -32,27 +32,27 @@ struct Product {
 };
 
 template <int R, int V>
-void multiply_block(const Product& given, std::size_t row, std::size_t column) {
-    Floats sums[R][V] = {};
-    const float *a = given.a + row * given.row_stride, *b = given.b + column;
-    for (std::size_t place = 0; place < given.depth; ++place, a += given.depth_stride, b += given.b_stride) {
-        Floats vectors[V];
+void multiply_block(const Gemm& gemm, std::size_t row, std::size_t column) {
+    F32Vector sums[R][V] = {};
+    const float *a = gemm.a + row * gemm.row_stride, *b = gemm.b + column;
+    for (std::size_t position = 0; position < gemm.depth; ++position, a += gemm.depth_stride, b += gemm.b_stride) {
+        F32Vector vectors[V];
 #pragma GCC unroll 3
-        for (int vector = 0; vector < V; ++vector) vectors[vector] = in_register(load(b + vector * LANES));
+        for (int vector = 0; vector < V; ++vector) vectors[vector] = in_register(load(b + vector * F32_LANES));
 #pragma GCC unroll 8
-        for (int one = 0; one < R; ++one) {
-            const float factor = a[static_cast<std::size_t>(one) * given.row_stride];
+        for (int block_row = 0; block_row < R; ++block_row) {
+            const float factor = a[static_cast<std::size_t>(block_row) * gemm.row_stride];
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[one][vector] = fused(all(factor), vectors[vector], sums[one][vector]);
+            for (int vector = 0; vector < V; ++vector) sums[block_row][vector] = multiply_add(broadcast(factor), vectors[vector], sums[block_row][vector]);
         }
     }
-    for (int one = 0; one < R; ++one)
+    for (int block_row = 0; block_row < R; ++block_row)
         for (int vector = 0; vector < V; ++vector)
-            store(given.c + (row + static_cast<std::size_t>(one)) * given.c_stride + column + static_cast<std::size_t>(vector) * STEP,
-                  sums[one][vector]);
+            store(gemm.c + (row + static_cast<std::size_t>(block_row)) * gemm.c_stride + column + static_cast<std::size_t>(vector) * STEP,
+                  sums[block_row][vector]);
 }
 
-using Multiply = void (*)(const Product&, std::size_t, std::size_t);
+using Multiply = void (*)(const Gemm&, std::size_t, std::size_t);
 
 template <int V, int... R>
 constexpr std::array<Multiply, ROWS> by_rows(std::integer_sequence<int, R...>) {
@@ -67,14 +67,14 @@ constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::intege
 constexpr auto MULTIPLY = by_vectors(std::make_integer_sequence<int, VECTORS>());
 
 // C = A B
-void multiply(const Product& given, std::size_t rows, std::size_t columns) {
-    constexpr std::size_t most = static_cast<std::size_t>(VECTORS) * STEP;
+void multiply(const Gemm& gemm, std::size_t rows, std::size_t columns) {
+    constexpr std::size_t block_columns = static_cast<std::size_t>(VECTORS) * STEP;
     const std::size_t blocks = (rows + ROWS - 1) / ROWS;
-    for (std::size_t column = 0; column < columns; column += most) {
-        const std::size_t vectors = std::min(most, columns - column) / STEP;
+    for (std::size_t column = 0; column < columns; column += block_columns) {
+        const std::size_t vectors = std::min(block_columns, columns - column) / STEP;
         for (std::size_t block = 0; block < blocks; ++block) {
             const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
-            MULTIPLY[vectors - 1][count - 1](given, row, column);
+            MULTIPLY[vectors - 1][count - 1](gemm, row, column);
         }
     }
 }
@@ -84,15 +84,15 @@ class Head {
  public:
     Head(const AttentionShape& shape, std::size_t sentence)
         : queries_(shape.queries), size_(shape.size), width_(up(shape.size)), causal_(shape.causal),
-          seen_(shape.seen == nullptr ? nullptr : shape.seen + sentence * shape.keys), keys_(shape.keys),
+          visible_(shape.visible == nullptr ? nullptr : shape.visible + sentence * shape.keys), keys_(shape.keys),
           scale_(1.0F / std::sqrt(static_cast<float>(shape.size))) {
-        while (seen_ != nullptr && keys_ > 0 && !seen_[keys_ - 1]) --keys_;
-        room_ = up(keys_);
+        while (visible_ != nullptr && keys_ > 0 && !visible_[keys_ - 1]) --keys_;
+        padded_keys_ = up(keys_);
     }
 
     std::size_t keys() const { return keys_; }  // up to the last one that may be seen
     std::size_t width() const { return width_; }
-    std::size_t room() const { return room_; }
+    std::size_t padded_keys() const { return padded_keys_; }
     float scale() const { return scale_; }
 
     // Rows as floats [rows,width], times a factor.
@@ -101,16 +101,16 @@ class Head {
         for (std::size_t row = 0; row < rows; ++row, from += stride, to += width_) {
             std::size_t unit = 0;
             for (; unit + STEP <= size_; unit += STEP) store(to + unit, load(from + unit) * factor);
-            for (; unit < size_; ++unit) to[unit] = widened(from[unit]) * factor;
+            for (; unit < size_; ++unit) to[unit] = to_float(from[unit]) * factor;
             for (; unit < width_; ++unit) to[unit] = 0.0F;
         }
     }
 
     // Rows [keys,width] turned, to [size,room].
-    void turn(const float* rows, float* to) const {
-        for (std::size_t unit = 0; unit < size_; ++unit, to += room_) {
+    void transpose(const float* rows, float* to) const {
+        for (std::size_t unit = 0; unit < size_; ++unit, to += padded_keys_) {
             for (std::size_t key = 0; key < keys_; ++key) to[key] = rows[key * width_ + unit];
-            std::fill(to + keys_, to + room_, 0.0F);
+            std::fill(to + keys_, to + padded_keys_, 0.0F);
         }
     }
 
@@ -118,93 +118,93 @@ class Head {
     void write(const float* from, std::size_t rows, std::size_t all, Value* to, std::ptrdiff_t stride) const {
         for (std::size_t row = 0; row < all; ++row, from += width_, to += stride) {
             std::size_t unit = 0;
-            for (; unit + STEP <= size_; unit += STEP) store_as(to + unit, row < rows ? load(from + unit) : Floats{});
-            for (; unit < size_; ++unit) store_as(to + unit, row < rows ? from[unit] : 0.0F);
+            for (; unit + STEP <= size_; unit += STEP) store_rounded(to + unit, row < rows ? load(from + unit) : F32Vector{});
+            for (; unit < size_; ++unit) store_rounded(to + unit, row < rows ? from[unit] : 0.0F);
         }
     }
 
     // Scores [queries,room] of what a query must not see become minus infinity.
-    void hide(float* scores) const {
-        for (std::size_t query = 0; query < queries_; ++query, scores += room_) {
+    void apply_mask(float* scores) const {
+        for (std::size_t query = 0; query < queries_; ++query, scores += padded_keys_) {
             const std::size_t end = causal_ ? std::min(keys_, query + 1) : keys_;
-            for (std::size_t key = 0; seen_ != nullptr && key < end; ++key)
-                if (!seen_[key]) scores[key] = NONE;
-            std::fill(scores + end, scores + room_, NONE);
+            for (std::size_t key = 0; visible_ != nullptr && key < end; ++key)
+                if (!visible_[key]) scores[key] = MINUS_INFINITY;
+            std::fill(scores + end, scores + padded_keys_, MINUS_INFINITY);
         }
     }
 
  private:
     std::size_t queries_, size_, width_;
     bool causal_;
-    const bool* seen_;
-    std::size_t keys_, room_ = 0;
+    const bool* visible_;
+    std::size_t keys_, padded_keys_ = 0;
     float scale_;
 };
 
 // Scores [room] to their exponentials relative to the highest. Returns the logarithm of the sum of e^score, and the sum.
-struct Softened {
+struct ExpSum {
     float normaliser, sum;
 };
-Softened soften(float* scores, std::size_t room) {
-    Floats highest = all(NONE), sums{};
-    for (std::size_t place = 0; place < room; place += STEP) highest = larger(load(scores + place), highest);
-    const float top = highest_of(highest), shift = top == NONE ? 0.0F : top;
-    for (std::size_t place = 0; place < room; place += STEP) {
-        const Floats weight = exp_of(load(scores + place) - shift);
-        store(scores + place, weight);
+ExpSum exponentiate(float* scores, std::size_t padded_keys) {
+    F32Vector highest = broadcast(MINUS_INFINITY), sums{};
+    for (std::size_t position = 0; position < padded_keys; position += STEP) highest = vector_max(load(scores + position), highest);
+    const float top = horizontal_max(highest), shift = top == MINUS_INFINITY ? 0.0F : top;
+    for (std::size_t position = 0; position < padded_keys; position += STEP) {
+        const F32Vector weight = vector_exp(load(scores + position) - shift);
+        store(scores + position, weight);
         sums += weight;
     }
-    const float sum = sum_of(sums);
+    const float sum = horizontal_sum(sums);
     return {shift + std::log(sum), sum};
 }
 
-struct Space {
-    Buffer queries, keys, values, upstream, turned, weights, shares, found;
+struct Workspace {
+    Buffer queries, keys, values, upstream, transposed, weights, products, output;
 };
 
 template <typename Body>
-void each_head(const AttentionShape& shape, int threads, const Body& body) {
-    std::vector<Space> spaces(static_cast<std::size_t>(threads));
+void for_each_head(const AttentionShape& shape, int threads, const Body& body) {
+    std::vector<Workspace> workspaces(static_cast<std::size_t>(threads));
     parallel_for(static_cast<std::int64_t>(shape.sentences * shape.heads), threads, [&](std::int64_t item, int thread) {
         const auto sentence = static_cast<std::size_t>(item) / shape.heads, head = static_cast<std::size_t>(item) % shape.heads;
-        body(sentence, head, Head(shape, sentence), spaces[static_cast<std::size_t>(thread)]);
+        body(sentence, head, Head(shape, sentence), workspaces[static_cast<std::size_t>(thread)]);
     });
 }
 
 // Queries / sqrt(d), and their scores for all keys, `space.keys` being read.
 template <typename Value>
-void score(const AttentionShape& shape, const Head& head, const Value* queries, std::ptrdiff_t stride, Space& space) {
-    space.queries.reserve(shape.queries * head.width());
-    space.turned.reserve(shape.size * head.room());
-    space.weights.reserve(shape.queries * head.room());
-    head.read(queries, stride, shape.queries, head.scale(), space.queries.data());
-    head.turn(space.keys.data(), space.turned.data());
-    multiply({space.queries.data(), head.width(), 1, space.turned.data(), head.room(), space.weights.data(), head.room(), shape.size},
-             shape.queries, head.room());
-    head.hide(space.weights.data());
+void score(const AttentionShape& shape, const Head& head, const Value* queries, std::ptrdiff_t stride, Workspace& workspace) {
+    workspace.queries.reserve(shape.queries * head.width());
+    workspace.transposed.reserve(shape.size * head.padded_keys());
+    workspace.weights.reserve(shape.queries * head.padded_keys());
+    head.read(queries, stride, shape.queries, head.scale(), workspace.queries.data());
+    head.transpose(workspace.keys.data(), workspace.transposed.data());
+    multiply({workspace.queries.data(), head.width(), 1, workspace.transposed.data(), head.padded_keys(), workspace.weights.data(), head.padded_keys(), shape.size},
+             shape.queries, head.padded_keys());
+    head.apply_mask(workspace.weights.data());
 }
 
 }  // namespace
 
 template <typename Value>
 void fused_attention(const AttentionShape& shape, const HeadRows<const Value>& queries, const HeadRows<const Value>& keys,
-                     const HeadRows<const Value>& values, const HeadRows<Value>& mixed, float* normalisers, int threads) {
-    each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Space& space) {
-        const std::size_t width = head.width(), room = head.room();
-        space.keys.reserve(head.keys() * width), space.found.reserve(shape.queries * width);
-        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, space.keys.data());
-        score(shape, head, queries.at(sentence, number), queries.row_stride, space);
+                     const HeadRows<const Value>& values, const HeadRows<Value>& output_rows, float* normalisers, int threads) {
+    for_each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Workspace& workspace) {
+        const std::size_t width = head.width(), padded_keys = head.padded_keys();
+        workspace.keys.reserve(head.keys() * width), workspace.output.reserve(shape.queries * width);
+        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
+        score(shape, head, queries.at(sentence, number), queries.row_stride, workspace);
         float* const normaliser = normalisers + (sentence * shape.heads + number) * shape.queries;
         for (std::size_t query = 0; query < shape.queries; ++query) {
-            float* const weights = space.weights.data() + query * room;
-            const auto [logarithm, sum] = soften(weights, room);
+            float* const weights = workspace.weights.data() + query * padded_keys;
+            const auto [logarithm, sum] = exponentiate(weights, padded_keys);
             normaliser[query] = logarithm;
             const float factor = sum == 0.0F ? 0.0F : 1.0F / sum;
-            for (std::size_t place = 0; place < room; place += STEP) store(weights + place, load(weights + place) * factor);
+            for (std::size_t position = 0; position < padded_keys; position += STEP) store(weights + position, load(weights + position) * factor);
         }
-        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, space.keys.data());
-        multiply({space.weights.data(), room, 1, space.keys.data(), width, space.found.data(), width, head.keys()}, shape.queries, width);
-        head.write(space.found.data(), shape.queries, shape.queries, mixed.at(sentence, number), mixed.row_stride);
+        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.keys.data());
+        multiply({workspace.weights.data(), padded_keys, 1, workspace.keys.data(), width, workspace.output.data(), width, head.keys()}, shape.queries, width);
+        head.write(workspace.output.data(), shape.queries, shape.queries, output_rows.at(sentence, number), output_rows.row_stride);
     });
 }
 
@@ -212,40 +212,40 @@ template <typename Value>
 void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const Value>& queries, const HeadRows<const Value>& keys,
                                const HeadRows<const Value>& values, const float* normalisers, const HeadRows<const Value>& upstream,
                                const AttentionGradients<Value>& gradients, int threads) {
-    each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Space& space) {
-        const std::size_t width = head.width(), room = head.room(), count = shape.queries;
-        space.keys.reserve(head.keys() * width), space.values.reserve(head.keys() * width), space.upstream.reserve(count * width);
-        space.shares.reserve(count * room), space.found.reserve(std::max(count, head.keys()) * width);
-        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, space.keys.data());
-        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, space.values.data());
-        head.read(upstream.at(sentence, number), upstream.row_stride, count, 1.0F, space.upstream.data());
-        score(shape, head, queries.at(sentence, number), queries.row_stride, space);
-        head.turn(space.values.data(), space.turned.data());
-        float *const weights = space.weights.data(), *const shares = space.shares.data(), *const found = space.found.data();
-        multiply({space.upstream.data(), width, 1, space.turned.data(), room, shares, room, shape.size}, count, room);
+    for_each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Workspace& workspace) {
+        const std::size_t width = head.width(), padded_keys = head.padded_keys(), count = shape.queries;
+        workspace.keys.reserve(head.keys() * width), workspace.values.reserve(head.keys() * width), workspace.upstream.reserve(count * width);
+        workspace.products.reserve(count * padded_keys), workspace.output.reserve(std::max(count, head.keys()) * width);
+        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
+        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.values.data());
+        head.read(upstream.at(sentence, number), upstream.row_stride, count, 1.0F, workspace.upstream.data());
+        score(shape, head, queries.at(sentence, number), queries.row_stride, workspace);
+        head.transpose(workspace.values.data(), workspace.transposed.data());
+        float *const weights = workspace.weights.data(), *const products = workspace.products.data(), *const output = workspace.output.data();
+        multiply({workspace.upstream.data(), width, 1, workspace.transposed.data(), padded_keys, products, padded_keys, shape.size}, count, padded_keys);
         const float* const normaliser = normalisers + (sentence * shape.heads + number) * count;
         for (std::size_t query = 0; query < count; ++query) {
-            float *const weight = weights + query * room, *const share = shares + query * room;
-            const float shift = normaliser[query] == NONE ? 0.0F : normaliser[query];
-            Floats sums{};
-            for (std::size_t place = 0; place < room; place += STEP) {
-                const Floats here = exp_of(load(weight + place) - shift);
-                store(weight + place, here);
-                sums = fused(here, load(share + place), sums);
+            float *const weight = weights + query * padded_keys, *const product = products + query * padded_keys;
+            const float shift = normaliser[query] == MINUS_INFINITY ? 0.0F : normaliser[query];
+            F32Vector sums{};
+            for (std::size_t position = 0; position < padded_keys; position += STEP) {
+                const F32Vector here = vector_exp(load(weight + position) - shift);
+                store(weight + position, here);
+                sums = multiply_add(here, load(product + position), sums);
             }
-            const float sum = sum_of(sums);
-            for (std::size_t place = 0; place < room; place += STEP)
-                store(share + place, load(weight + place) * (load(share + place) - sum));
+            const float sum = horizontal_sum(sums);
+            for (std::size_t position = 0; position < padded_keys; position += STEP)
+                store(product + position, load(weight + position) * (load(product + position) - sum));
         }
         const auto write = [&](const HeadRows<Value>& to, std::size_t rows, std::size_t all) {
-            head.write(found, rows, all, to.at(sentence, number), to.row_stride);
+            head.write(output, rows, all, to.at(sentence, number), to.row_stride);
         };
-        multiply({weights, 1, room, space.upstream.data(), width, found, width, count}, head.keys(), width);
+        multiply({weights, 1, padded_keys, workspace.upstream.data(), width, output, width, count}, head.keys(), width);
         write(gradients.values, head.keys(), shape.keys);
-        multiply({shares, 1, room, space.queries.data(), width, found, width, count}, head.keys(), width);
+        multiply({products, 1, padded_keys, workspace.queries.data(), width, output, width, count}, head.keys(), width);
         write(gradients.keys, head.keys(), shape.keys);
-        multiply({shares, room, 1, space.keys.data(), width, found, width, head.keys()}, count, width);
-        for (std::size_t place = 0; place < count * width; place += STEP) store(found + place, load(found + place) * head.scale());
+        multiply({products, padded_keys, 1, workspace.keys.data(), width, output, width, head.keys()}, count, width);
+        for (std::size_t position = 0; position < count * width; position += STEP) store(output + position, load(output + position) * head.scale());
         write(gradients.queries, count, count);
     });
 }

@@ -20,14 +20,14 @@ struct HeadRows {
 
 struct AttentionShape {
     std::size_t sentences, heads, queries, keys, size;  // B, H, T, S, d
-    const bool* seen;                                   // [B,S] which keys may be seen; null: all
+    const bool* visible;                                   // [B,S] which keys may be seen; null: all
     bool causal;                                        // query t sees keys up to t alone
 };
 
 // o_t = sum_s p_ts v_s with p_ts = exp(q_t k_s / sqrt(d) - n_t); `normalisers` [B,H,T] takes n. Who sees nothing gets zeros.
 template <typename Value>
 void fused_attention(const AttentionShape& shape, const HeadRows<const Value>& queries, const HeadRows<const Value>& keys,
-                     const HeadRows<const Value>& values, const HeadRows<Value>& mixed, float* normalisers, int threads);
+                     const HeadRows<const Value>& values, const HeadRows<Value>& output_rows, float* normalisers, int threads);
 
 template <typename Value>
 struct AttentionGradients {
