@@ -35,7 +35,7 @@ class Neighbours:
     def native(self) -> dict[str, Any]:
         """Arguments of the native functions."""
         native = None if self.ngram is None else self.ngram.native
-        return {"ngram": native, "ngram_weight": self.weight, "leftward": self.leftward}
+        return {"ngram": native, "ngram_weight": self.weight, "right_to_left": self.leftward}
 
 
 STRANGERS = Neighbours()
@@ -130,7 +130,7 @@ class Beam:
             n_best=options.n_best,
             alpha=options.length_penalty,
             gnmt=options.gnmt,
-            prune=options.prune,
+            beam_threshold=options.prune,
             **options.neighbours.native(),
         )
 

@@ -144,7 +144,7 @@ def test_no_bytes_crash_the_reader(tmp_path: Path, noise: bytes) -> None:
         (gzip.compress(ARPA.encode())[:-9], "expected a whole gzip file"),
         (b"\x1f\x8b rubbish", "expected a whole gzip file"),
         (b"FSNGRAM\n", "expected an n-gram model of version 1, got another kind of file"),
-        (b"FSNGRAM\n" + b"\x02\0\0\0" + bytes(76), "got version 2; make it again"),
+        (b"FSNGRAM\n" + b"\x02\0\0\0" + bytes(76), "got version 2; build it again"),
         (b"FSNGRAM\n" + b"\x01\0\0\0" + b"\x09\0\0\0" + bytes(72), "got order 9"),
     ],
     ids=["empty", "kenlm", "cut-gzip", "no-gzip", "header", "version", "order"],
@@ -178,7 +178,7 @@ def test_a_model_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     NgramModel.estimate([["a", "b", "c"], ["b", "c"]], 3, discount_fallback=FALLBACK).save(tmp_path / "m")
     whole = (tmp_path / "m").read_bytes()
     for size in range(8, len(whole), 7):
-        with pytest.raises(ValueError, match=r"make it again"):
+        with pytest.raises(ValueError, match=r"build it again"):
             load(tmp_path, whole[:size])
     with pytest.raises(ValueError, match=rf"got {len(whole) + 8} of {len(whole)} bytes"):
         load(tmp_path, whole + bytes(8))

@@ -224,8 +224,8 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
     ) as raised:
         Transformer(arrays, shape=SHAPE)
     assert "slot_codes: expected float32, got float64; target_embedding: expected [rows,6], got [11, 5]" in str(raised.value)
-    with pytest.raises(ValueError, match="precision: expected fp32, bf16 or int8, got float32"):
-        Transformer(arrays_for(SHAPE, 0), shape=SHAPE, precision="float32")
+    with pytest.raises(ValueError, match="precision: expected float32, bfloat16 or int8, got float64"):
+        Transformer(arrays_for(SHAPE, 0), shape=SHAPE, precision="float64")
     with pytest.raises(ValueError, match="multiple of heads"):
         Transformer(arrays_for(SHAPE, 0), shape=dataclasses.replace(SHAPE, heads=4))
 

@@ -397,7 +397,7 @@ def test_pairs_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="expected max_positions 64 as the drafter has, got 40"):
         AggressiveDecoder(drafter_of(max_positions=64), verifier)
     for kind in (AggressiveDecoder, NativeDecoder):
-        with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
+        with pytest.raises(ValueError, match="top_k: expected at most the vocabulary's 23, got 24"):
             run(kind(drafter_of(), verifier), [[8]], search("gad++", ranks=24))
     with pytest.raises(ValueError, match="drafter_system"):
         run(AggressiveDecoder(drafter_of(), verifier), [[8]], search(drafter="system"))
