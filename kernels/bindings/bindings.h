@@ -1,4 +1,4 @@
-// What each file of bindings offers to the module: a function that adds its kernels.
+// The functions that add the bindings of each file to the module.
 #pragma once
 
 #include <nanobind/nanobind.h>

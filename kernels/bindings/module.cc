@@ -5,12 +5,12 @@
 
 namespace nb = nanobind;
 
-// Raised when a signature changes; kernels/native.py asks for the same number.
+// Incremented when a signature changes; kernels/native.py expects the same number.
 constexpr int ABI = 23;
 
 namespace {
 
-// A file that could not be opened, read or written is an OSError, as Python raises it.
+// Translate FileError to OSError.
 void translate_file_errors(const std::exception_ptr& raised, void*) {
     try {
         std::rethrow_exception(raised);

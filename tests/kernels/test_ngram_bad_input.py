@@ -83,7 +83,7 @@ def test_a_missing_unk_and_a_missing_backoff_follow_the_rule(tmp_path: Path) -> 
         ("ngram 2=2", "ngram 3=2", r"line 3: expected ngram 2=COUNT, got 'ngram 3=2'"),
         ("ngram 1=4\nngram 2=2\n", "", r"expected ngram 1=COUNT"),
         ("\\data\\", "\\dota\\", r"expected \\data\\, which begins an ARPA file, got the end"),
-        ("\\end\\", "", r"expected \\end\\, where the file ends, got the end"),
+        ("\\end\\", "", r"expected \\end\\ at the end of the file, got the end"),
         ("\\2-grams:", "\\3-grams:", r"line 11: expected \\2-grams:, got '\\3-grams:'"),
         ("-0.5\ta </s>", "-0.5\ta b", r"line 13: expected words of the unigrams alone, got '-0.5\ta b'"),
         ("-0.5\ta </s>", "-0.5\t<s> a", r"expected each n-gram once, got '<s> a' twice"),
@@ -98,9 +98,9 @@ def test_a_missing_unk_and_a_missing_backoff_follow_the_rule(tmp_path: Path) -> 
         ("\ta\t-0.5", "\ta\t1e39", r"line 9: expected finite numbers"),
         ("-0.5\ta </s>", "-0.5\ta", r"line 13: expected a log-probability, 2 words and perhaps a back-off, got '-0.5\ta'"),
         ("-0.5\ta </s>", "-0.5\ta a a a", r"line 13: expected a log-probability, 2 words"),
-        ("-0.5\t</s>", "-0.5\tend", r"\\2-grams|words of the unigrams|expected </s> among them"),
+        ("-0.5\t</s>", "-0.5\tend", r"\\2-grams|words of the unigrams|expected </s> in this section"),
         ("-99\t<s>\t-0.25\n", "", r"\\1-grams: expected 4 n-grams, as the header says, got 3"),
-        ("-99\t<s>", "-99\tstart", r"\\1-grams: expected <s> among them, got none"),
+        ("-99\t<s>", "-99\tstart", r"\\1-grams: expected <s> in this section, got none"),
     ],
 )
 def test_arpa_files_that_contradict_themselves_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -1,4 +1,4 @@
-// The options that every beam search takes, and what it returns.
+// Options and results that the beam searches share.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -28,14 +28,19 @@ inline BeamOptions beam_options(int beams, int step_size, bool per_direction, co
                                 std::int64_t pad, int n_best, double alpha, bool gnmt,
                                 double beam_threshold = std::numeric_limits<double>::infinity(), BigramCoupling coupling = {}) {
     require(beams >= 1 && step_size >= 1, "beam: expected beam_size and step_size of at least 1");
-    require(n_best >= 1 && n_best <= beams, "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
+    require(n_best >= 1 && n_best <= beams,
+            "n_best: expected 1 to beam_size (" + std::to_string(beams) + "), got " + std::to_string(n_best));
     require(beam_threshold >= 0.0, "beam_threshold: expected at least 0 nats");
     const bool apart = selection == "exact" && !per_direction;
     require(coupling.ngram == nullptr || apart, "coupling: expected selection exact, and outputs that end with the first EOS");
-    return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(coupling)}, n_best, alpha, gnmt, beam_threshold};
+    return {{beams, step_size, per_direction, selection_of(selection), eos, pad, std::move(coupling)},
+            n_best,
+            alpha,
+            gnmt,
+            beam_threshold};
 }
 
-// `leftward` of each direction of a step.
+// `right_to_left` by direction of a step.
 inline BigramCoupling coupling_of(const NgramScorer* ngram, double weight, const std::vector<bool>& right_to_left) {
     require(!right_to_left.empty(), "coupling: expected at least one direction");
     return {ngram, weight, {right_to_left.begin(), right_to_left.end()}};

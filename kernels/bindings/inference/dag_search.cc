@@ -1,4 +1,4 @@
-// Searches over a directed acyclic graph of vertices: beam search, Viterbi, walks.
+// Searches over DAGs: beam search, Viterbi, walks.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -81,8 +81,8 @@ RepeatRules rules_of(std::int64_t no_repeat_ngram, std::int64_t no_consecutive_r
 }
 
 void require_range(const char* name, double value, double min, double max) {
-    require(value >= min && value <= max, std::string(name) + ": expected " + std::to_string(min) + " to " +
-                                                 std::to_string(max) + ", got " + std::to_string(value));
+    require(value >= min && value <= max, std::string(name) + ": expected " + std::to_string(min) + " to " + std::to_string(max) +
+                                              ", got " + std::to_string(value));
 }
 
 void require_some(const char* name, std::int64_t value) {
@@ -93,7 +93,7 @@ void require_top_p(double top_p) {
     require(top_p > 0 && top_p <= 1, "top_p: expected more than 0 and at most 1, got " + std::to_string(top_p));
 }
 
-// A beam search, and the memory of threads that searched, which saves the next call getting it anew.
+// A beam search with the memory of idle threads, which later calls reuse.
 class BoundDagBeam {
   public:
     explicit BoundDagBeam(const DagBeamOptions& options) : options_(options) {}
@@ -160,7 +160,7 @@ void make_beam(BoundDagBeam* at, std::int64_t beam_size, std::int64_t beams_per_
                            deduplicate, rules_of(no_repeat_ngram, no_consecutive_repeat)});
 }
 
-// Rows of different lengths as one array [rows,width], filled up with -1.
+// Pad rows of different lengths to an array [rows,width] with -1.
 Result<std::int64_t> padded(const std::vector<std::vector<std::int64_t>>& rows) {
     std::size_t width = 0;
     for (const auto& row : rows) width = std::max(width, row.size());
@@ -188,7 +188,7 @@ nb::tuple viterbi(const Scores& transitions, const Matrix<float>& tokens, const 
         parallel_for(static_cast<std::int64_t>(sentences), threads, [&](std::int64_t sentence, int) {
             const auto at = static_cast<std::size_t>(sentence);
             const DagScores graph{transitions.data() + at * vertices * vertices, tokens.data() + at * vertices,
-                                 graph_lengths.data()[at], static_cast<std::int64_t>(vertices)};
+                                  graph_lengths.data()[at], static_cast<std::int64_t>(vertices)};
             DagPath path = dag_viterbi(graph, length_exponent, max_lengths.data()[at]);
             paths[at] = std::move(path.vertices);
             counts[at] = path.tokens;

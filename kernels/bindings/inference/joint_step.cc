@@ -1,7 +1,7 @@
 #include "csrc/inference/stepwise/joint_step.h"
 
-#include "bindings/inference/beam_options.h"
 #include "bindings/bindings.h"
+#include "bindings/inference/beam_options.h"
 #include "bindings/inference/slot_candidates.h"
 
 namespace nb = nanobind;
@@ -12,8 +12,8 @@ namespace fewstep {
 namespace {
 
 nb::tuple choose_jointly(const CandidateTable::Table<float, 3>& scores, const CandidateTable::Table<std::int64_t, 3>& ids,
-                         const CandidateTable::Table<float, 2>& ends, std::int64_t eos, double end_threshold, const NgramScorer* ngram, double ngram_weight,
-                         const std::vector<bool>& right_to_left) {
+                         const CandidateTable::Table<float, 2>& ends, std::int64_t eos, double end_threshold,
+                         const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& right_to_left) {
     const CandidateTable candidates{scores, ids, ends};
     const std::size_t rows = candidates.rows(), slots = candidates.slots(), num_candidates = candidates.num_candidates();
     candidates.require_fit(rows, slots, ngram);
@@ -24,7 +24,8 @@ nb::tuple choose_jointly(const CandidateTable::Table<float, 3>& scores, const Ca
     {
         const nb::gil_scoped_release release;
         for (std::size_t row = 0, at = 0; row < rows; ++row, at += slots)
-            step.choose(scores.data() + at * num_candidates, ids.data() + at * num_candidates, ends.data() + at, slots, eos, &log_probs[at], &chosen[at]);
+            step.choose(scores.data() + at * num_candidates, ids.data() + at * num_candidates, ends.data() + at, slots, eos,
+                        &log_probs[at], &chosen[at]);
     }
     return nb::make_tuple(own(std::move(chosen)), own(std::move(log_probs)));
 }
@@ -32,8 +33,8 @@ nb::tuple choose_jointly(const CandidateTable::Table<float, 3>& scores, const Ca
 }  // namespace
 
 void bind_joint_step(nb::module_& module) {
-    module.def("choose_jointly", choose_jointly, "scores"_a, "ids"_a, "ends"_a, nb::kw_only(), "eos"_a, "end_threshold"_a, "ngram"_a.none(),
-               "ngram_weight"_a, "right_to_left"_a);
+    module.def("choose_jointly", choose_jointly, "scores"_a, "ids"_a, "ends"_a, nb::kw_only(), "eos"_a, "end_threshold"_a,
+               "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a);
 }
 
 }  // namespace fewstep

@@ -1,5 +1,3 @@
-#include "csrc/inference/lattice/decoding.h"
-
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -12,6 +10,7 @@
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/inference/precision.h"
+#include "csrc/inference/lattice/decoding.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -45,7 +44,8 @@ struct BoundLatticeNetwork {
     Sources sources_of(const Table& ids, const Ids& lengths) const {
         const TransformerShape& shape = network.network.shape;
         require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
-        Sources sources{ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
+        Sources sources{
+            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
         std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
         const auto longest = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
@@ -61,33 +61,37 @@ struct BoundLatticeNetwork {
         return sources;
     }
 
-    LatticeRules rules_of(const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold, std::int64_t bos,
-                          std::int64_t eos, int threads) const {
+    LatticeRules rules_of(const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
+                          std::int64_t bos, std::int64_t eos, int threads) const {
         const std::size_t vocabulary_size = network.network.shape.target_vocabulary;
         for (const std::int64_t token : {bos, eos})
-            require(token >= 0 && token < static_cast<std::int64_t>(vocabulary_size), "bos, eos: " + below(vocabulary_size) + got(token));
+            require(token >= 0 && token < static_cast<std::int64_t>(vocabulary_size),
+                    "bos, eos: " + below(vocabulary_size) + got(token));
         require(threads >= 1, "threads: expected at least 1" + got(threads));
         require(candidate_threshold >= 0, "candidate_threshold: expected at least 0, got " + std::to_string(candidate_threshold));
         return {normaliser_of(normaliser), count_weight, token_bonus, candidate_threshold, bos, eos};
     }
 
-    LatticeCandidates candidates_of(const Cube<std::int64_t>& ids, const Cube<double>& log_probs, const Ids& min_lengths, const Ids& max_lengths,
-                                    std::size_t sentences) const {
+    LatticeCandidates candidates_of(const Cube<std::int64_t>& ids, const Cube<double>& log_probs, const Ids& min_lengths,
+                                    const Ids& max_lengths, std::size_t sentences) const {
         const std::size_t slots = ids.shape(1), count = ids.shape(2), vocabulary_size = network.network.shape.target_vocabulary;
         const std::size_t codes = network.network.shape.slots;
-        require(ids.shape(0) == sentences && min_lengths.size() == sentences && max_lengths.size() == sentences && log_probs.shape(0) == sentences &&
-                    log_probs.shape(1) == slots && log_probs.shape(2) == count && count >= 1,
-                "candidates: expected token_ids and log_probs [B,N,K], min_lengths and max_lengths [B] with B " + std::to_string(sentences));
+        require(ids.shape(0) == sentences && min_lengths.size() == sentences && max_lengths.size() == sentences &&
+                    log_probs.shape(0) == sentences && log_probs.shape(1) == slots && log_probs.shape(2) == count && count >= 1,
+                "candidates: expected token_ids and log_probs [B,N,K], min_lengths and max_lengths [B] with B " +
+                    std::to_string(sentences));
         for (std::size_t b = 0; b < sentences; ++b) {
             const std::int64_t low = view(min_lengths)[b], high = view(max_lengths)[b];
             require((high == 0 && low == 0) || (low >= 1 && low <= high && high <= static_cast<std::int64_t>(slots)),
-                    "min_lengths, max_lengths[" + std::to_string(b) + "]: expected 1 <= min_length <= max_length <= " + std::to_string(slots) +
-                        " slots, or 0 and 0, got " + std::to_string(low) + " and " + std::to_string(high));
-            require(high < static_cast<std::int64_t>(codes), "source " + std::to_string(b) + ": expected a lattice of fewer slots than the " +
+                    "min_lengths, max_lengths[" + std::to_string(b) + "]: expected 1 <= min_length <= max_length <= " +
+                        std::to_string(slots) + " slots, or 0 and 0, got " + std::to_string(low) + " and " + std::to_string(high));
+            require(high < static_cast<std::int64_t>(codes), "source " + std::to_string(b) +
+                                                                 ": expected a lattice of fewer slots than the " +
                                                                  std::to_string(codes) + " position codes" + got(high));
         }
         for (std::size_t position = 0; position < ids.size(); ++position)
-            require(ids.data()[position] < static_cast<std::int64_t>(vocabulary_size), "token_ids: " + below(vocabulary_size) + got(ids.data()[position]));
+            require(ids.data()[position] < static_cast<std::int64_t>(vocabulary_size),
+                    "token_ids: " + below(vocabulary_size) + got(ids.data()[position]));
         return {ids.data(), log_probs.data(), min_lengths.data(), max_lengths.data(), slots, count};
     }
 
@@ -97,17 +101,17 @@ struct BoundLatticeNetwork {
         return nb::make_tuple(found, nb::cast(std::vector<double>(seconds.begin(), seconds.end())));
     }
 
-    nb::tuple decode(const Table& ids, const Ids& lengths, const CandidateTables& tables, std::int64_t candidates, std::int64_t window,
-                     double min_prior, const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
-                     std::int64_t bos, std::int64_t eos, int threads) const {
+    nb::tuple decode(const Table& ids, const Ids& lengths, const CandidateTables& tables, std::int64_t candidates,
+                     std::int64_t window, double min_prior, const std::string& normaliser, float count_weight, float token_bonus,
+                     float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const TableHeader& header = tables.header();
         const TransformerShape& shape = network.network.shape;
         require(header.limits.source_size == shape.source_vocabulary && header.limits.target_size == shape.target_vocabulary,
                 "tables: expected those of a network of " + std::to_string(shape.source_vocabulary) + " source and " +
-                    std::to_string(shape.target_vocabulary) + " target tokens, got " + std::to_string(header.limits.source_size) + " and " +
-                    std::to_string(header.limits.target_size));
+                    std::to_string(shape.target_vocabulary) + " target tokens, got " + std::to_string(header.limits.source_size) +
+                    " and " + std::to_string(header.limits.target_size));
         require(candidates >= 1 && window >= 0, "options: expected candidates of at least 1 and a length_window of at least 0");
         for (std::size_t row = 0; row < sources.lengths.size(); ++row)
             require(ids.data()[row * ids.shape(1) + static_cast<std::size_t>(sources.lengths[row]) - 1] == eos,
@@ -121,9 +125,10 @@ struct BoundLatticeNetwork {
         return as_tuple(outcomes, seconds);
     }
 
-    nb::tuple decode_candidates(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs,
-                                const Ids& min_lengths, const Ids& max_lengths, const std::string& normaliser, float count_weight, float token_bonus,
-                                float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
+    nb::tuple decode_candidates(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids,
+                                const Cube<double>& log_probs, const Ids& min_lengths, const Ids& max_lengths,
+                                const std::string& normaliser, float count_weight, float token_bonus, float candidate_threshold,
+                                std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const LatticeCandidates candidates = candidates_of(token_ids, log_probs, min_lengths, max_lengths, ids.shape(0));
@@ -136,9 +141,10 @@ struct BoundLatticeNetwork {
         return as_tuple(outcomes, seconds);
     }
 
-    void score(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs, const Ids& min_lengths,
-               const Ids& max_lengths, const Result<2>& start, const Result<4>& edges, const Result<3>& exits, const std::string& normaliser,
-               float count_weight, float token_bonus, float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
+    void score(const Table& ids, const Ids& lengths, const Cube<std::int64_t>& token_ids, const Cube<double>& log_probs,
+               const Ids& min_lengths, const Ids& max_lengths, const Result<2>& start, const Result<4>& edges,
+               const Result<3>& exits, const std::string& normaliser, float count_weight, float token_bonus,
+               float candidate_threshold, std::int64_t bos, std::int64_t eos, int threads) const {
         const Sources sources = sources_of(ids, lengths);
         const LatticeRules rules = rules_of(normaliser, count_weight, token_bonus, candidate_threshold, bos, eos, threads);
         const LatticeCandidates candidates = candidates_of(token_ids, log_probs, min_lengths, max_lengths, ids.shape(0));
@@ -152,13 +158,13 @@ struct BoundLatticeNetwork {
 };
 
 BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
-                         std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
-                         std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, bool gelu,
-                         const std::string& precision) {
+                         std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm,
+                         std::size_t source_vocabulary, std::size_t target_vocabulary, std::size_t source_positions,
+                         std::size_t slots, bool gelu, const std::string& precision) {
     Arrays floats;
     for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
-    const TransformerShape shape{encoder_layers, decoder_layers, width,        feed_forward,     heads,
-                                 pre_norm,       source_vocabulary,   target_vocabulary, source_positions, slots, gelu};
+    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
+                                 target_vocabulary, source_positions, slots, gelu};
     const nb::gil_scoped_release release;
     return {LatticeNetwork(shape, floats, precision_of(precision))};
 }
@@ -167,17 +173,18 @@ BoundLatticeNetwork make(const std::map<std::string, Weights>& arrays, std::size
 
 void bind_lattice_network(nb::module_& module) {
     nb::class_<BoundLatticeNetwork>(module, "LatticeNetwork")
-        .def("decode", &BoundLatticeNetwork::decode, "sources"_a, "lengths"_a, "tables"_a, nb::kw_only(), "candidates"_a, "window"_a,
-             "min_prior"_a, "normaliser"_a, "count_weight"_a, "token_bonus"_a, "candidate_threshold"_a, "bos"_a, "eos"_a, "threads"_a)
+        .def("decode", &BoundLatticeNetwork::decode, "sources"_a, "lengths"_a, "tables"_a, nb::kw_only(), "candidates"_a,
+             "window"_a, "min_prior"_a, "normaliser"_a, "count_weight"_a, "token_bonus"_a, "candidate_threshold"_a, "bos"_a,
+             "eos"_a, "threads"_a)
         .def("decode_candidates", &BoundLatticeNetwork::decode_candidates, "sources"_a, "lengths"_a, "token_ids"_a, "log_probs"_a,
-             "min_lengths"_a, "max_lengths"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "token_bonus"_a, "candidate_threshold"_a, "bos"_a, "eos"_a,
-             "threads"_a)
+             "min_lengths"_a, "max_lengths"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "token_bonus"_a,
+             "candidate_threshold"_a, "bos"_a, "eos"_a, "threads"_a)
         .def("score", &BoundLatticeNetwork::score, "sources"_a, "lengths"_a, "token_ids"_a, "log_probs"_a, "min_lengths"_a,
-             "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "token_bonus"_a, "candidate_threshold"_a,
-             "bos"_a, "eos"_a, "threads"_a);
+             "max_lengths"_a, "start"_a, "edges"_a, "exits"_a, nb::kw_only(), "normaliser"_a, "count_weight"_a, "token_bonus"_a,
+             "candidate_threshold"_a, "bos"_a, "eos"_a, "threads"_a);
     module.def("make_lattice_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
-               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a, "slots"_a, "gelu"_a,
-               "precision"_a);
+               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
+               "slots"_a, "gelu"_a, "precision"_a);
 }
 
 }  // namespace fewstep

@@ -1,4 +1,4 @@
-// The names of precisions.
+// The names of precisions in Python.
 #pragma once
 
 #include <stdexcept>

@@ -1,4 +1,4 @@
-// The best words of each slot of R rows, as the searches whose network runs elsewhere take them.
+// The candidates of each slot of R rows, as arguments of searches whose network runs outside.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,7 @@ struct CandidateTable {
     std::size_t slots() const { return ends.shape(1); }
     std::size_t num_candidates() const { return scores.shape(2); }
 
-    // Raises for other shapes, and for words that the n-gram model, if any, does not know.
+    // Throws std::invalid_argument for other shapes and for tokens that the n-gram model (may be null) does not have.
     void require_fit(std::size_t rows, std::size_t slots, const NgramScorer* ngram) const {
         require(scores.shape(0) == rows && scores.shape(1) == slots,
                 "scores: expected [R,z,W] with R " + std::to_string(rows) + " and z " + std::to_string(slots));
@@ -33,7 +33,8 @@ struct CandidateTable {
         for (std::size_t i = 0; i < 3; ++i) require(scores.shape(i) == ids.shape(i), "ids: expected the shape of scores");
         if (ngram == nullptr) return;
         for (std::size_t i = 0; i < ids.size(); ++i)
-            require(static_cast<std::uint64_t>(ids.data()[i]) < ngram->size(), "ngram: expected a model over the network's vocabulary");
+            require(static_cast<std::uint64_t>(ids.data()[i]) < ngram->size(),
+                    "ngram: expected a model over the network's vocabulary");
     }
 };
 

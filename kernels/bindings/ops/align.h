@@ -1,4 +1,4 @@
-// What the bindings of word alignment share.
+// Types shared by the bindings of word alignment.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -10,7 +10,7 @@
 
 namespace fewstep {
 
-// A text as Python holds it. Once something looks at its sentences, no more are added.
+// A text owned by Python. It is frozen once an aligner uses its sentences.
 struct BoundBitext {
     Bitext text;
     bool in_use = false;
@@ -21,7 +21,7 @@ struct BoundBitext {
     }
 };
 
-// A text with the side that is conditioned on first. Keeps it alive.
+// A text with the conditioning side first. Keeps the text alive.
 struct DirectedBitext {
     nanobind::object keeper;
     const Bitext* bitext;
@@ -53,7 +53,7 @@ struct BoundAligner {
     }
 };
 
-// A 128-bit sum as (high, low) 64-bit halves.
+// Return a 128-bit sum as (high, low) 64-bit halves.
 inline nanobind::tuple halves(const ExactSum& sum) {
     return nanobind::make_tuple(static_cast<std::int64_t>(sum.units >> 64), static_cast<std::uint64_t>(sum.units));
 }

@@ -1,11 +1,10 @@
-#include "csrc/ops/align/shards.h"
-
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings/ops/align.h"
 #include "bindings/bindings.h"
+#include "bindings/ops/align.h"
+#include "csrc/ops/align/shards.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -60,7 +59,8 @@ void bind_align_shards(nb::module_& module) {
     module.def(
         "cell_offsets",
         [](const Starts& whole_starts, const Columns& whole, const Starts& shard_starts, const Columns& shard) {
-            require(whole_starts.size() == shard_starts.size(), "align: the shard and the merged cells have different numbers of rows");
+            require(whole_starts.size() == shard_starts.size(),
+                    "align: the shard and the merged cells have different numbers of rows");
             return own(cell_offsets(cells(whole_starts, whole), cells(shard_starts, shard)));
         },
         "whole_starts"_a, "whole"_a, "shard_starts"_a, "shard"_a);

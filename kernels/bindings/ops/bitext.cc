@@ -3,8 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "bindings/ops/align.h"
 #include "bindings/bindings.h"
+#include "bindings/ops/align.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

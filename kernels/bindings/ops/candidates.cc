@@ -1,4 +1,4 @@
-// Candidate tables: counting, merging, mapping, looking up.
+// Candidate tables: counting, merging, loading, look-up.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -8,10 +8,10 @@
 #include <stdexcept>
 
 #include "bindings/bindings.h"
-#include "csrc/ops/candidates/counts.h"
 #include "csrc/inference/candidates/lookup.h"
-#include "csrc/ops/candidates/merge.h"
 #include "csrc/inference/candidates/tables.h"
+#include "csrc/ops/candidates/counts.h"
+#include "csrc/ops/candidates/merge.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -153,8 +153,7 @@ void bind_candidates(nb::module_& module) {
     module.def("count_candidates", &count, "path"_a, "source"_a, "source_starts"_a, "target"_a, "target_starts"_a, "links"_a,
                "limits"_a);
     module.def("run_totals", [](const std::string& path) { return describe(RunFile(path).totals()); }, "path"_a);
-    module.def("merge_candidates", &merge, "runs"_a, "path"_a, "top"_a, "reserved"_a, "tension"_a, "backoff"_a,
-               "vocabulary"_a);
+    module.def("merge_candidates", &merge, "runs"_a, "path"_a, "top"_a, "reserved"_a, "tension"_a, "backoff"_a, "vocabulary"_a);
     nb::class_<CandidateTables>(module, "CandidateTables")
         .def(nb::init<const std::string&>(), "path"_a)
         .def("describe", [](const CandidateTables& tables) { return describe(tables.header()); })

@@ -1,7 +1,6 @@
-#include "csrc/ops/dag/paths.h"
-
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
+#include "csrc/ops/dag/paths.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -5,8 +5,8 @@
 
 #include <cstdio>
 
-#include "bindings/ops/align.h"
 #include "bindings/bindings.h"
+#include "bindings/ops/align.h"
 #include "csrc/ops/align/diagonal.h"
 
 namespace nb = nanobind;
@@ -40,7 +40,7 @@ nb::list pairs(const BoundLinks& self, std::int64_t pair) {
     return result;
 }
 
-// `source words ||| target words ||| links`, without the first two unless `words`; a blank stands before each link then.
+// Append `source words ||| target words ||| links`; without `words` only the links.
 void append_line(std::string& line, const BoundLinks& self, std::int64_t pair, bool words) {
     const Bitext& text = *self.text.bitext;
     if (words) {
@@ -103,7 +103,7 @@ double probability_of(const AlignModel& model, nb::object source, const std::str
     return model.probability(row, model.words().find(target));
 }
 
-// Columns and probabilities of a row; none for a row that the model does not have.
+// Return the columns and probabilities of a row; empty for an unknown row.
 nb::tuple row_of(const AlignModel& model, std::uint64_t row) {
     std::vector<std::uint32_t> columns;
     std::vector<double> t;

@@ -1,4 +1,4 @@
-// n-gram language models: estimating, reading, writing, asking.
+// n-gram language models: estimation, files, queries.
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "csrc/inference/ngram/model.h"
 #include "csrc/ops/ngram/arpa.h"
 #include "csrc/ops/ngram/build.h"
 #include "csrc/ops/ngram/estimate.h"
-#include "csrc/inference/ngram/model.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -29,7 +29,7 @@ namespace {
 
 using Model = std::shared_ptr<const NgramModel>;
 
-// Text of Python's: bytes, or a file that is mapped.
+// A text: Python bytes, or a file that is mapped.
 class Source {
   public:
     explicit Source(const nb::object& source) {

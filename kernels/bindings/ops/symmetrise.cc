@@ -34,7 +34,7 @@ void check(const Starts& starts, std::size_t size) {
     for (std::size_t i = 0; i + 1 < starts.size(); ++i) require(starts(i) <= starts(i + 1), "symmetrize: starts are not ascending");
 }
 
-// `forward`: the source position of each target word; `reverse`: the target position of each source word; -1 is none.
+// `forward`: the source position of each target word; `reverse`: the target position of each source word; -1 for no link.
 nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, const Starts& source_starts,
                          const Positions& reverse, const std::string& method, int threads) {
     const Symmetrisation chosen = method_of(method);

@@ -1,4 +1,4 @@
-// Floats that lie in memory as bfloat16, the upper halves of their bits, or as they are.
+// Conversion between float32 and bfloat16, whose bits are the upper half of those of a float32.
 #pragma once
 
 #include <bit>
@@ -21,7 +21,7 @@ static inline F32Vector load(const std::uint16_t* address) {
     return std::bit_cast<F32Vector>(bits);
 }
 
-// To the nearest, of two equally near ones the even one; a NaN stays one.
+// Round to nearest, ties to even; NaN stays NaN.
 static inline std::uint16_t to_bfloat16(float value) {
     if (value != value) return 0x7fc0;
     const auto bits = std::bit_cast<std::uint32_t>(value);

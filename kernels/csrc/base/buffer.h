@@ -1,4 +1,4 @@
-// Uninitialised floats on a cache line's border, in large pages where they are many and the system has such.
+// An uninitialised array of floats, aligned to cache lines, and to huge pages if it is large and the system has them.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 namespace fewstep {
 
 class Buffer {
- public:
+  public:
     Buffer() = default;
     explicit Buffer(std::size_t size) { reserve(size); }
 
-    // Room for `size` floats; what was there is lost where it grows.
+    // Grow to at least `size` floats. Growing discards the contents.
     void reserve(std::size_t size) {
         if (size <= size_) return;
         constexpr std::size_t CACHE_LINE = 64, HUGE_PAGE = std::size_t{1} << 21;
@@ -36,7 +36,7 @@ class Buffer {
     const float* data() const { return floats_.get(); }
     std::size_t size() const { return size_; }
 
- private:
+  private:
     struct FreeDeleter {
         void operator()(float* memory) const { std::free(memory); }
     };

@@ -1,4 +1,4 @@
-// Loops over independent items on an explicit number of threads.
+// Parallel loops over independent items.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@
 
 namespace fewstep {
 
-// Calls body(item, thread) for every item of [0, count), with thread in [0, threads). Which thread takes an item is left to
-// chance: a result must depend on the item alone. The first exception ends the loop and is thrown to the caller.
+// Call body(item, thread) for every item of [0, count), with thread in [0, threads). The assignment of items to threads is
+// arbitrary, so a result must depend on the item alone. The first exception ends the loop and is rethrown to the caller.
 template <typename Body>
 void parallel_for(std::int64_t count, int threads, const Body& body) {
     const int workers = static_cast<int>(threads < count ? threads : count) - 1;
@@ -32,7 +32,7 @@ void parallel_for(std::int64_t count, int threads, const Body& body) {
         }
     };
     {
-        std::vector<std::jthread> pool;  // joins when it is left, also by an exception
+        std::vector<std::jthread> pool;  // joins in its destructor, also after an exception
         pool.reserve(static_cast<std::size_t>(workers));
         for (int thread = 1; thread <= workers; ++thread) pool.emplace_back(run_items, thread);
         run_items(0);

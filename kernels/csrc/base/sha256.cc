@@ -37,7 +37,7 @@ void Sha256::update(std::span<const std::byte> bytes) {
 Digest Sha256::digest() const {
     Sha256 last = *this;
     std::array<std::byte, 72> padding{std::byte{0x80}};
-    const std::size_t zeros = (119 - length_ % 64) % 64;  // after the one bit, so that 8 bytes of length end a block
+    const std::size_t zeros = (119 - length_ % 64) % 64;  // after the 1 bit, such that the 8 bytes of the length end a block
     for (std::size_t i = 0; i < 8; ++i) padding[1 + zeros + i] = static_cast<std::byte>(length_ * 8 >> (56 - 8 * i));
     last.update(std::span(padding).first(9 + zeros));
     Digest result{};
@@ -56,7 +56,8 @@ void Sha256::process_block(const std::byte* block) {
     auto [a, b, c, d, e, f, g, h] = state_;
     for (std::size_t i = 0; i < 64; ++i) {
         const std::uint32_t choice = (e & f) ^ (~e & g);
-        const std::uint32_t first = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + choice + ROUND_CONSTANTS[i] + w[i];
+        const std::uint32_t first =
+            h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + choice + ROUND_CONSTANTS[i] + w[i];
         const std::uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
         const std::uint32_t second = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + majority;
         h = g, g = f, f = e, e = d + first, d = c, c = b, b = a, a = first + second;

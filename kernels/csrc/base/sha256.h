@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4), for digests that other programs can check.
+// SHA-256 (FIPS 180-4).
 #pragma once
 
 #include <array>

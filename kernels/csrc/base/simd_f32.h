@@ -1,4 +1,4 @@
-// Vectors as wide as this build's registers.
+// SIMD vectors of float32, as wide as the registers of the target machine.
 #pragma once
 
 #include <cmath>
@@ -38,8 +38,8 @@ static inline void store(float* address, F32Vector values) { std::memcpy(address
 
 static inline F32Vector broadcast(float value) { return value - F32Vector{}; }  // (0 + value would turn -0 into 0)
 
-// Compilers would rather read what is used several times from memory each time. Taken and given by value: part of an array that is named
-// by reference is stored to memory, too.
+// Keep a value in a register: compilers prefer to reload operands that are used several times. Passed and returned by value,
+// because an array element that is bound to a reference is stored to memory too.
 template <typename Values>
 static inline Values in_register(Values values) {
 #if defined(__x86_64__)
@@ -50,8 +50,9 @@ static inline Values in_register(Values values) {
     return values;
 }
 
-// one * other + third, rounded once where the machine has an instruction for it. Left to a compiler, some loops would have it and
-// others not (GCC for AMD's Zen 3: not where sums wait for each other), and a row's result would depend on how many share its block.
+// one * other + third, rounded once if the machine has a fused instruction. If the choice were left to the compiler, some loops
+// would be fused and others not (GCC on AMD Zen 3 does not fuse loop-carried sums), and the result of a row would depend on the
+// size of its block.
 static inline float multiply_add(float one, float other, float third) {
 #if defined(__FMA__) || defined(__aarch64__)
     return std::fma(one, other, third);
@@ -72,7 +73,7 @@ static inline F32Vector multiply_add(F32Vector one, F32Vector other, F32Vector t
 #endif
 }
 
-// Is a lane of one above that of the other?
+// Return whether any lane of `one` is greater than the same lane of `other`.
 static inline bool any_greater(F32Vector one, F32Vector other) {
 #if defined(__AVX512F__)
     return _mm512_cmp_ps_mask(one, other, _CMP_GT_OQ) != 0;
@@ -88,7 +89,7 @@ static inline bool any_greater(F32Vector one, F32Vector other) {
 
 static inline F32Vector vector_max(F32Vector one, F32Vector other) { return one > other ? one : other; }
 
-// Each lane's value from the lane whose number differs in the bit WIDTH.
+// Exchange lanes whose indices differ in the bit WIDTH.
 template <int WIDTH, int... LANE>
 static inline F32Vector swap_lanes(F32Vector values, std::integer_sequence<int, LANE...>) {
     return __builtin_shufflevector(values, values, (LANE ^ WIDTH)...);
@@ -96,21 +97,24 @@ static inline F32Vector swap_lanes(F32Vector values, std::integer_sequence<int, 
 
 template <int WIDTH = F32_LANES / 2>
 static inline float horizontal_sum(F32Vector values) {
-    if constexpr (WIDTH == 0) return values[0];
-    else return horizontal_sum<WIDTH / 2>(values + swap_lanes<WIDTH>(values, std::make_integer_sequence<int, F32_LANES>()));
+    if constexpr (WIDTH == 0)
+        return values[0];
+    else
+        return horizontal_sum<WIDTH / 2>(values + swap_lanes<WIDTH>(values, std::make_integer_sequence<int, F32_LANES>()));
 }
 
-// For each lane l the sum of one's lanes l and l ^ WIDTH, or where l has the bit WIDTH of other's.
+// Lane l is the sum of lanes l and l ^ WIDTH, of `one` if l does not have the bit WIDTH, else of `other`.
 template <int WIDTH, int... LANE>
 static inline F32Vector pairwise_sums(F32Vector one, F32Vector other, std::integer_sequence<int, LANE...>) {
     return __builtin_shufflevector(one, other, ((LANE & WIDTH) ? F32_LANES + LANE : LANE)...) +
            __builtin_shufflevector(one, other, ((LANE & WIDTH) ? F32_LANES + (LANE ^ WIDTH) : LANE ^ WIDTH)...);
 }
 
-// In lane l what sum_of says of values[l]; these are overwritten.
+// Lane l is horizontal_sum(values[l]); `values` is overwritten.
 template <int WIDTH = F32_LANES / 2>
 static inline F32Vector horizontal_sums(F32Vector* values) {
-    if constexpr (WIDTH == 0) return values[0];
+    if constexpr (WIDTH == 0)
+        return values[0];
     else {
 #pragma GCC unroll 8
         for (int lane = 0; lane < WIDTH; ++lane)
@@ -119,7 +123,7 @@ static inline F32Vector horizontal_sums(F32Vector* values) {
     }
 }
 
-// Rows and columns of a square of vectors change places: in steps that swap blocks of 1, 2, 4, ... lanes across the diagonal.
+// Transpose a square of vectors in log2 steps that exchange blocks of 1, 2, 4, ... lanes across the diagonal.
 template <int WIDTH, int... LANE>
 static inline void transpose_blocks(F32Vector* rows, std::integer_sequence<int, LANE...>) {
     for (int row = 0; row < F32_LANES; ++row) {
@@ -142,7 +146,8 @@ static inline void transpose(F32Vector* rows) {
 static inline float dot(const float* one, const float* other, std::size_t count) {
     F32Vector sums{};
     std::size_t position = 0;
-    for (; position + F32_LANES <= count; position += F32_LANES) sums = multiply_add(load(one + position), load(other + position), sums);
+    for (; position + F32_LANES <= count; position += F32_LANES)
+        sums = multiply_add(load(one + position), load(other + position), sums);
     float sum = horizontal_sum(sums);
     for (; position < count; ++position) sum = multiply_add(one[position], other[position], sum);
     return sum;
@@ -150,12 +155,15 @@ static inline float dot(const float* one, const float* other, std::size_t count)
 
 template <int WIDTH = F32_LANES / 2>
 static inline float horizontal_max(F32Vector values) {
-    if constexpr (WIDTH == 0) return values[0];
-    else return horizontal_max<WIDTH / 2>(vector_max(values, swap_lanes<WIDTH>(values, std::make_integer_sequence<int, F32_LANES>())));
+    if constexpr (WIDTH == 0)
+        return values[0];
+    else
+        return horizontal_max<WIDTH / 2>(
+            vector_max(values, swap_lanes<WIDTH>(values, std::make_integer_sequence<int, F32_LANES>())));
 }
 
-// e^x for x <= 0, to within 2 units in the last place; 0 below -87 (and for minus infinity). x = n ln 2 + r, |r| <= ln 2 / 2, and
-// e^r by the minimax polynomial of the Cephes library.
+// e^x for x <= 0, with an error of at most 2 units in the last place; 0 below -87 (and for minus infinity). x = n ln 2 + r with |r|
+// <= ln 2 / 2; e^r is the minimax polynomial of the Cephes library.
 static inline F32Vector vector_exp(F32Vector x) {
     constexpr float LOWEST = -87.0F, ROUND = 12582912.0F;  // 1.5 * 2^23
     const F32Vector inside = x < LOWEST ? broadcast(LOWEST) : x;
@@ -174,8 +182,8 @@ static inline F32Vector vector_exp(F32Vector x) {
     return x < LOWEST ? F32Vector{} : p * scale;
 }
 
-// x P(Z < x) for a standard normal Z, to within 3e-7 (|x| + 1): max(0, x) - |x| / 2 erfc(|x| / sqrt(2)), with the complementary error
-// function by formula 7.1.26 of Abramowitz and Stegun.
+// GELU, x P(Z < x) for a standard normal Z, to within 3e-7 (|x| + 1), as max(0, x) - |x| / 2 erfc(|x| / sqrt(2)) with formula
+// 7.1.26 of Abramowitz and Stegun for erfc.
 static inline F32Vector vector_gelu(F32Vector x) {
     const F32Vector size = x < F32Vector{} ? -x : x, z = size * 0.70710678118654752F;
     const F32Vector t = 1.0F / multiply_add(z, broadcast(0.3275911F), broadcast(1.0F));

@@ -1,4 +1,4 @@
-// Eight doubles at a time, as the compiler's own vectors: it breaks them up for machines of narrower registers.
+// SIMD vectors of eight float64, as compiler vector extensions; the compiler splits them on machines with narrower registers.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,20 @@ namespace fewstep {
 constexpr std::size_t F64_LANES = 8;
 
 typedef double F64Vector __attribute__((vector_size(F64_LANES * sizeof(double)), aligned(alignof(double)), may_alias));
-typedef std::int64_t I64Vector __attribute__((vector_size(F64_LANES * sizeof(std::int64_t)), aligned(alignof(std::int64_t)), may_alias));
+typedef std::int64_t I64Vector
+    __attribute__((vector_size(F64_LANES * sizeof(std::int64_t)), aligned(alignof(std::int64_t)), may_alias));
 
-// `count` rounded up, or `index` rounded down, to a multiple of the lanes.
+// Round `count` up, or `index` down, to a multiple of the number of lanes.
 constexpr std::size_t round_up(std::size_t count) { return (count + F64_LANES - 1) / F64_LANES * F64_LANES; }
 constexpr std::size_t round_down(std::size_t index) { return index / F64_LANES * F64_LANES; }
 
 inline const F64Vector& vector_at(const double* from) { return *reinterpret_cast<const F64Vector*>(from); }
 inline F64Vector& vector_at(double* from) { return *reinterpret_cast<F64Vector*>(from); }
 
-// to = condition ? one : other, lane by lane; `condition` is a comparison's result.
+// to = condition ? one : other in each lane; `condition` is the result of a vector comparison.
 [[gnu::always_inline]] inline void blend(F64Vector& to, const I64Vector& condition, const F64Vector& one, const F64Vector& other) {
-    to = reinterpret_cast<const F64Vector&>(static_cast<const I64Vector&>((reinterpret_cast<const I64Vector&>(one) & condition) |
-                                                                  (reinterpret_cast<const I64Vector&>(other) & ~condition)));
+    to = reinterpret_cast<const F64Vector&>(static_cast<const I64Vector&>(
+        (reinterpret_cast<const I64Vector&>(one) & condition) | (reinterpret_cast<const I64Vector&>(other) & ~condition)));
 }
 
 [[gnu::always_inline]] inline double horizontal_sum(const F64Vector& x) {
@@ -35,13 +36,13 @@ inline F64Vector& vector_at(double* from) { return *reinterpret_cast<F64Vector*>
     return found;
 }
 
-// The least exponent of `exponentials`; lower ones, minus infinity too, give 0.
+// The smallest argument of `exp_in_place` that is not flushed: smaller ones, minus infinity included, give 0.
 constexpr double MIN_EXPONENT = -707.0;
 
-// x = exp(x) for x of at most 709, to within 4e-16 of its value. With n the integer next to x / ln 2 and r = x - n ln 2, so that
-// |r| < 0.35, exp(x) = 2^n exp(r), and 2^n goes right into the exponent's bits.
+// x = exp(x) for x <= 709, with a relative error of at most 4e-16. With the integer n nearest to x / ln 2 and r = x - n ln 2, so
+// that |r| < 0.35, exp(x) = 2^n exp(r); n is added to the exponent bits.
 [[gnu::always_inline]] inline void exp_in_place(F64Vector& x) {
-    constexpr double ROUNDER = 0x1.8p52;  // adding it leaves the nearest integer in the lowest bits
+    constexpr double ROUNDER = 0x1.8p52;  // adding it moves the nearest integer into the lowest bits
     const I64Vector kept = x >= MIN_EXPONENT;
     blend(x, kept, x, F64Vector{});
     const F64Vector shifted = x * 0x1.71547652b82fep0 + ROUNDER;

@@ -26,7 +26,7 @@ ThreadTeam& ThreadTeam::single() {
 ThreadTeam& ThreadTeam::for_this_thread(int threads) {
     thread_local std::unique_ptr<ThreadTeam> team;
     thread_local long owner = process_id();
-    if (owner != process_id()) {  // a child has its parent's memory, but none of its threads to join
+    if (owner != process_id()) {  // after fork() the child has a copy of the team but not its threads, so they must not be joined
         static_cast<void>(team.release());
         owner = process_id();
     }

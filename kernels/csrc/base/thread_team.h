@@ -1,4 +1,4 @@
-// Threads that stay together over the parts of a task: a part is handed out in less than a microsecond.
+// A team of threads that runs a sequence of short parallel loops; a loop starts in less than a microsecond.
 #pragma once
 
 #include <atomic>
@@ -12,12 +12,13 @@
 
 namespace fewstep {
 
-// The caller is one of the threads, and does alone what the others come too late for.
+// The calling thread is a member of the team and takes the items that the workers do not reach in time.
 class ThreadTeam {
- public:
-    // The team of this thread, whose helpers sleep between one task and the next: starting them would take longer than some tasks do.
+  public:
+    // Return the team of the calling thread. Its workers sleep between tasks, because creating threads would take longer than some
+    // tasks.
     static ThreadTeam& for_this_thread(int threads);
-    // The caller alone; there is no more to it, so that anyone may use it at any time.
+    // Return a team of the calling thread only. It has no state, so any thread may use it at any time.
     static ThreadTeam& single();
 
     explicit ThreadTeam(int threads) {
@@ -33,8 +34,8 @@ class ThreadTeam {
 
     int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-    // Calls body(item, thread) for every item of [0, count) and returns when all have been done. Which thread takes an item is left
-    // to chance: a result must depend on the item alone. The first exception is thrown to the caller.
+    // Call body(item, thread) for every item of [0, count) and return when all calls have returned. The assignment of items to
+    // threads is arbitrary, so a result must depend on the item alone. The first exception is rethrown to the caller.
     template <typename Body>
     void run(std::size_t count, const Body& body) {
         if (workers_.empty() || count <= 1) {
@@ -44,7 +45,7 @@ class ThreadTeam {
         call_ = [](const void* to, std::size_t item, int thread) { (*static_cast<const Body*>(to))(item, thread); };
         body_ = &body, count_ = count;
         finished_.store(0, std::memory_order_relaxed);
-        // The part's number above, the items that nobody has taken yet below.
+        // The loop's number in the high bits, the items not yet taken in the low bits.
         const std::uint64_t generation = (state_.load(std::memory_order_relaxed) / GENERATION + 1) * GENERATION;
         state_.store(generation + count, std::memory_order_release);
         state_.notify_all();
@@ -54,10 +55,10 @@ class ThreadTeam {
         if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     }
 
- private:
+  private:
     static constexpr std::uint64_t GENERATION = std::uint64_t{1} << 32;
-    // Looks before a thread makes way for others: about a millisecond, more than lies between two sentences of one text. To wake a
-    // thread that sleeps takes longer than to decode half a short sentence.
+    // Polls before a thread yields or sleeps: about a millisecond, more than the gap between two sentences of a text. Waking a
+    // sleeping thread takes longer than decoding half a short sentence.
     static constexpr int SPIN_LIMIT = 20000;
 
     static void pause() {
@@ -66,7 +67,8 @@ class ThreadTeam {
 #endif
     }
 
-    // Takes items while there are any. What belongs to a part is read only by who has an item of it: it stands until all are done.
+    // Take items while there are any. The loop's body and count are read only by threads that hold one of its items; they stay
+    // valid until all items are done.
     void run_items(int thread) {
         std::uint64_t state = state_.load(std::memory_order_acquire);
         while (state % GENERATION != 0) {
@@ -102,7 +104,7 @@ class ThreadTeam {
     std::atomic<bool> stopping_{false};
     std::exception_ptr failure_;
     std::mutex failure_mutex_;
-    std::vector<std::jthread> workers_;  // last: joined before anything else goes
+    std::vector<std::jthread> workers_;  // last member, so that it is joined before the others are destroyed
 };
 
 }  // namespace fewstep

@@ -1,4 +1,4 @@
-// Where to cut a list down to its best, without ordering it.
+// The threshold that selects the top k of a list without sorting it.
 #pragma once
 
 #include <algorithm>
@@ -8,19 +8,19 @@
 
 namespace fewstep {
 
-// A score as a whole number of the same order.
+// An integer of the same order as the score.
 inline std::int32_t ordered_key(float score) {
     const auto bits = std::bit_cast<std::int32_t>(score);
     return bits ^ (bits >> 31 & 0x7fffffff);
 }
 
 struct TopKThreshold {
-    std::int32_t key;     // the best that are wanted have it or a larger one,
-    std::int64_t excess;  // and so many more
+    std::int32_t key;     // the top k have this key or a larger one,
+    std::int64_t excess;  // and this many more elements do
 };
 
-// The largest such key; `count` is at least 1 and at most the number of keys. It halves the range of keys: each step counts,
-// without branches, how many lie above its middle.
+// Return the largest such key; 1 <= count <= number of keys. Bisects the range of keys; each step counts, without branches, the
+// keys above its middle.
 inline TopKThreshold top_k_threshold(std::span<const std::int32_t> keys, std::int64_t count) {
     const auto [lowest, highest] = std::ranges::minmax(keys);
     std::int64_t low = lowest, high = highest;

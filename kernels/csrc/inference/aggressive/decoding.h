@@ -1,5 +1,5 @@
-// Draft and verify (Xia et al. 2022): a drafter proposes the next tokens, the autoregressive network scores them all in one pass, and
-// they are kept up to the first that it would not have written, which is replaced by its own.
+// Draft and verify (Xia et al. 2022): a drafter proposes the next tokens, the autoregressive network scores all of them in one pass
+// and accepts them up to the first that it would not have generated, which it replaces by its own.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,21 @@
 
 namespace fewstep {
 
-// Reads the tokens so far with empty slots behind them, and fills those at once; or, with `features`, writes token after token.
+// A block drafter, which reads the prefix followed by empty slots and fills these in one pass; or, with `features`, an
+// autoregressive drafter (EAGLE, Li et al. 2024).
 struct Drafter {
     const Transformer& network;
-    const PackedMatrix& vocabulary;  // its own, or the verifier's where that is the same
-    bool shares_encoder;     // reads what the verifier's encoder says
-    Sight sight;             // ALL or PREFIX
-    bool codes_in_layers;    // codes are added again before every layer but the first
-    bool last_token;         // empty slots also carry the last token of the prefix
-    std::int64_t mask;       // the word that empty slots carry; -1: a soft copy of the source
+    const PackedMatrix& vocabulary;   // its own, or the verifier's if they are shared
+    bool shares_encoder;              // its decoder attends to the encoder states of the verifier
+    Sight sight;                      // ALL or PREFIX
+    bool codes_in_layers;             // position codes are added again before every layer but the first
+    bool last_token;                  // empty slots also carry the last token of the prefix
+    std::int64_t mask;                // the token of empty slots; -1: a soft copy of the source
     std::vector<float> copy_queries;  // [slots,D] of the soft copy
-    PackedMatrix features;   // [D,D] slot t carries the token of slot t - 1 and this of the state that wrote it; empty: a block decoder
-    PackedMatrix common_rows;     // rows of the vocabulary: of the words that are common by the network's lexicon, eos being the first
-    // The same in 8 bits: a draft need only be likely.
+    PackedMatrix features;     // [D,D] W: the input of slot t is the token of slot t - 1 plus W times the state that generated it;
+                               // empty: a block drafter
+    PackedMatrix common_rows;  // rows of the vocabulary of the lexicon's common tokens, eos first
+    // The same in int8, because drafts need not be exact.
     std::vector<QuantizedLayer> int8_layers;
     Int8Matrix int8_features;
 
@@ -34,18 +36,18 @@ enum class Proposals { NETWORK, LOOKUP, NOTHING };
 
 struct DraftRules {
     Proposals proposals = Proposals::NETWORK;
-    std::int64_t width = 5;           // tokens of a block at most (k)
-    bool adaptive = false;            // the next block is two wider after one kept whole, one narrower otherwise; 1 to k
-    ShortlistOptions draft_shortlist;                   // what the drafter chooses among
-    float confidence = 0.0F;          // an autoregressive drafter ends a block whose probability has fallen below this
-    bool int8 = false;               // the drafter multiplies in 8 bits
-    std::int64_t ngram = 3;           // longest n-gram that is looked up
-    std::size_t top_k = 1;            // beta: a drafted token is kept if its log-probability is at least that of the beta-th best
-    float max_logprob_gap = 0.0F;                 // tau: and at most this far below the best
-    bool require_top1_eos = true;           // a drafted eos is kept only if it is the best
-    double min_tokens_per_pass = 0.0;          // tokens that a block must yield on average, after `TRIALS`, for drafting to go on
+    std::int64_t width = 5;  // maximum tokens of a block (k)
+    bool adaptive = false;   // the next block is two tokens wider after an accepted block, else one narrower, within 1 to k
+    ShortlistOptions draft_shortlist;  // candidates of the drafter
+    float confidence = 0.0F;           // an autoregressive drafter ends a block whose probability is below this
+    bool int8 = false;                 // the drafter multiplies in int8
+    std::int64_t ngram = 3;            // maximum order of n-gram look-up
+    std::size_t top_k = 1;         // beta: a drafted token is accepted if its log-probability is at least that of the beta-th best
+    float max_logprob_gap = 0.0F;  // tau: and at most this far below the best
+    bool require_top1_eos = true;  // a drafted eos is accepted only if it is the best token
+    double min_tokens_per_pass = 0.0;  // mean tokens per block, after MIN_TRIAL_BLOCKS blocks, below which drafting stops
     std::int64_t bos = 1;
-    ShortlistOptions verifier_shortlist = {};          // what the verifier chooses among
+    ShortlistOptions verifier_shortlist = {};  // candidates of the verifier
 };
 
 inline constexpr std::int64_t MIN_TRIAL_BLOCKS = 3;
@@ -53,13 +55,14 @@ inline constexpr std::int64_t MIN_TRIAL_BLOCKS = 3;
 struct AggressiveOutcome {
     std::vector<std::int64_t> tokens;  // without eos
     double score, margin;
-    std::int64_t steps;                // passes of the verifier
-    std::int64_t num_drafted, num_accepted;    // tokens
-    bool fell_back;                    // drafting did not pay: the rest was written token by token
-    std::vector<std::int64_t> proposed_by_slot, accepted_by_slot;  // by slot of a block: drafts that all before were kept of, and those of them kept
+    std::int64_t steps;                      // passes of the verifier
+    std::int64_t num_drafted, num_accepted;  // in tokens
+    bool fell_back;                          // drafting stopped and the rest was decoded token by token
+    std::vector<std::int64_t> proposed_by_slot,
+        accepted_by_slot;  // by slot of a block: drafts after an accepted prefix, and accepted ones among them
 };
 
-// Seconds, summed over threads.
+// Seconds, summed over the threads.
 struct AggressiveTimes {
     double encoder = 0.0, drafter_encoder = 0.0, drafter = 0.0, verifier = 0.0, rest = 0.0;
 };
@@ -69,15 +72,16 @@ struct Aggressive {
     AggressiveTimes times;
 };
 
-// `hints` [B]: text of each sentence that LOOKUP looks up in besides what is written. With `ranks` 1 the tokens are those of `greedy` for
-// any drafter: the verifier's states are sums of the same numbers in the same order. `options`: length penalty. The verifier's lists are
-// made by its own lexicon.
-Aggressive aggressive(const Transformer& verifier, const Drafter* drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
-                      const std::vector<std::vector<std::int64_t>>& references, const BeamOptions& options, const TokenRules& token_rules,
-                      const DraftRules& rules, int threads);
-
-// The drafter alone: block after block until one holds eos.
-Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
+// Decode a batch. `hints` [B]: text per sentence in which LOOKUP searches n-grams in addition to the prefix. With `top_k` 1 the
+// tokens equal those of `greedy` for any drafter, because the verifier's states are the same sums in the same order. Of `options`
+// the length penalty is read. The verifier's shortlists come from its own lexicon.
+Aggressive aggressive(const Transformer& verifier, const Drafter* drafter, const Sources& sources,
+                      const std::vector<std::int64_t>& limits, const std::vector<std::vector<std::int64_t>>& hints,
                       const BeamOptions& options, const TokenRules& token_rules, const DraftRules& rules, int threads);
+
+// Decode with the drafter alone, block by block until eos.
+Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const Sources& sources,
+                      const std::vector<std::int64_t>& limits, const BeamOptions& options, const TokenRules& token_rules,
+                      const DraftRules& rules, int threads);
 
 }  // namespace fewstep

@@ -1,4 +1,4 @@
-// A drafter without a verifier.
+// Decoding with a drafter alone.
 #include "csrc/inference/aggressive/drafters.h"
 #include "csrc/inference/aggressive/sentence_state.h"
 
@@ -6,19 +6,22 @@ namespace fewstep {
 
 namespace {
 
-// The best two words of each state, those of the drafter's whole vocabulary.
-void rank(const Drafter& drafter, const float* hidden, std::span<const std::int64_t> slots, const TokenRules& token_rules, TopTokens& best, ThreadTeam& team) {
+// The two best tokens of each state over the drafter's whole vocabulary.
+void rank(const Drafter& drafter, const float* hidden, std::span<const std::int64_t> slots, const TokenRules& token_rules,
+          TopTokens& best, ThreadTeam& team) {
     const std::vector<std::int64_t> given(slots.size(), -1);
     const auto next = [](std::size_t row) { return row + 1; };
-    top_k_tokens({drafter.vocabulary, drafter.network.quantized_vocabulary}, hidden, slots, given, 2, token_rules, next, best, team);
+    top_k_tokens({drafter.vocabulary, drafter.network.quantized_vocabulary}, hidden, slots, given, 2, token_rules, next, best,
+                 team);
 }
 
 void write(SentenceState& state, const TopTokens& best, std::size_t row, std::int64_t eos) {
     state.write(best.ids[2 * row], eos, best.scores[2 * row], best.scores.data() + 2 * row);
 }
 
-// Token after token.
-void decode_autoregressively(std::vector<SentenceState>& states, const Drafter& drafter, AutoregressiveDrafter& autoregressive_drafter, const TokenRules& token_rules, ThreadTeam& team) {
+// Decode token by token.
+void decode_autoregressively(std::vector<SentenceState>& states, const Drafter& drafter,
+                             AutoregressiveDrafter& autoregressive_drafter, const TokenRules& token_rules, ThreadTeam& team) {
     const std::vector<std::int64_t> no_draft;
     TopTokens best;
     std::vector<DraftPosition> positions;
@@ -37,14 +40,16 @@ void decode_autoregressively(std::vector<SentenceState>& states, const Drafter& 
     }
 }
 
-// Block after block.
-void decode_blocks(std::vector<SentenceState>& states, const Drafter& drafter, BlockDrafter& block_drafter, const TokenRules& token_rules, ThreadTeam& team) {
+// Decode block by block.
+void decode_blocks(std::vector<SentenceState>& states, const Drafter& drafter, BlockDrafter& block_drafter,
+                   const TokenRules& token_rules, ThreadTeam& team) {
     TopTokens best;
     std::vector<DraftRequest> requests;
     while (true) {
         requests.clear();
         for (const SentenceState& state : states)
-            if (state.unfinished()) requests.push_back({state.sentence, &state.tokens, std::min(state.width, state.limit - state.size())});
+            if (state.unfinished())
+                requests.push_back({state.sentence, &state.tokens, std::min(state.width, state.limit - state.size())});
         if (requests.empty()) return;
         const float* hidden = block_drafter.states(requests);
         rank(drafter, hidden, block_drafter.slots(), token_rules, best, team);
@@ -61,13 +66,15 @@ void decode_blocks(std::vector<SentenceState>& states, const Drafter& drafter, B
 
 }  // namespace
 
-Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const Sources& sources, const std::vector<std::int64_t>& limits,
-                      const BeamOptions& options, const TokenRules& token_rules, const DraftRules& rules, int threads) {
+Aggressive draft_only(const Transformer& verifier, const Drafter& drafter, const Sources& sources,
+                      const std::vector<std::int64_t>& limits, const BeamOptions& options, const TokenRules& token_rules,
+                      const DraftRules& rules, int threads) {
     return run_batch(sources, limits, options, threads, [&](const BatchPart& part, AggressiveTimes& times) {
         Clock clock;
         std::vector<SentenceState> states = initial_states(part.limits, rules.width);
         const Transformer& reader = drafter.shares_encoder ? verifier : drafter.network;
-        CrossCache cross_cache = drafter.network.cross_cache(part.sources, reader.encoder_states(part.sources, part.team).data(), part.team);
+        CrossCache cross_cache =
+            drafter.network.cross_cache(part.sources, reader.encoder_states(part.sources, part.team).data(), part.team);
         times.drafter_encoder += clock.lap();
         if (drafter.autoregressive()) {
             AutoregressiveDrafter autoregressive_drafter(drafter, std::move(cross_cache), part.limits, rules.int8, part.team);

@@ -15,17 +15,20 @@ std::span<const QuantizedLayer> layers(const Drafter& drafter, bool int8) {
 
 }  // namespace
 
-BlockDrafter::BlockDrafter(const Drafter& drafter, const Sources& sources, CrossCache cross_cache, const std::vector<std::int64_t>& limits,
-                             bool int8, ThreadTeam& team)
+BlockDrafter::BlockDrafter(const Drafter& drafter, const Sources& sources, CrossCache cross_cache,
+                           const std::vector<std::int64_t>& limits, bool int8, ThreadTeam& team)
     : drafter_(drafter),
-      decoder_(drafter.network, std::move(cross_cache), limits, drafter.sight, drafter.codes_in_layers, layers(drafter, int8), team),
-      prefix_cached_(drafter.sight == Sight::PREFIX || drafter.network.decoder.size() == 1), cached_slots_(limits.size()),
+      decoder_(drafter.network, std::move(cross_cache), limits, drafter.sight, drafter.codes_in_layers, layers(drafter, int8),
+               team),
+      prefix_cached_(drafter.sight == Sight::PREFIX || drafter.network.decoder.size() == 1),
+      cached_slots_(limits.size()),
       source_copy_({1, drafter.network.shape.width}) {
     if (drafter.mask >= 0) return;
     const Transformer& model = drafter.network;
     const std::size_t width = model.shape.width;
     std::size_t num_floats = 0;
-    for (const std::int64_t length : sources.lengths) num_floats += (padded_length(static_cast<std::size_t>(length)) + static_cast<std::size_t>(length)) * width;
+    for (const std::int64_t length : sources.lengths)
+        num_floats += (padded_length(static_cast<std::size_t>(length)) + static_cast<std::size_t>(length)) * width;
     floats_.reserve(num_floats);
     const auto& table = model.source_embedding.empty() ? model.target_embedding : model.source_embedding;
     const float scale = std::sqrt(static_cast<float>(width));
@@ -60,7 +63,8 @@ const float* BlockDrafter::states(std::span<const DraftRequest> requests) {
     blocks_.clear(), slots_.clear();
     std::size_t rows = 0;
     for (const DraftRequest& request : requests) {
-        const auto prefix = request.prefix->size(), first = static_cast<std::size_t>(prefix_cached_ ? cached_slots_[request.sentence] : 0);
+        const auto prefix = request.prefix->size(),
+                   first = static_cast<std::size_t>(prefix_cached_ ? cached_slots_[request.sentence] : 0);
         const auto width = static_cast<std::size_t>(request.width);
         blocks_.push_back({request.sentence, first, prefix + width - first, width});
         rows += blocks_.back().count;
@@ -71,9 +75,12 @@ const float* BlockDrafter::states(std::span<const DraftRequest> requests) {
         const DraftRequest& request = requests[position];
         const std::size_t prefix = request.prefix->size(), end = blocks_[position].first + blocks_[position].count;
         for (std::size_t slot = blocks_[position].first; slot < end; ++slot, x += size) {
-            if (slot < prefix) decoder_.embed((*request.prefix)[slot], slot, x);
-            else if (drafter_.mask >= 0) decoder_.embed(drafter_.mask, slot, x);
-            else embed_source_copy(request, slot, x);
+            if (slot < prefix)
+                decoder_.embed((*request.prefix)[slot], slot, x);
+            else if (drafter_.mask >= 0)
+                decoder_.embed(drafter_.mask, slot, x);
+            else
+                embed_source_copy(request, slot, x);
             if (slot >= prefix && prefix > 0 && drafter_.last_token) decoder_.add_embedding(request.prefix->back(), x);
             if (slot >= prefix) slots_.push_back(static_cast<std::int64_t>(slot));
         }
@@ -82,10 +89,14 @@ const float* BlockDrafter::states(std::span<const DraftRequest> requests) {
     return decoder_.states(blocks_);
 }
 
-AutoregressiveDrafter::AutoregressiveDrafter(const Drafter& drafter, CrossCache cross_cache, const std::vector<std::int64_t>& limits, bool int8, ThreadTeam& team)
-    : drafter_(drafter), int8_(int8), team_(team),
+AutoregressiveDrafter::AutoregressiveDrafter(const Drafter& drafter, CrossCache cross_cache,
+                                             const std::vector<std::int64_t>& limits, bool int8, ThreadTeam& team)
+    : drafter_(drafter),
+      int8_(int8),
+      team_(team),
       decoder_(drafter.network, std::move(cross_cache), limits, Sight::CAUSAL, false, layers(drafter, int8), team),
-      width_(drafter.network.shape.width), cached_slots_(limits.size()) {
+      width_(drafter.network.shape.width),
+      cached_slots_(limits.size()) {
     for (const std::int64_t limit : limits) {
         starts_.push_back(slots_);
         slots_ += static_cast<std::size_t>(limit);
@@ -95,7 +106,7 @@ AutoregressiveDrafter::AutoregressiveDrafter(const Drafter& drafter, CrossCache 
 
 void AutoregressiveDrafter::observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden) {
     std::copy_n(hidden, count * width_, feature(sentence, first));
-    cached_slots_[sentence] = std::min(cached_slots_[sentence], first + 1);  // slots behind `first` carried other features
+    cached_slots_[sentence] = std::min(cached_slots_[sentence], first + 1);  // later slots were computed from other features
 }
 
 const float* AutoregressiveDrafter::states(std::span<const DraftPosition> positions) {
@@ -110,15 +121,23 @@ const float* AutoregressiveDrafter::states(std::span<const DraftPosition> positi
     float *x = decoder_.inputs(rows), *input = x, *input_feature = input_features_.data();
     for (std::size_t position = 0; position < positions.size(); ++position) {
         const auto& [sentence, prefix, drafted] = positions[position];
-        for (std::size_t slot = blocks_[position].first; slot <= positions[position].slot(); ++slot, input += width_, input_feature += width_) {
+        for (std::size_t slot = blocks_[position].first; slot <= positions[position].slot();
+             ++slot, input += width_, input_feature += width_) {
             const std::size_t before = slot - 1;
-            decoder_.embed(slot == 0 ? -1 : before < prefix->size() ? (*prefix)[before] : (*drafted)[before - prefix->size()], slot, input);
-            if (slot == 0) std::fill_n(input_feature, width_, 0.0F);
-            else std::copy_n(feature(sentence, before), width_, input_feature);
+            decoder_.embed(slot == 0                 ? -1
+                           : before < prefix->size() ? (*prefix)[before]
+                                                     : (*drafted)[before - prefix->size()],
+                           slot, input);
+            if (slot == 0)
+                std::fill_n(input_feature, width_, 0.0F);
+            else
+                std::copy_n(feature(sentence, before), width_, input_feature);
         }
     }
-    if (int8_) drafter_.int8_features.multiply(input_features_.data(), width_, rows, x, width_, Epilogue::ADD, values_);
-    else drafter_.features.multiply(input_features_.data(), width_, rows, x, width_, Epilogue::ADD, team_);
+    if (int8_)
+        drafter_.int8_features.multiply(input_features_.data(), width_, rows, x, width_, Epilogue::ADD, values_);
+    else
+        drafter_.features.multiply(input_features_.data(), width_, rows, x, width_, Epilogue::ADD, team_);
     const float* hidden = decoder_.states(blocks_);
     for (std::size_t position = 0; position < positions.size(); ++position) {
         std::copy_n(hidden + position * width_, width_, feature(positions[position].sentence, positions[position].slot()));
@@ -129,13 +148,15 @@ const float* AutoregressiveDrafter::states(std::span<const DraftPosition> positi
 
 namespace {
 
-// The token at a place of a text that begins with bos.
+// A text with bos in front.
 struct WithBos {
     const std::vector<std::int64_t>& text;
     std::int64_t bos;
 
     std::int64_t size() const { return static_cast<std::int64_t>(text.size()) + 1; }
-    std::int64_t operator[](std::int64_t position) const { return position == 0 ? bos : text[static_cast<std::size_t>(position) - 1]; }
+    std::int64_t operator[](std::int64_t position) const {
+        return position == 0 ? bos : text[static_cast<std::size_t>(position) - 1];
+    }
 };
 
 bool same_suffix(const WithBos& one, std::int64_t position, const WithBos& other, std::int64_t end, std::int64_t size) {
@@ -151,15 +172,17 @@ void copy_continuation(const WithBos& text, std::int64_t position, std::int64_t 
 
 }  // namespace
 
-void lookup_draft(const std::vector<std::int64_t>& reference, const std::vector<std::int64_t>& prefix, std::int64_t bos, std::int64_t longest,
-             std::int64_t width, std::vector<std::int64_t>& draft) {
+void lookup_draft(const std::vector<std::int64_t>& hint, const std::vector<std::int64_t>& prefix, std::int64_t bos,
+                  std::int64_t longest, std::int64_t width, std::vector<std::int64_t>& draft) {
     draft.clear();
-    const WithBos before{prefix, bos}, other{reference, bos};
+    const WithBos before{prefix, bos}, other{hint, bos};
     const std::int64_t end = before.size() - 1;
     for (std::int64_t size = std::min(longest, before.size()); size >= 1; --size) {
         std::int64_t nearest = -1;
         for (std::int64_t position = 0; position + 1 < other.size(); ++position)
-            if (same_suffix(other, position, before, end, size) && (nearest < 0 || std::abs(position - end) < std::abs(nearest - end))) nearest = position;
+            if (same_suffix(other, position, before, end, size) &&
+                (nearest < 0 || std::abs(position - end) < std::abs(nearest - end)))
+                nearest = position;
         if (nearest >= 0) return copy_continuation(other, nearest, width, draft);
         for (std::int64_t position = end - 1; position >= 0; --position)
             if (same_suffix(before, position, before, end, size)) return copy_continuation(before, position, width, draft);

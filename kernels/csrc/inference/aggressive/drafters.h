@@ -1,4 +1,4 @@
-// Who proposes the next tokens: a block decoder, one that writes token after token, or the text that follows the last n-gram elsewhere.
+// Drafters: a block decoder, an autoregressive decoder, and n-gram look-up (prompt look-up) in text.
 #pragma once
 
 #include <cstdint>
@@ -9,38 +9,39 @@
 
 namespace fewstep {
 
-// Sentences to draft for, and how many tokens.
+// A sentence to draft for, and the number of tokens.
 struct DraftRequest {
     std::size_t sentence;
     const std::vector<std::int64_t>* prefix;
     std::int64_t width;
 };
 
-// A block decoder at work on a share of sentences. Keys and values of a prefix are kept where nothing that comes later changes them.
+// A block drafter for a part of the batch. The keys and values of a prefix stay cached if later tokens cannot change them.
 class BlockDrafter {
- public:
-    // `memory`: what the drafter's decoder reads. `bytes`: multiply in 8 bits.
-    BlockDrafter(const Drafter& drafter, const Sources& sources, CrossCache cross_cache, const std::vector<std::int64_t>& limits, bool int8, ThreadTeam& team);
+  public:
+    // `cross_cache`: keys and values of the encoder states. `int8`: multiply in int8.
+    BlockDrafter(const Drafter& drafter, const Sources& sources, CrossCache cross_cache, const std::vector<std::int64_t>& limits,
+                 bool int8, ThreadTeam& team);
 
-    // States [sum of widths,D] of the empty slots; `slots()` are their numbers.
+    // Return the states [sum of widths,D] of the empty slots; `slots()` are their positions.
     const float* states(std::span<const DraftRequest> requests);
     std::span<const std::int64_t> slots() const { return slots_; }
 
- private:
+  private:
     void embed_source_copy(const DraftRequest& request, std::size_t slot, float* x);
 
     const Drafter& drafter_;
     BlockDecoder decoder_;
     bool prefix_cached_;
-    std::vector<std::int64_t> cached_slots_;   // by sentence: slots of its prefix whose keys and values are there
-    std::vector<KeyValues> source_embeddings_;      // by sentence: what the soft copy reads
+    std::vector<std::int64_t> cached_slots_;    // by sentence: slots of its prefix with cached keys and values
+    std::vector<KeyValues> source_embeddings_;  // by sentence: keys and values of the soft copy
     Buffer floats_;
     Attention source_copy_;
     std::vector<Block> blocks_;
     std::vector<std::int64_t> slots_;
 };
 
-// The slot behind what is written and drafted of a sentence.
+// The slot after the prefix and the drafted tokens of a sentence.
 struct DraftPosition {
     std::size_t sentence;
     const std::vector<std::int64_t>*prefix, *drafted;
@@ -48,19 +49,20 @@ struct DraftPosition {
     std::size_t slot() const { return prefix->size() + drafted->size(); }
 };
 
-// A drafter that writes token after token on a share of sentences. Slot t carries the token of slot t - 1, and the state that it was
-// written from: the verifier's where that is known, else its own.
+// An autoregressive drafter for a part of the batch. The input of slot t is the token of slot t - 1 and the state that generated
+// it: the verifier's state if it is known, else the drafter's.
 class AutoregressiveDrafter {
- public:
-    // As above.
-    AutoregressiveDrafter(const Drafter& drafter, CrossCache cross_cache, const std::vector<std::int64_t>& limits, bool int8, ThreadTeam& team);
+  public:
+    // As BlockDrafter.
+    AutoregressiveDrafter(const Drafter& drafter, CrossCache cross_cache, const std::vector<std::int64_t>& limits, bool int8,
+                          ThreadTeam& team);
 
-    // The verifier's states [count,D] of the slots [first,first + count) of a sentence.
+    // Replace the features of the slots [first,first + count) of a sentence by the verifier's states [count,D].
     void observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden);
-    // States [N,D] of the slots of N sentences.
+    // Return the states [N,D] of the next slots of N sentences.
     const float* states(std::span<const DraftPosition> positions);
 
- private:
+  private:
     float* feature(std::size_t sentence, std::size_t slot) { return features_.data() + (starts_[sentence] + slot) * width_; }
 
     const Drafter& drafter_;
@@ -69,16 +71,15 @@ class AutoregressiveDrafter {
     BlockDecoder decoder_;
     std::vector<Int8Matrix::Value> values_;
     std::size_t width_, slots_ = 0;
-    std::vector<std::size_t> starts_;  // by sentence: its first slot among those of all
-    std::vector<std::size_t> cached_slots_;    // by sentence: slots whose keys and values are there
-    Buffer features_, input_features_;        // [slots,D] what each slot was written from; scratch
+    std::vector<std::size_t> starts_;        // by sentence: offset of its first slot
+    std::vector<std::size_t> cached_slots_;  // by sentence: slots with cached keys and values
+    Buffer features_, input_features_;       // [slots,D] the state that generated the token of each slot; scratch
     std::vector<Block> blocks_;
 };
 
-// What follows, in `hint` or else in what is written, the longest n-gram (of up to `longest` tokens) that the written text ends with: at
-// most `width` tokens. Both texts begin with `bos`. Of several places in the hint that nearest to where the written text has come to,
-// of several in the written text the last.
-void lookup_draft(const std::vector<std::int64_t>& reference, const std::vector<std::int64_t>& prefix, std::int64_t bos, std::int64_t longest,
-             std::int64_t width, std::vector<std::int64_t>& draft);
+// Draft up to `width` tokens that follow the longest suffix n-gram (up to order `longest`) of the prefix elsewhere: in `hint`, at
+// the match nearest to the current position, else in the prefix, at its last earlier match. Both texts begin with `bos`.
+void lookup_draft(const std::vector<std::int64_t>& hint, const std::vector<std::int64_t>& prefix, std::int64_t bos,
+                  std::int64_t longest, std::int64_t width, std::vector<std::int64_t>& draft);
 
 }  // namespace fewstep

@@ -1,4 +1,4 @@
-// What is proposed for sentences under way, by a network or from text.
+// Drafts for the sentences of a part of the batch, by a network or by n-gram look-up.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,33 @@
 namespace fewstep {
 
 class Proposer {
- public:
-    // For the `lines` of a share. Where a network proposes, `memory` is what its decoder reads, and `shortlists`, by sentence, the words
-    // that it chooses among (empty: `rules` alone say); `hints` [B] is the text that is looked up elsewhere.
-    Proposer(std::vector<SentenceState>& states, const BatchPart& part, const Drafter* drafter, CrossCache cross_cache, std::vector<Shortlist> shortlists,
-             const std::vector<std::vector<std::int64_t>>& references, const TokenRules& token_rules, const DraftRules& rules);
+  public:
+    // `states` of the sentences of a part. For a network, `cross_cache` holds the keys and values of its decoder and `shortlists`,
+    // by sentence, its candidate tokens (empty: by `rules` only); `hints` [B] are texts for n-gram look-up.
+    Proposer(std::vector<SentenceState>& states, const BatchPart& part, const Drafter* drafter, CrossCache cross_cache,
+             std::vector<Shortlist> shortlists, const std::vector<std::vector<std::int64_t>>& hints, const TokenRules& token_rules,
+             const DraftRules& rules);
 
-    // Drafts for the lines that go on; drafts may be empty.
+    // Draft for the active sentences; drafts may be empty.
     void draft(const std::vector<SentenceState*>& active);
-    // The verifier's states of a sentence's slots from `first` on, which are written.
+    // Pass the verifier's states of a sentence's slots from `first` on, whose tokens are final.
     void observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden);
 
- private:
+  private:
     std::int64_t draft_length(const SentenceState& state) const;
     void choose_tokens(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows);
     void choose_from_shortlists(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows);
     void choose_from(const PackedMatrix& matrix, const Int8Matrix* int8, std::span<const std::int64_t> tokens, const float* hidden,
-                      std::span<const std::int64_t> slots, std::span<std::int64_t> chosen, std::span<float> probabilities);
+                     std::span<const std::int64_t> slots, std::span<std::int64_t> chosen, std::span<float> probabilities);
     void draft_blocks();
     void draft_autoregressively();
     void truncate(std::vector<std::int64_t>& draft) const;
 
     std::vector<SentenceState>& states_;
-    const std::vector<std::size_t>& indices_;  // by sentence, among the hints
+    const std::vector<std::size_t>& indices_;  // by sentence: index in the hints
     ThreadTeam& team_;
     const Drafter* drafter_;
-    const std::vector<std::vector<std::int64_t>>& references_;
+    const std::vector<std::vector<std::int64_t>>& hints_;
     const TokenRules& token_rules_;
     const DraftRules& rules_;
     std::optional<BlockDrafter> block_drafter_;
@@ -46,8 +47,8 @@ class Proposer {
     std::vector<Shortlist> shortlists_;
     std::vector<DraftRequest> requests_;
     std::vector<DraftPosition> positions_;
-    std::vector<float> likelihoods_, probabilities_;  // of blocks, by sentence; of rows
-    std::vector<std::int64_t> slots_, chosen_;         // rows' slots and words
+    std::vector<float> likelihoods_, probabilities_;  // by sentence: of its block; by row
+    std::vector<std::int64_t> slots_, chosen_;        // by row: its slot and its token
     Buffer logits_;
 };
 

@@ -1,4 +1,4 @@
-// Sentences on their way through a search with drafts, and the time that its parts take.
+// The state of a sentence in a search with drafts, and the time of its parts.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace fewstep {
 
 class Clock {
- public:
-    // Seconds since the last call.
+  public:
+    // Return the seconds since the last call.
     double lap() {
         const auto now = std::chrono::steady_clock::now();
         const double seconds = std::chrono::duration<double>(now - last_).count();
@@ -24,11 +24,11 @@ class Clock {
         return seconds;
     }
 
- private:
+  private:
     std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-// A sentence under way.
+// The state of one sentence.
 struct SentenceState {
     std::size_t sentence;
     std::int64_t limit, width;
@@ -40,20 +40,21 @@ struct SentenceState {
 
     std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
     bool unfinished() const { return !ended && size() < limit; }
-    // The best two words of a slot, or the one that is kept instead of the best.
+    // Append a token with its score; `best` are the scores of the two best tokens.
     void write(std::int64_t token, std::int64_t eos, float token_score, const float* best);
 };
 
-// A line for each sentence of a share, of blocks of this width.
+// Initial states of the sentences of a part, with blocks of this width.
 std::vector<SentenceState> initial_states(const std::vector<std::int64_t>& limits, std::int64_t width);
 
 AggressiveOutcome outcome_of(SentenceState&& state, const BeamOptions& options);
 
 void add_times(AggressiveTimes& sum, const AggressiveTimes& times);
 
-// Calls find(share, times) -> lines for the shares of all threads.
+// Call find(part, times) -> states for the parts of all threads.
 template <typename Find>
-Aggressive run_batch(const Sources& sources, const std::vector<std::int64_t>& limits, const BeamOptions& options, int threads, const Find& find) {
+Aggressive run_batch(const Sources& sources, const std::vector<std::int64_t>& limits, const BeamOptions& options, int threads,
+                     const Find& find) {
     Aggressive result;
     std::mutex adding;
     result.outcomes = map_batch_parts<AggressiveOutcome>(sources, limits, threads, [&](const BatchPart& part) {

@@ -1,4 +1,4 @@
-// The line of target lengths over source lengths, and the lengths that it predicts.
+// Linear regression of target lengths on source lengths.
 #pragma once
 
 #include <algorithm>
@@ -12,13 +12,13 @@ struct LengthRegression {
     double slope = 1.0;
     double intercept = 0.0;
 
-    // Predicted target length with EOS: round(slope * S + intercept + 1), halves to even.
+    // The predicted target length with EOS, L = round(slope * S + intercept + 1), ties to even.
     std::int64_t length(std::int64_t source_length) const {
         return static_cast<std::int64_t>(std::nearbyint(slope * static_cast<double>(source_length) + intercept + 1.0));
     }
 
-    // Fewest and most words (EOS not counted) of targets whose length with EOS is in [max(2, L - window), max(that, L + window)];
-    // none for an empty source.
+    // Minimum and maximum target lengths without EOS whose length with EOS is in [max(2, L - window), max(that, L + window)]; 0 and
+    // 0 for an empty source.
     struct LengthRange {
         std::int64_t min, max;
     };
@@ -30,7 +30,7 @@ struct LengthRegression {
     }
 };
 
-// Sums over sentence pairs. They are integers, so that the line does not depend on how the pairs were shared out.
+// Sums over sentence pairs, as integers, so that the regression does not depend on the order of the pairs.
 struct LengthSums {
     std::uint64_t pairs = 0, source = 0, target = 0, source_squared = 0, source_target = 0;
 
@@ -45,8 +45,8 @@ struct LengthSums {
         source_squared += other.source_squared, source_target += other.source_target;
     }
 
-    // The line that minimises the sum over pairs of (slope * S + intercept - T)^2. Where all sources are of one length: the line
-    // through the origin; where there are no pairs: equal lengths.
+    // Minimise the sum over pairs of (slope * S + intercept - T)^2. If all sources have one length, fit a line through the origin;
+    // without pairs, predict equal lengths.
     LengthRegression regression() const {
         const Wide n = pairs, x = source, y = target, xx = source_squared, xy = source_target;
         const Wide determinant = n * xx - x * x;

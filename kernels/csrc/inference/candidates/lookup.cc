@@ -18,15 +18,15 @@ constexpr std::int64_t MAX_LENGTH_DISTANCE = 3;
 
 using Position = std::pair<std::int64_t, double>;  // s and P(s | S, t)
 
-// What one thread needs, kept from slot to slot.
+// Scratch memory of a thread, reused from slot to slot.
 struct Workspace {
-    std::vector<double> probability;  // by target piece; zero but for those touched
+    std::vector<double> probability;  // by target piece; zero except for `touched`
     std::vector<std::uint32_t> touched;
     std::vector<Position> positions;
     std::vector<std::pair<double, std::uint32_t>> ranked;
 };
 
-// The cell that stands for (S, t), one with a link to some position below S; or an empty one.
+// The cell used for (S, t): the nearest one with a link to a position below S, or an empty one.
 CandidateTables::Cell cell_for(const CandidateTables& tables, std::int64_t source_length, std::int64_t slot) {
     for (std::int64_t distance = 0; distance <= MAX_LENGTH_DISTANCE; ++distance) {
         for (const std::int64_t length : {source_length - distance, source_length + distance}) {
@@ -54,7 +54,7 @@ void diagonal(const CandidateTables& tables, std::int64_t source_length, std::in
     for (auto& [s, value] : positions) value /= sum;
 }
 
-// P(s | S, t) for the s that have any, in order.
+// P(s | S, t) for the s with positive probability, in order.
 void prior(const CandidateTables& tables, std::int64_t source_length, std::int64_t slot, std::vector<Position>& positions) {
     positions.clear();
     const auto cell = cell_for(tables, source_length, slot);
@@ -71,13 +71,13 @@ void add_row(const CandidateTables& tables, CandidateTables::Row row, double wei
     for (std::uint32_t entry = row.first; entry < row.last; ++entry) {
         const std::uint32_t y = tables.piece(entry);
         const double added = static_cast<double>(tables.count(entry)) / static_cast<double>(row.total) * weight;
-        if (!(added > 0.0)) continue;  // too little for a double
+        if (!(added > 0.0)) continue;  // underflow
         if (workspace.probability[y] == 0.0) workspace.touched.push_back(y);
         workspace.probability[y] += added;
     }
 }
 
-// Adds weight * P(y | x, offset):  of #(x, offset) + backoff links those of the row, and for the rest those of x alone.
+// Add weight * P(y | x, offset): of #(x, offset) + backoff links, those of the row, and for the rest those of x at any offset.
 void add_piece(const CandidateTables& tables, std::uint32_t x, std::int64_t offset, double weight, Workspace& workspace) {
     const double backoff = tables.header().backoff;
     const CandidateTables::Row row = tables.row(x, offset);
@@ -87,7 +87,7 @@ void add_piece(const CandidateTables& tables, std::uint32_t x, std::int64_t offs
     add_row(tables, tables.row(x), weight * (1.0 - share), workspace);
 }
 
-// Empties the workspace into the first `candidates` places.
+// Write the `candidates` best pieces and clear the workspace.
 void write_top_k(Workspace& workspace, std::size_t candidates, std::int64_t* token_ids, double* log_probs) {
     const auto before = [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; };
     workspace.ranked.clear();
@@ -131,8 +131,8 @@ void check(const SourcePieces& sources, const TableHeader& header, std::int64_t 
 
 }  // namespace
 
-void lattice_candidates(const CandidateTables& tables, const SourcePieces& sources, const LookupOptions& options, std::int64_t num_slots,
-                        std::span<std::int64_t> token_ids, std::span<double> log_probs) {
+void lattice_candidates(const CandidateTables& tables, const SourcePieces& sources, const LookupOptions& options,
+                        std::int64_t num_slots, std::span<std::int64_t> token_ids, std::span<double> log_probs) {
     const TableHeader& header = tables.header();
     if (options.candidates < 1) throw std::invalid_argument("candidates: expected at least 1");
     if (options.threads < 1) throw std::invalid_argument("threads: expected at least 1");

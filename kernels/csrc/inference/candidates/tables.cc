@@ -22,15 +22,15 @@ TableLayout layout_of(const TableHeader& header) {
     const std::uint64_t x = header.limits.source_size, rows = header.rows, entries = header.entries;
     const std::uint64_t cells = header.cells, prior = header.prior_counts;
     const std::array<std::uint64_t, NUM_SECTIONS> bytes{4 * x,
-                                                     4 * (x + 1),
-                                                     4 * (rows + 1),
-                                                     4 * rows,
-                                                     header.id_bytes * entries,
-                                                     4 * entries,
-                                                     4 * (std::uint64_t{header.max_source} + 2),
-                                                     4 * (cells + 1),
-                                                     2 * prior,
-                                                     4 * prior};
+                                                        4 * (x + 1),
+                                                        4 * (rows + 1),
+                                                        4 * rows,
+                                                        header.id_bytes * entries,
+                                                        4 * entries,
+                                                        4 * (std::uint64_t{header.max_source} + 2),
+                                                        4 * (cells + 1),
+                                                        2 * prior,
+                                                        4 * prior};
     TableLayout layout{};
     std::uint64_t end = sizeof(TableHeader);
     for (std::size_t i = 0; i < bytes.size(); ++i) {

@@ -47,7 +47,7 @@ void DagBeam::reset(std::int64_t vertices) {
     }
 }
 
-// Drops the prefixes that hold no probability at a vertex still to come and can get none any more.
+// Drop the prefixes that have no probability at a later vertex and cannot receive any.
 void DagBeam::drop_unreachable() {
     const auto count = static_cast<std::size_t>(tree_.size());
     std::vector<char> retained(count, 0), growing(count, 0);
@@ -69,7 +69,7 @@ void DagBeam::read_transitions(const DagCandidates& sentence, std::int64_t verte
     }
 }
 
-// Makes arrivals of the messages to a vertex: one for each prefix.
+// Merge the messages to a vertex into one entry per prefix.
 void DagBeam::collect_entries(Index vertex) {
     entries_.clear();
     queues_.for_each(vertex, [&](const DagMessage& message) {
@@ -104,7 +104,7 @@ void DagBeam::prune_lengths() {
     keys_.resize(entries_.size());
     for (const BeamEntry& entry : entries_) keys_[ends_[entry.length]++] = entry.key;
     thresholds_.assign(static_cast<std::size_t>(longest) + 1,
-                   {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<Index>::max()});
+                       {std::numeric_limits<std::int32_t>::min(), std::numeric_limits<Index>::max()});
     std::size_t begin = 0;
     bool all_kept = true;
     for (Index length = 0; length <= longest; ++length) {
@@ -118,7 +118,7 @@ void DagBeam::prune_lengths() {
     std::erase_if(entries_, [&](const BeamEntry& entry) { return !thresholds_[entry.length].passes(entry); });
 }
 
-// What the best `count` of some arrivals pass: those of one length, or (NONE) of all. The earlier of equal ones pass.
+// The threshold that the best `count` entries pass, among those of one length or (NONE) among all. The earlier node wins a tie.
 DagBeam::RankThreshold DagBeam::rank_threshold(std::span<const std::int32_t> keys, std::int64_t count, Index length) {
     const TopKThreshold threshold = top_k_threshold(keys, count);
     if (threshold.excess == 0) return {threshold.key, std::numeric_limits<Index>::max()};

@@ -1,4 +1,4 @@
-// What the searches over a directed acyclic graph of vertices may do next at each vertex.
+// Candidates for the next step of a search over a DAG.
 #pragma once
 
 #include <cstdint>
@@ -6,13 +6,13 @@
 
 namespace fewstep {
 
-// Candidates of the vertices of one sentence: pairs of a next vertex and the token that it emits, in nats.
+// The candidates of the vertices of one sentence: pairs of a next vertex and the token that it emits, with log-probabilities.
 struct DagCandidates {
     const float* scores;                // [vertices,width]
     const std::int64_t* next_vertices;  // [vertices,width]
     const std::int64_t* token_ids;      // [vertices,width]
-    std::int64_t vertices, width;       // those of the graph: the last one is its end
-    std::int64_t vocabulary;            // token ids are below it
+    std::int64_t vertices, width;       // vertices of the graph; the last one is its end
+    std::int64_t vocabulary;            // exclusive upper bound of token ids
 };
 
 struct DagCandidate {
@@ -20,12 +20,12 @@ struct DagCandidate {
     std::int32_t next, token;
 };
 
-// Finite scores beyond this are taken for minus infinity (masks of -1e9 are) or for no number.
+// Finite scores beyond this magnitude (such as masks of -1e9) count as minus infinity or as invalid.
 inline constexpr float DAG_MAX_SCORE = 1e6f;
 
-// The possible candidates of a vertex, best first (of equal ones as they stand), at most `limit`. Impossible are those with a score
-// that is minus infinity, NaN or plus infinity, with a negative token, and those whose vertex is not a later one of the graph.
-// Throws std::invalid_argument for a token id that is not below `vocabulary`, unless the vertex is the last one, which emits EOS.
+// The valid candidates of a vertex, best first with a stable order, at most `max_count`. Candidates are invalid if their score is
+// not finite, their token is negative, or their vertex is not a later one of the graph. Throws std::invalid_argument for a token id
+// of at least `vocabulary`, except at the last vertex, which emits EOS.
 void valid_candidates(const DagCandidates& all, std::int64_t vertex, std::int64_t max_count, std::vector<DagCandidate>& valid);
 
 }  // namespace fewstep

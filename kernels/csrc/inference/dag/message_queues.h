@@ -1,4 +1,4 @@
-// Probability on its way to later vertices.
+// Queues of probability that is passed to later vertices.
 #pragma once
 
 #include <array>
@@ -8,13 +8,14 @@
 
 namespace fewstep {
 
-// So much (csrc/dag/mass.h) reaches a vertex with the prefix of a node.
+// The probability (csrc/inference/dag/scaled_float.h) of a prefix on its way to a vertex.
 struct DagMessage {
     double value;
     std::int32_t exponent, node;
 };
 
-// Messages by vertex, in the order in which they were sent. Their memory is that of the most messages under way at a time.
+// A queue of messages per vertex, in first-in first-out order. Chunks are recycled, so memory is bounded by the maximum number of
+// pending messages.
 class MessageQueues {
   public:
     void reset(std::int64_t vertices) {
@@ -40,7 +41,7 @@ class MessageQueues {
         }
     }
 
-    // Of one that is not empty.
+    // Empty a queue that is not empty.
     void clear(std::int32_t vertex) {
         Queue& queue = queues_[vertex];
         chunks_[queue.last].next = std::exchange(free_, queue.first);
@@ -57,7 +58,7 @@ class MessageQueues {
         std::int32_t count, next;
     };
     struct Queue {
-        std::int32_t first = NONE, last = NONE;  // sheets
+        std::int32_t first = NONE, last = NONE;  // indices of chunks
     };
 
     void append_chunk(Queue& queue) {
@@ -75,7 +76,7 @@ class MessageQueues {
 
     std::vector<Queue> queues_;
     std::vector<Chunk> chunks_;
-    std::int32_t free_ = NONE;  // the first of the sheets that are free
+    std::int32_t free_ = NONE;  // head of the list of free chunks
 };
 
 }  // namespace fewstep

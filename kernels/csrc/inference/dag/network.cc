@@ -15,10 +15,10 @@ namespace {
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES;
-constexpr std::size_t MAX_GROUP_SIZE = 8;      // sentences that share what is read of the weights
-constexpr std::size_t MIN_VERTICES_PER_PART = 8;  // vertices of a part: with fewer, meeting takes longer
+constexpr std::size_t MAX_GROUP_SIZE = 8;         // sentences that share a pass over the weights
+constexpr std::size_t MIN_VERTICES_PER_PART = 8;  // with fewer vertices, synchronisation takes longer
 
-// The likeliest length of a target, the first of equally likely ones.
+// The most probable target length; the first one wins a tie.
 std::size_t predict_length(const DagNetwork& network, const float* states, std::size_t length) {
     const std::size_t width = network.network.shape.width;
     std::vector<float> mean(width, 0.0F);
@@ -58,9 +58,9 @@ void embed_vertices(const Transformer& model, const DagRules& rules, const std::
         }
 }
 
-// The graphs of some sentences that go through the layers together.
+// Run the decoder for a group of sentences and build their DAGs.
 void build_group(const DagNetwork& network, const Sources& sources, const std::vector<std::int64_t>& sizes, const DagRules& rules,
-                    bool ranked, ThreadTeam& team, const std::function<void(std::size_t, Dag&)>& use) {
+                 bool ranked, ThreadTeam& team, const std::function<void(std::size_t, Dag&)>& use) {
     const Transformer& model = network.network;
     const Buffer encoder_states = model.encoder_states(sources, team);
     const CrossCache cross_cache = model.cross_cache(sources, encoder_states.data(), team);
@@ -72,8 +72,11 @@ void build_group(const DagNetwork& network, const Sources& sources, const std::v
     if (model.shape.pre_norm) model.decoder_norm.apply(pass.x(), pass.rows(), pass.x());
     std::size_t row = 0;
     for (std::size_t sentence = 0; sentence < vertices.size(); row += vertices[sentence++]) {
-        const Shortlist sentence_shortlist = rules.shortlist.tokens > 0 ? shortlist(model, sources.sentence(sentence), rules.shortlist, model.lexicon.quantized()) : Shortlist();
-        Dag dag(network, rules, rules.shortlist.tokens > 0 ? &sentence_shortlist : nullptr, pass.x() + row * model.shape.width, vertices[sentence], team);
+        const Shortlist sentence_shortlist =
+            rules.shortlist.tokens > 0 ? shortlist(model, sources.sentence(sentence), rules.shortlist, model.lexicon.quantized())
+                                       : Shortlist();
+        Dag dag(network, rules, rules.shortlist.tokens > 0 ? &sentence_shortlist : nullptr, pass.x() + row * model.shape.width,
+                vertices[sentence], team);
         if (ranked) {
             std::vector<std::size_t> all_vertices(vertices[sentence]);
             std::iota(all_vertices.begin(), all_vertices.end(), std::size_t{0});
@@ -86,18 +89,35 @@ void build_group(const DagNetwork& network, const Sources& sources, const std::v
 }  // namespace
 
 DagNetwork::DagNetwork(Transformer transformer, Precision precision, PackedMatrix links, std::vector<float> link_codes,
-                           std::vector<float> lengths)
-    : network(std::move(transformer)), links(std::move(links)), link_codes(std::move(link_codes)), lengths(std::move(lengths)),
+                       std::vector<float> lengths)
+    : network(std::move(transformer)),
+      links(std::move(links)),
+      link_codes(std::move(link_codes)),
+      lengths(std::move(lengths)),
       quantized_links(this->links, precision == Precision::INT8 ? precision : Precision::FLOAT32) {
     network.quantize(precision);
 }
 
-Dag::Dag(const DagNetwork& network, const DagRules& rules, const Shortlist* sentence_shortlist, const float* states, std::size_t vertices, ThreadTeam& team)
-    : network_(network), rules_(rules),
-      vocabulary_(sentence_shortlist != nullptr ? sentence_shortlist->vocabulary(network.network) : Vocabulary{network.network.vocabulary, network.network.quantized_vocabulary}),
-      token_rules_(sentence_shortlist != nullptr ? sentence_shortlist->localize(rules.token_rules) : rules.token_rules), states_(states), team_(team), vertices_(vertices), num_tokens_(rules.num_tokens), padded_(padded_length(vertices)),
-      ranked_(vertices), has_transitions_(vertices), scores_(vertices * num_tokens_, MINUS_INFINITY), ids_(vertices * num_tokens_, rules.token_rules.eos), links_(vertices * network.link_width()),
-      keys_(network.network.shape.width * padded_), head_scores_(network.network.shape.heads * padded_), transitions_(vertices * padded_) {
+Dag::Dag(const DagNetwork& network, const DagRules& rules, const Shortlist* sentence_shortlist, const float* states,
+         std::size_t vertices, ThreadTeam& team)
+    : network_(network),
+      rules_(rules),
+      vocabulary_(sentence_shortlist != nullptr ? sentence_shortlist->vocabulary(network.network)
+                                                : Vocabulary{network.network.vocabulary, network.network.quantized_vocabulary}),
+      token_rules_(sentence_shortlist != nullptr ? sentence_shortlist->localize(rules.token_rules) : rules.token_rules),
+      states_(states),
+      team_(team),
+      vertices_(vertices),
+      num_tokens_(rules.num_tokens),
+      padded_(padded_length(vertices)),
+      ranked_(vertices),
+      has_transitions_(vertices),
+      scores_(vertices * num_tokens_, MINUS_INFINITY),
+      ids_(vertices * num_tokens_, rules.token_rules.eos),
+      links_(vertices * network.link_width()),
+      keys_(network.network.shape.width * padded_),
+      head_scores_(network.network.shape.heads * padded_),
+      transitions_(vertices * padded_) {
     const std::size_t width = network.network.shape.width, stride = network.link_width();
     const auto parts = std::clamp<std::size_t>(vertices / MIN_VERTICES_PER_PART, 1, static_cast<std::size_t>(team.threads()));
     team.run(parts, [&](std::size_t part, int) {
@@ -128,7 +148,8 @@ void Dag::rank(std::vector<std::size_t> vertices_to_rank) {
     std::erase_if(vertices_to_rank, [this](std::size_t vertex) { return std::exchange(ranked_[vertex], 1) != 0; });
     const std::size_t rows = vertices_to_rank.size(), width = network_.network.shape.width;
     Buffer states(std::max<std::size_t>(1, rows * width));
-    for (std::size_t row = 0; row < rows; ++row) std::copy_n(states_ + vertices_to_rank[row] * width, width, states.data() + row * width);
+    for (std::size_t row = 0; row < rows; ++row)
+        std::copy_n(states_ + vertices_to_rank[row] * width, width, states.data() + row * width);
     TopTokens top_tokens;
     top_k_tokens(vocabulary_, states.data(), rows, 1, 0, num_tokens_, true, token_rules_, top_tokens, team_);
     for (std::size_t row = 0; row < rows; ++row) store_tokens(vertices_to_rank[row], top_tokens, row);
@@ -163,15 +184,18 @@ const float* Dag::transitions(std::size_t vertex) {
         }
         std::fill(scores + start, scores + next, MINUS_INFINITY);
         std::fill(scores + vertices_, scores + padded_, MINUS_INFINITY);
-        for (std::size_t position = start; position < padded_; position += STEP) highest = vector_max(load(scores + position), highest);
+        for (std::size_t position = start; position < padded_; position += STEP)
+            highest = vector_max(load(scores + position), highest);
         const float top = horizontal_max(highest);
         for (std::size_t position = start; position < padded_; position += STEP) sum += vector_exp(load(scores + position) - top);
         const float shift = gates[head] - top_gate - std::log(gate_sum) - top - std::log(horizontal_sum(sum));
-        for (std::size_t position = start; position < padded_; position += STEP) store(scores + position, load(scores + position) + shift);
+        for (std::size_t position = start; position < padded_; position += STEP)
+            store(scores + position, load(scores + position) + shift);
     }
     for (std::size_t position = start; position < padded_; position += STEP) {
         F32Vector highest = load(head_scores + position), sum{};
-        for (std::size_t head = 1; head < heads; ++head) highest = vector_max(load(head_scores + head * padded_ + position), highest);
+        for (std::size_t head = 1; head < heads; ++head)
+            highest = vector_max(load(head_scores + head * padded_ + position), highest);
         for (std::size_t head = 0; head < heads; ++head) sum += vector_exp(load(head_scores + head * padded_ + position) - highest);
         for (std::size_t lane = 0; lane < STEP; ++lane)
             if (position + lane >= next && position + lane < vertices_) row[position + lane] = highest[lane] + std::log(sum[lane]);
@@ -180,7 +204,7 @@ const float* Dag::transitions(std::size_t vertex) {
 }
 
 void for_each_dag(const DagNetwork& network, const Sources& sources, const std::vector<std::int64_t>& sizes, const DagRules& rules,
-                bool ranked, int threads, const std::function<void(std::size_t, Dag&)>& use) {
+                  bool ranked, int threads, const std::function<void(std::size_t, Dag&)>& use) {
     const std::size_t sentences = sources.rows.size(), num_parts = static_cast<std::size_t>(threads);
     const std::size_t group_size = std::clamp<std::size_t>((sentences + num_parts - 1) / num_parts, 1, MAX_GROUP_SIZE);
     const std::size_t groups = (sentences + group_size - 1) / group_size;
@@ -188,8 +212,10 @@ void for_each_dag(const DagNetwork& network, const Sources& sources, const std::
     team.run(groups, [&](std::size_t group, int) {
         const auto first = static_cast<std::ptrdiff_t>(group * group_size);
         const auto end = std::min(first + static_cast<std::ptrdiff_t>(group_size), static_cast<std::ptrdiff_t>(sentences));
-        const Sources group_sources{sources.ids, sources.stride, {sources.lengths.begin() + first, sources.lengths.begin() + end},
-                           {sources.rows.begin() + first, sources.rows.begin() + end}};
+        const Sources group_sources{sources.ids,
+                                    sources.stride,
+                                    {sources.lengths.begin() + first, sources.lengths.begin() + end},
+                                    {sources.rows.begin() + first, sources.rows.begin() + end}};
         build_group(network, group_sources, sizes, rules, ranked, groups == 1 ? team : ThreadTeam::single(), use);
     });
 }
@@ -198,15 +224,15 @@ namespace {
 
 struct Transition {
     std::size_t from, to;
-    const float* transitions;  // from there
-    float best;                // transition and word of the best one
+    const float* transitions;  // from this vertex
+    float best;                // score of the best transition and its token
 };
 
 float total_score(const Dag& dag, const Transition& transition, std::size_t to, float token_weight) {
     return token_weight == 0.0F ? transition.transitions[to] : transition.transitions[to] + token_weight * dag.scores(to)[0];
 }
 
-// Chooses the best step; to the vertex itself where there is none (of NaNs). Words count where they are known.
+// Choose the best transition to a vertex with known tokens; to the vertex itself if there is no valid one (NaN).
 void choose_transition(const Dag& dag, Transition& transition, float token_weight) {
     transition.to = transition.from, transition.best = MINUS_INFINITY;
     for (std::size_t to = transition.from + 1; to < dag.vertices(); ++to) {
@@ -216,7 +242,7 @@ void choose_transition(const Dag& dag, Transition& transition, float token_weigh
     }
 }
 
-// Adds the vertices whose words are not known and may make the step to them better than the best one, for no score is above 0.
+// Add the vertices with unknown tokens whose transition could still be the best: token scores are at most 0.
 void add_contenders(const Dag& dag, const Transition& transition, std::vector<std::size_t>& contenders) {
     for (std::size_t to = transition.from + 1; to < dag.vertices(); ++to)
         if (!dag.ranked(to) && transition.transitions[to] >= transition.best) contenders.push_back(to);
@@ -234,7 +260,7 @@ Transition best_transition(Dag& dag, std::size_t vertex, float token_weight) {
     return transition;
 }
 
-// Steps from vertex 0 to the last one, which has none, or to where there is none.
+// The transitions from vertex 0 to the last one, or to a vertex without a valid transition.
 std::vector<Transition> walk(Dag& dag, float token_weight) {
     std::vector<Transition> path;
     std::size_t vertex = 0;
@@ -253,7 +279,7 @@ void rank_path(Dag& dag, const std::vector<Transition>& path) {
     dag.rank(std::move(vertices_to_rank));
 }
 
-// Ranks at once what a walk along the path would ask for vertex by vertex.
+// Rank at once the tokens that a walk along the path would request one vertex at a time.
 void rank_contenders(Dag& dag, std::vector<Transition>& path, float token_weight) {
     std::vector<std::size_t> contenders;
     for (Transition& transition : path) {

@@ -54,7 +54,7 @@ std::vector<PrefixTree::Index> PrefixTree::compact(std::vector<char> retained, s
     return indices;
 }
 
-// Nodes that grow no more need no broods.
+// Only nodes that can still get children need their child groups.
 void PrefixTree::renumber_child_groups(const std::vector<Index>& indices, const std::vector<char>& growing) {
     std::vector<ChildGroup> retained_groups;
     for (Index node = 0; node < size(); ++node) {

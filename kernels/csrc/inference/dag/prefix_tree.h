@@ -1,4 +1,4 @@
-// Prefixes of outputs as the nodes of a tree: a node is its parent's prefix and one token more.
+// A tree of output prefixes: a node is the prefix of its parent and one more token.
 #pragma once
 
 #include <cstdint>
@@ -8,30 +8,31 @@
 
 namespace fewstep {
 
-// Nodes are numbered as they are made, parents before children. The root, the empty prefix, is number 0.
+// Nodes are numbered in the order of creation, parents before children. The root, the empty prefix, is node 0.
 class PrefixTree {
   public:
     using Index = std::int32_t;
     static constexpr Index NONE = -1;
 
     struct Node {
-        double value;  // of a mass (csrc/dag/mass.h): the probability of all paths so far that emit the prefix
+        double value;  // of a ScaledFloat: the probability of all paths so far that emit the prefix
         std::int32_t exponent;
-        Index entry;  // among the prefixes at the vertex where it was met last
+        Index entry;  // index among the entries of the last vertex that it reached
         Index parent, length;
-        Index child_group;       // the newest of its broods
-        NgramState state;  // what its tokens leave to the next one,
-        double ngram;      // and the logarithm of their probability
+        Index child_group;  // the newest of its child groups
+        NgramState state;   // n-gram state after its tokens,
+        double ngram;       // and their log-probability
     };
 
-    // A tree of the root alone.
+    // Reset to a tree with only a root.
     void reset(NgramState state);
 
     Node& operator[](Index node) { return nodes_[node]; }
     Index size() const { return static_cast<Index>(nodes_.size()); }
     std::size_t bytes() const { return nodes_.capacity() * sizeof(Node); }
 
-    // The child of a node for a token. Children are made brood by brood: those from `first_new` on are not closed to one yet.
+    // Return the child of a node for a token. Children are created in groups; those from `first_new` on are not yet closed to a
+    // group.
     Index child(Index parent, Index token, Index first_new, const NgramScorer* ngram) {
         for (Index node = first_new; node < size(); ++node) {
             if (tokens_[node] == token) return node;
@@ -47,12 +48,12 @@ class PrefixTree {
 
     void read(Index node, std::vector<Index>& tokens) const;
 
-    // Drops all nodes but those that are `held`, those that may get children (`grows`) or are below such a node, and the ancestors
-    // of both. The others keep their order. By node: how many before it were kept; and at last the number of all.
+    // Remove all nodes except `retained` ones, nodes that may get children (`growing`) with their descendants, and the ancestors of
+    // both. Keep the order of the others. Return by node the number of retained nodes before it, and last the total.
     std::vector<Index> compact(std::vector<char> retained, std::vector<char> growing);
 
   private:
-    struct ChildGroup {  // children made at one vertex: nodes [first, end)
+    struct ChildGroup {  // children created at one vertex: nodes [first, end)
         Index first, end, older;
     };
 
@@ -60,7 +61,7 @@ class PrefixTree {
     void renumber_child_groups(const std::vector<Index>& indices, const std::vector<char>& growing);
 
     std::vector<Node> nodes_;
-    std::vector<Index> tokens_;  // of the nodes
+    std::vector<Index> tokens_;  // by node
     std::vector<ChildGroup> child_groups_;
 };
 

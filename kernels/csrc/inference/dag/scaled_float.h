@@ -1,4 +1,4 @@
-// Probabilities of any size, that are added and multiplied without logarithms.
+// Floating-point numbers with an extended exponent, for products and sums of probabilities without logarithms.
 #pragma once
 
 #include <cmath>
@@ -6,14 +6,14 @@
 
 namespace fewstep {
 
-// value * 2^(256 exponent), with value in [2^-128, 2^128): a positive number, at least as precise as a double.
+// value * 2^(256 exponent) with value in [2^-128, 2^128): a positive number with at least the precision of a double.
 struct ScaledFloat {
     double value = 1;
     std::int32_t exponent = 0;
 };
 
 inline constexpr double SCALED_MIN = 0x1p-128, SCALED_LIMIT = 0x1p128, SCALE_DOWN = 0x1p-256, SCALE_UP = 0x1p256;
-inline constexpr std::int32_t ZERO_EXPONENT = -(1 << 30);  // the exponent of what is nothing yet
+inline constexpr std::int32_t ZERO_EXPONENT = -(1 << 30);  // exponent of an empty sum
 inline constexpr double SCALE_LOG = 256 * 0.693147180559945309417;
 
 inline ScaledFloat operator*(const ScaledFloat& one, const ScaledFloat& other) {
@@ -28,7 +28,7 @@ inline ScaledFloat operator*(const ScaledFloat& one, const ScaledFloat& other) {
     return product;
 }
 
-// Adds to the sum (value, exponent).
+// (value, exponent) += (more, more_exponent)
 inline void add_scaled(double& value, std::int32_t& exponent, double more, std::int32_t more_exponent) {
     if (more_exponent == exponent) {
         value += more;
@@ -37,14 +37,14 @@ inline void add_scaled(double& value, std::int32_t& exponent, double more, std::
     } else if (more_exponent > exponent) {
         value = more + (more_exponent == exponent + 1 ? value * SCALE_DOWN : 0);
         exponent = more_exponent;
-    }  // else it is less than the last digit
+    }  // else the term is below the precision of the sum
     if (value >= SCALED_LIMIT) {
         value *= SCALE_DOWN;
         ++exponent;
     }
 }
 
-// exp(x), for |x| up to 1e9.
+// exp(x) for |x| <= 1e9.
 inline ScaledFloat scaled_exp(double x) {
     const double exponent = std::nearbyint(x / SCALE_LOG);
     return ScaledFloat{std::exp(x - exponent * SCALE_LOG), static_cast<std::int32_t>(exponent)} * ScaledFloat{};

@@ -10,7 +10,7 @@ namespace {
 
 constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
-// next[v] = max over u of now[u] + E(u,v), plus token(v), for all v between the ends; `first` is the first u with a path.
+// next[v] = max_u now[u] + E(u,v) + token(v) for all v between the ends; `first` is the first u with a path.
 void advance(const DagScores& graph, const double* now, std::int64_t first, double* next) {
     const std::int64_t last = graph.vertices - 1;
     std::fill(next, next + last, MINUS_INFINITY);
@@ -29,7 +29,7 @@ void advance(const DagScores& graph, const double* now, std::int64_t first, doub
     }
 }
 
-// The first vertex whose sum is the largest, or 0.
+// The first vertex with the highest sum, or 0.
 struct Best {
     std::int64_t vertex = 0;
     double score = MINUS_INFINITY;
@@ -58,7 +58,7 @@ DagPath dag_viterbi(const DagScores& graph, double length_exponent, std::int64_t
     max_length = std::min(max_length, last - 1);
     if (max_length < 1) return path;
     const auto width = static_cast<std::size_t>(last);
-    std::vector<std::vector<double>> sums;  // by tokens: s_k(v)
+    std::vector<std::vector<double>> sums;  // by number of tokens: s_k(v)
     sums.emplace_back(width, MINUS_INFINITY);
     sums[0][0] = graph.tokens[0];
     if (!(sums[0][0] > MINUS_INFINITY)) return path;

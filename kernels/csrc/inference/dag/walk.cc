@@ -11,7 +11,7 @@ constexpr double INFINITE_SCORE = std::numeric_limits<double>::infinity();
 
 double probability_limit(const DagWalkOptions& options) { return options.top_p < 1 ? options.top_p : INFINITE_SCORE; }
 
-// SplitMix64 (Steele et al. 2014), as a function of its place in the sequence: a number in [0, 1).
+// A SplitMix64 random number in [0, 1) (Steele et al. 2014), as a function of its index in the sequence.
 double uniform(std::uint64_t seed, std::uint64_t place) {
     std::uint64_t bits = seed + (place + 1) * 0x9e3779b97f4a7c15u;
     bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
@@ -19,7 +19,7 @@ double uniform(std::uint64_t seed, std::uint64_t place) {
     return static_cast<double>((bits ^ bits >> 31) >> 11) * 0x1p-53;
 }
 
-// Calls choose(candidates, tokens so far, vertex) for the place of a candidate at each vertex.
+// Walk from vertex 0 on; choose(candidates, tokens so far, vertex) returns the index of the chosen candidate at each vertex.
 template <typename Choose>
 DagWalk walk(const DagCandidates& sentence, std::int64_t max_candidates, const Choose& choose) {
     DagWalk found;
@@ -81,8 +81,9 @@ DagWalk dag_sample(const DagCandidates& sentence, const DagWalkOptions& options,
         for (const DagCandidate& one : candidates) {
             if (probability_seen > limit) break;
             probability_seen += std::exp(one.score);
-            // Beside the best one's, so that not all of them vanish.
-            weights.push_back(std::exp(one.score - candidates[0].score) * (repeats_candidate(options.rules, tokens, one) ? BANNED : 1));
+            // relative to the best candidate, so that not all weights underflow
+            weights.push_back(std::exp(one.score - candidates[0].score) *
+                              (repeats_candidate(options.rules, tokens, one) ? BANNED : 1));
             sum += weights.back();
         }
         double threshold = uniform(seed, static_cast<std::uint64_t>(vertex)) * sum;

@@ -1,4 +1,4 @@
-// Walks through a graph of vertices from its first to its last: one candidate at each vertex, and never back.
+// Walks through a DAG from its first to its last vertex, which choose one candidate at each vertex.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,27 @@
 
 namespace fewstep {
 
-// The vertices from 0 to the last one. A pointer that leads to no later vertex of the graph ends the walk.
+// Follow pointers from vertex 0 to the last vertex. A pointer that does not lead to a later vertex ends the walk.
 std::vector<std::int64_t> dag_follow(std::span<const std::int64_t> next_vertices);
 
 struct DagWalkOptions {
-    std::int64_t candidates = 5;  // best ones of a vertex that are looked at
+    std::int64_t candidates = 5;  // best candidates considered at a vertex
     double top_p = 0.9;
     RepeatRules rules;
 };
 
 struct DagWalk {
-    std::vector<std::int64_t> vertices, tokens;  // by vertex of the walk; -1 for the tokens of the ends
-    double score = 0;  // the sum of the candidates'; minus infinity where the walk found no way to the end
+    std::vector<std::int64_t> vertices, tokens;  // by vertex of the walk; the ends have token -1
+    double score = 0;  // the sum over the chosen candidates; minus infinity if the walk does not reach the last vertex
 };
 
-// At each vertex the best candidate that repeats nothing; the best of all where all do, or where those that come before it hold
-// more probability than top_p (1: any).
+// Lookahead: choose at each vertex the best candidate that violates no repeat rule, or the best of all if every candidate does, or
+// if the better ones have more than top_p probability (1: no limit).
 DagWalk dag_lookahead(const DagCandidates& sentence, const DagWalkOptions& options);
 
-// At each vertex one of the best candidates that hold more probability than top_p (1: of all), drawn by their probabilities. Those
-// that repeat something weigh BANNED of theirs. What is drawn at a vertex is a function of seed and vertex.
+// Sampling: choose at each vertex one of the best candidates with a total probability of more than top_p (1: of all), by their
+// probabilities; the weight of candidates that violate a repeat rule is multiplied by BANNED. The choice is a function of seed and
+// vertex.
 inline constexpr double BANNED = 1e-5;
 DagWalk dag_sample(const DagCandidates& sentence, const DagWalkOptions& options, std::uint64_t seed);
 

@@ -9,7 +9,7 @@ namespace fewstep {
 
 namespace {
 
-// Bits of floats, rounded to those of bfloat16 in their upper half.
+// Bit patterns rounded to bfloat16, which is their upper half.
 I32Vector round_to_even(F32Vector values) {
     I32Vector bits;
     std::memcpy(&bits, &values, sizeof bits);
@@ -22,7 +22,7 @@ Bf16 to_bfloat16(float value) {
     return static_cast<Bf16>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-// x [count] in pairs, the last one filled up with 0.
+// Convert x [count] to bfloat16 pairs, padded with 0.
 void to_bfloat16_pairs(const float* x, std::size_t count, Bf16* to) {
     std::size_t position = 0;
     for (; position + F32_LANES <= count; position += F32_LANES) {
@@ -38,7 +38,8 @@ void to_bfloat16_pairs(const float* x, std::size_t count, Bf16* to) {
     if (count % 2) to[count] = 0;
 }
 
-// sums + even products + odd products, of pairs of bfloat16: the even one in the lower half of each integer, the odd one in the upper.
+// sums + even products + odd products of bfloat16 pairs; an integer holds the even element in its lower half, the odd one in its
+// upper half.
 #if defined(__AVX512BF16__)
 inline F32Vector add_bf16_products(F32Vector sums, I32Vector values, I32Vector weights) {
     return _mm512_dpbf16_ps(sums, std::bit_cast<__m512bh>(values), std::bit_cast<__m512bh>(weights));
@@ -65,7 +66,9 @@ struct Bf16Format {
         return pairs;
     }
     static I32Vector values(const Bf16* at) { return broadcast_group(at); }
-    static F32Vector add_products(F32Vector sums, I32Vector values, I32Vector weights) { return add_bf16_products(sums, values, weights); }
+    static F32Vector add_products(F32Vector sums, I32Vector values, I32Vector weights) {
+        return add_bf16_products(sums, values, weights);
+    }
 };
 
 }  // namespace
@@ -92,8 +95,10 @@ void Bf16Matrix::multiply(const float* x, std::size_t x_stride, std::size_t rows
                           std::vector<Bf16>& bf16_values, ThreadTeam& team) const {
     const std::size_t pairs = (inputs_ + 1) / 2;
     if (bf16_values.size() < rows * 2 * pairs) bf16_values.resize(rows * 2 * pairs);
-    for (std::size_t row = 0; row < rows; ++row) to_bfloat16_pairs(x + row * x_stride, inputs_, bf16_values.data() + row * 2 * pairs);
-    const PackedGemm<Bf16Format> product{bf16_values.data(), 2 * pairs, pairs, panels_.data(), {bias_.data()}, y, y_stride, outputs_, epilogue};
+    for (std::size_t row = 0; row < rows; ++row)
+        to_bfloat16_pairs(x + row * x_stride, inputs_, bf16_values.data() + row * 2 * pairs);
+    const PackedGemm<Bf16Format> product{bf16_values.data(), 2 * pairs, pairs,   panels_.data(), {bias_.data()}, y,
+                                         y_stride,           outputs_,  epilogue};
     product.multiply(rows, (outputs_ + PackedMatrix::panel_width() - 1) / PackedMatrix::panel_width(), team);
 }
 

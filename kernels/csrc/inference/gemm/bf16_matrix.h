@@ -1,4 +1,4 @@
-// Products with weights in bfloat16, summed in float: twice the speed where the machine has instructions for pairs of them (AVX512-BF16).
+// Matrix products with bfloat16 weights and float32 sums, twice as fast as float32 on machines with AVX512-BF16.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +9,23 @@
 
 namespace fewstep {
 
-using Bf16 = std::uint16_t;  // the upper half of a float's bits, rounded to nearest even
+using Bf16 = std::uint16_t;  // the upper half of the bits of a float32, rounded to nearest even
 
-// W [outputs,inputs] in the panels of a PackedMatrix, pairs of inputs side by side. A row's result does not depend on company.
+// W [outputs,inputs] in the panels of a PackedMatrix, with pairs of inputs side by side. The result of a row does not depend on the
+// other rows.
 class Bf16Matrix {
- public:
+  public:
     Bf16Matrix() = default;
     explicit Bf16Matrix(const PackedMatrix& matrix);
 
     bool empty() const { return panels_.empty(); }
     std::size_t outputs() const { return outputs_; }
 
-    // x [rows,inputs] to y [rows,outputs]; `halves` is scratch for x in bfloat16.
+    // Multiply x [rows,inputs] into y [rows,outputs]; `bf16_values` is scratch for x in bfloat16.
     void multiply(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, Epilogue epilogue,
                   std::vector<Bf16>& bf16_values, ThreadTeam& team = ThreadTeam::single()) const;
 
- private:
+  private:
     std::size_t outputs_ = 0, inputs_ = 0;
     std::vector<std::uint32_t> panels_;
     std::vector<float> bias_;

@@ -1,4 +1,4 @@
-// What becomes of the sums of a block of products, a vector of outputs at a time.
+// The epilogue of a matrix product: how a vector of sums is written to the output.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace fewstep {
 
-// The last outputs, which fill no vector.
+// The last outputs, if they do not fill a vector.
 [[gnu::noinline]] static void store_partial(float* y, const F32Vector& sum, Epilogue epilogue, std::size_t columns) {
     for (std::size_t column = 0; column < columns; ++column) {
         const float value = sum[static_cast<int>(column)];

@@ -1,4 +1,4 @@
-// Products with weights that are laid out in panels, whatever kind of numbers they are.
+// Matrix products with weights packed in panels, for any number format.
 #pragma once
 
 #include <algorithm>
@@ -8,33 +8,34 @@
 #include <cstring>
 #include <utility>
 
-#include "csrc/base/thread_team.h"
 #include "csrc/base/simd_f32.h"
+#include "csrc/base/thread_team.h"
 #include "csrc/inference/gemm/epilogue.h"
 
 namespace fewstep {
 
 namespace packed_gemm {
 
-// Sums of a block stay in registers: ROWS x VECTORS of them, the weights of one group, and one to spare.
+// The sums of a block stay in registers: ROWS x VECTORS sums, the weights of one group, and one spare register.
 constexpr int VECTORS = 3, ROWS = SIMD_REGISTERS == 32 ? 8 : 4;
 constexpr std::size_t PANEL = VECTORS * F32_LANES;
 
-// Which weights a block fetches into the cache while it multiplies: those some groups ahead, or the next panel.
+// The weights that a block prefetches while it multiplies: those AHEAD groups later, or those of the next panel.
 enum class Prefetch { NONE, AHEAD, PANEL };
 constexpr std::size_t AHEAD = 16;
 
-}  // namespace panel_products
+}  // namespace packed_gemm
 
-// Rows x of groups of values, 32 bits each, and weights in panels of PANEL outputs, group by group. `Numbers` says what these are: `Group`
-// (weights of an output as they lie in memory), `Value` (of x), `Sums`, `weights(at)` (LANES groups), `values(at)` (a group for all lanes),
-// `add_products(sums, values, weights)`, LEAST_WORK (multiplications of a thread's part at least: about a microsecond's, less than which
-// it takes to hand a part out), and `Ends`, which makes floats of sums: `ends(sums, row, column)`.
+// y = epilogue(dequantize(x W^T)). Rows x are groups of values of 32 bits each; weights lie in panels of PANEL outputs, group by
+// group. `Format` defines the number format: `Group` (the weights of an output as stored), `Value` (of x), `Sums`, `weights(at)`
+// (groups of LANES outputs), `values(at)` (a group broadcast to all lanes), `add_products(sums, values, weights)`, `MIN_WORK`
+// (multiplications of a thread's part, which takes about a microsecond; a smaller part takes less time than starting a thread on
+// it) and `Dequantize`, which converts sums to floats: `dequantize(sums, row, column)`.
 template <typename Format>
 struct PackedGemm {
     static constexpr std::size_t GROUP_SIZE = sizeof(std::int32_t) / sizeof(typename Format::Value);  // inputs of a group
 
-    const typename Format::Value* x;  // [rows,groups,SIZE]
+    const typename Format::Value* x;  // [rows,groups,GROUP_SIZE]
     std::size_t x_stride, groups;
     const typename Format::Group* panels;
     typename Format::Dequantize dequantize;
@@ -42,13 +43,13 @@ struct PackedGemm {
     std::size_t y_stride, columns;
     Epilogue epilogue;
 
-    // Outputs of the first `panels` for so many rows, shared out among the threads of a team where that is worth their while.
+    // Compute the outputs of the first `panels` panels for `rows` rows, split among the threads of a team if there is enough work.
     void multiply(std::size_t rows, std::size_t panels, ThreadTeam& team) const;
-    // Those of the panels [first,last).
+    // Compute the outputs of the panels [first,last).
     void multiply(std::size_t rows, std::size_t first, std::size_t last) const;
 };
 
-// 32 bits, in all lanes.
+// Broadcast 32 bits to all lanes.
 template <typename Value>
 static inline I32Vector broadcast_group(const Value* at) {
     std::int32_t group;
@@ -56,7 +57,7 @@ static inline I32Vector broadcast_group(const Value* at) {
     return group - I32Vector{};
 }
 
-// What becomes of sums to which only a bias is added.
+// The dequantization of sums that only need a bias.
 struct AddBias {
     const float* bias;
 
@@ -65,7 +66,7 @@ struct AddBias {
 
 namespace packed_gemm {
 
-// Calls body(row, vector) for all sums of a block, unrolled: they stay in registers.
+// Call body(row, vector) for all sums of a block, unrolled so that they stay in registers.
 template <int R, int V, typename Body>
 inline void for_each_sum(const Body& body) {
 #pragma GCC unroll 8
@@ -74,7 +75,7 @@ inline void for_each_sum(const Body& body) {
         for (int vector = 0; vector < V; ++vector) body(row, vector);
 }
 
-// R rows from `row` on by the V vectors of the panel from `column` on.
+// Multiply R rows from `row` on by the V vectors of the panel from `column` on.
 template <typename Format, int R, int V, Prefetch PREFETCH>
 void multiply_block(const PackedGemm<Format>& product, std::size_t row, std::size_t column) {
     typename Format::Sums sums[R][V] = {};
@@ -86,7 +87,8 @@ void multiply_block(const PackedGemm<Format>& product, std::size_t row, std::siz
         if constexpr (PREFETCH != Prefetch::NONE) {
             const std::size_t ahead = PREFETCH == Prefetch::PANEL ? product.groups : AHEAD;
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) __builtin_prefetch(weights + ahead * V * F32_LANES + vector * F32_LANES, 0, 2);
+            for (int vector = 0; vector < V; ++vector)
+                __builtin_prefetch(weights + ahead * V * F32_LANES + vector * F32_LANES, 0, 2);
         }
 #pragma GCC unroll 3
         for (int vector = 0; vector < V; ++vector) {
@@ -97,12 +99,15 @@ void multiply_block(const PackedGemm<Format>& product, std::size_t row, std::siz
         for (int index = 0; index < R; ++index) {
             const auto value = Format::values(x[index] + group * product.GROUP_SIZE);
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[index][vector] = Format::add_products(sums[index][vector], value, weight[vector]);
+            for (int vector = 0; vector < V; ++vector)
+                sums[index][vector] = Format::add_products(sums[index][vector], value, weight[vector]);
         }
     }
     for_each_sum<R, V>([&](int index, int vector) {
-        const std::size_t here = row + static_cast<std::size_t>(index), from = column + static_cast<std::size_t>(vector) * F32_LANES;
-        store_outputs(product.y + here * product.y_stride + from, product.dequantize(sums[index][vector], here, from), product.epilogue, product.columns - from);
+        const std::size_t here = row + static_cast<std::size_t>(index),
+                          from = column + static_cast<std::size_t>(vector) * F32_LANES;
+        store_outputs(product.y + here * product.y_stride + from, product.dequantize(sums[index][vector], here, from),
+                      product.epilogue, product.columns - from);
     });
 }
 
@@ -122,7 +127,7 @@ constexpr std::array<std::array<Multiply<Format>, ROWS>, VECTORS> by_vectors(std
 template <typename Format, Prefetch PREFETCH>
 constexpr auto MULTIPLY = by_vectors<Format, PREFETCH>(std::make_integer_sequence<int, VECTORS>());
 
-}  // namespace panel_products
+}  // namespace packed_gemm
 
 template <typename Format>
 void PackedGemm<Format>::multiply(std::size_t rows, std::size_t count, ThreadTeam& team) const {
@@ -138,9 +143,10 @@ void PackedGemm<Format>::multiply(std::size_t rows, std::size_t first, std::size
     for (std::size_t column = first * PANEL; column < std::min(last * PANEL, columns); column += PANEL) {
         const std::size_t vectors = std::min<std::size_t>(VECTORS, (columns - column + F32_LANES - 1) / F32_LANES);
         for (std::size_t block = 0; block < blocks; ++block) {
-            // Blocks of nearly equal size.
+            // Split the rows into blocks of nearly equal size.
             const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
-            // A row reads weights as fast as they come; a single block of rows, and of several the last one, leave time to fetch.
+            // A single row is bound by memory bandwidth and does not prefetch. A block of several rows leaves time to: a single
+            // block prefetches ahead, the last of several blocks prefetches the next panel.
             const auto& kernels = rows == 1             ? MULTIPLY<Format, Prefetch::NONE>
                                   : blocks == 1         ? MULTIPLY<Format, Prefetch::AHEAD>
                                   : block + 1 == blocks ? MULTIPLY<Format, Prefetch::PANEL>

@@ -22,7 +22,9 @@ struct Float32Format {
 
     static F32Vector weights(const float* at) { return load(at); }
     static F32Vector values(const float* at) { return broadcast(*at); }
-    static F32Vector add_products(F32Vector sums, F32Vector values, F32Vector weights) { return multiply_add(values, weights, sums); }
+    static F32Vector add_products(F32Vector sums, F32Vector values, F32Vector weights) {
+        return multiply_add(values, weights, sums);
+    }
 };
 
 std::size_t num_vectors(std::size_t columns) { return std::min<std::size_t>(VECTORS, (columns + F32_LANES - 1) / F32_LANES); }
@@ -53,12 +55,14 @@ void PackedMatrix::pack(std::span<const float* const> weights, const float* bias
         std::size_t input = 0;
         for (; input + F32_LANES <= inputs; input += F32_LANES) {
             F32Vector tile[F32_LANES];
-            for (std::size_t row = 0; row < F32_LANES; ++row) tile[row] = row < rows ? load(weights[first + row] + input) : F32Vector{};
+            for (std::size_t row = 0; row < F32_LANES; ++row)
+                tile[row] = row < rows ? load(weights[first + row] + input) : F32Vector{};
             transpose(tile);
             for (std::size_t lane = 0; lane < F32_LANES; ++lane) store(to + (input + lane) * width, tile[lane]);
         }
         for (; input < inputs; ++input)
-            for (std::size_t row = 0; row < F32_LANES; ++row) to[input * width + row] = row < rows ? weights[first + row][input] : 0.0F;
+            for (std::size_t row = 0; row < F32_LANES; ++row)
+                to[input * width + row] = row < rows ? weights[first + row][input] : 0.0F;
     }
 }
 
@@ -78,8 +82,8 @@ std::size_t PackedMatrix::panels() const { return (outputs_ + PANEL - 1) / PANEL
 
 std::size_t PackedMatrix::panel_width() { return PANEL; }
 
-void PackedMatrix::multiply_first_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride, std::size_t panels,
-                                  Epilogue epilogue, ThreadTeam& team) const {
+void PackedMatrix::multiply_first_panels(const float* x, std::size_t x_stride, std::size_t rows, float* y, std::size_t y_stride,
+                                         std::size_t panels, Epilogue epilogue, ThreadTeam& team) const {
     const PackedGemm<Float32Format> product{x, x_stride, inputs_, panels_.data(), {bias_.data()}, y, y_stride, outputs_, epilogue};
     product.multiply(rows, panels, team);
 }

@@ -11,12 +11,12 @@ namespace fewstep {
 namespace {
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
-constexpr std::size_t MIN_ENCODED_TOKENS = 48;  // words at least, where there are more sentences: products of few rows are slow
-constexpr std::size_t LONG_ENCODING_WORK = 1 << 24;  // multiplications: about as long as two look-ups take
-constexpr std::size_t MIN_SCORED_ROWS = 32;   // rows at least
-constexpr std::size_t MIN_SELECTED_SLOTS = 8;    // slots at least
+constexpr std::size_t MIN_ENCODED_TOKENS = 48;  // minimum tokens of a chunk of several sentences: products of few rows are slow
+constexpr std::size_t LONG_ENCODING_WORK = 1 << 24;  // in multiplications: about as long as two look-ups
+constexpr std::size_t MIN_SCORED_ROWS = 32;          // minimum rows of a task
+constexpr std::size_t MIN_SELECTED_SLOTS = 8;        // minimum slots of a task
 
-// A thread's scratch.
+// Scratch memory of a thread.
 struct Workspace {
     LatticeScoring::Workspace scoring;
     LatticeSpace<float> search;
@@ -28,26 +28,32 @@ struct SlotRange {
     std::size_t sentence, first, last;
 };
 
-// Adds the seconds that it lives, of so many threads.
+// Adds its lifetime in seconds, times the number of threads.
 class SecondsTimer {
- public:
-    explicit SecondsTimer(double& seconds, int threads = 1) : seconds_(seconds), threads_(threads), since_(std::chrono::steady_clock::now()) {}
+  public:
+    explicit SecondsTimer(double& seconds, int threads = 1)
+        : seconds_(seconds), threads_(threads), since_(std::chrono::steady_clock::now()) {}
     ~SecondsTimer() { seconds_ += threads_ * std::chrono::duration<double>(std::chrono::steady_clock::now() - since_).count(); }
     SecondsTimer(const SecondsTimer&) = delete;
     SecondsTimer& operator=(const SecondsTimer&) = delete;
 
- private:
+  private:
     double& seconds_;
     int threads_;
     std::chrono::steady_clock::time_point since_;
 };
 
-// A batch on its way.
+// Decodes one batch.
 class BatchDecoder {
- public:
+  public:
     BatchDecoder(const LatticeNetwork& network, const Sources& sources, const LatticeRules& rules, bool all_exits, int threads)
-        : network_(network), sources_(sources), rules_(rules), scoring_(network, rules, all_exits), team_(ThreadTeam::for_this_thread(threads)),
-          sentences_(sources.rows.size()), workspaces_(static_cast<std::size_t>(threads)) {
+        : network_(network),
+          sources_(sources),
+          rules_(rules),
+          scoring_(network, rules, all_exits),
+          team_(ThreadTeam::for_this_thread(threads)),
+          sentences_(sources.rows.size()),
+          workspaces_(static_cast<std::size_t>(threads)) {
         std::size_t tokens = MIN_ENCODED_TOKENS;
         for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
             if (tokens >= MIN_ENCODED_TOKENS) chunks_.push_back(sentence), tokens = 0;
@@ -74,13 +80,15 @@ class BatchDecoder {
                 project_memory(chunk, states[chunk].data());
             } else {
                 const SecondsTimer timer(workspace.seconds[LOOKUP]);
-                for (std::size_t sentence = chunks_[chunk]; candidates_given != nullptr && sentence < chunks_[chunk + 1]; ++sentence) copy_candidates(*candidates_given, sentence);
+                for (std::size_t sentence = chunks_[chunk]; candidates_given != nullptr && sentence < chunks_[chunk + 1];
+                     ++sentence)
+                    copy_candidates(*candidates_given, sentence);
                 if (lookup != nullptr) look_up(*lookup, chunk);
                 for (std::size_t sentence = chunks_[chunk]; !selects_candidates() && sentence < chunks_[chunk + 1]; ++sentence)
                     scoring_.prepare(sentences_[sentence], workspace.scoring);
             }
         });
-        if (selects_candidates()) candidate_threshold();
+        if (selects_candidates()) threshold_candidates();
     }
 
     void score() {
@@ -107,18 +115,19 @@ class BatchDecoder {
             Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
             const SecondsTimer timer(workspace.seconds[SEARCH]);
             const SentenceLattice& lattice = sentences_[index];
-            if (lattice.max_length == 0) return;  // an empty source: no words, for sure
+            if (lattice.max_length == 0) return;  // an empty source has an empty output
             std::vector<std::int64_t> path(lattice.max_length);
             std::size_t length;
-            outcomes[index].score = best_path<float>(
-                {lattice.start.data(), lattice.edges.data(), lattice.exits.data(), lattice.width, lattice.width, lattice.candidates, lattice.min_length, lattice.max_length}, workspace.search,
-                path.data(), length);
+            outcomes[index].score =
+                best_path<float>({lattice.start.data(), lattice.edges.data(), lattice.exits.data(), lattice.width, lattice.width,
+                                  lattice.candidates, lattice.min_length, lattice.max_length},
+                                 workspace.search, path.data(), length);
             for (std::size_t slot = 0; slot < length; ++slot) outcomes[index].tokens.push_back(lattice.tokens(slot)[path[slot]]);
         });
         return outcomes;
     }
 
-    // Of `count` candidates a slot, as they were given.
+    // Copy the scores to arrays with `count` candidates per slot, in the given order.
     void copy_scores(std::size_t slots, std::size_t count, float* start, float* edges, float* exits) {
         for (std::size_t b = 0; b < sentences_.size(); ++b) {
             SentenceLattice& lattice = sentences_[b];
@@ -137,11 +146,12 @@ class BatchDecoder {
     LatticeSeconds seconds() const {
         LatticeSeconds sum{};
         for (const Workspace& workspace : workspaces_)
-            for (std::size_t head_output = 0; head_output < sum.size(); ++head_output) sum[head_output] += workspace.seconds[head_output];
+            for (std::size_t head_output = 0; head_output < sum.size(); ++head_output)
+                sum[head_output] += workspace.seconds[head_output];
         return sum;
     }
 
- private:
+  private:
     struct LookedUp {
         std::vector<std::int64_t> token_ids;
         std::vector<double> log_probs;
@@ -169,7 +179,8 @@ class BatchDecoder {
         SentenceLattice& lattice = sentences_[sentence];
         lattice.token_ids = candidates_given.token_ids + sentence * candidates_given.slots * candidates_given.candidates;
         lattice.log_probs = candidates_given.log_probs + sentence * candidates_given.slots * candidates_given.candidates;
-        lattice.min_length = static_cast<std::size_t>(candidates_given.min_length[sentence]), lattice.max_length = static_cast<std::size_t>(candidates_given.max_length[sentence]);
+        lattice.min_length = static_cast<std::size_t>(candidates_given.min_length[sentence]),
+        lattice.max_length = static_cast<std::size_t>(candidates_given.max_length[sentence]);
         lattice.slots = candidates_given.slots, lattice.candidates = candidates_given.candidates;
     }
 
@@ -182,7 +193,8 @@ class BatchDecoder {
             ids.insert(ids.end(), row, row + sources_.stride);
             lengths.push_back(sources_.lengths[sentence] - 1);
             const auto range = lookup.tables->header().regression.length_range(lengths.back(), lookup.window);
-            const std::size_t max_slots = std::max<std::size_t>(1, network_.network.shape.slots) - 1;  // the last code is for EOS
+            const std::size_t max_slots =
+                std::max<std::size_t>(1, network_.network.shape.slots) - 1;  // the last position code is for EOS
             lattice.min_length = std::min(max_slots, static_cast<std::size_t>(range.min));
             lattice.max_length = std::min(max_slots, static_cast<std::size_t>(range.max));
             lattice.candidates = count;
@@ -191,8 +203,9 @@ class BatchDecoder {
         const auto max_length = static_cast<std::size_t>(*std::max_element(slots.begin(), slots.end()));
         LookedUp& found = looked_up_[chunk];
         found.token_ids.resize(slots.size() * max_length * count), found.log_probs.resize(found.token_ids.size());
-        lattice_candidates(*lookup.tables, {ids, lengths, slots, static_cast<std::int64_t>(sources_.stride)}, {lookup.candidates, lookup.min_prior, 1},
-                           static_cast<std::int64_t>(max_length), found.token_ids, found.log_probs);
+        lattice_candidates(*lookup.tables, {ids, lengths, slots, static_cast<std::int64_t>(sources_.stride)},
+                           {lookup.candidates, lookup.min_prior, 1}, static_cast<std::int64_t>(max_length), found.token_ids,
+                           found.log_probs);
         for (std::size_t sentence = first; sentence < last; ++sentence) {
             sentences_[sentence].token_ids = found.token_ids.data() + (sentence - first) * max_length * count;
             sentences_[sentence].log_probs = found.log_probs.data() + (sentence - first) * max_length * count;
@@ -201,13 +214,14 @@ class BatchDecoder {
         }
     }
 
-    // Where a slot within the shortest length has no candidates a path may end before it.
+    // If a slot within the minimum length has no candidates, the path may end before it.
     static void allow_early_end(SentenceLattice& lattice) {
         for (std::size_t slot = 0; slot < lattice.min_length; ++slot)
             if (lattice.tokens(slot)[0] < 0) lattice.min_length = 1;
     }
 
-    // Do all threads encode each chunk? If there are some to spare, or nothing that takes about as long is to be looked up meanwhile.
+    // Return whether all threads share the encoding of each chunk: if there are more threads than tasks. Otherwise the encoder of a
+    // chunk runs in parallel with look-ups that take about as long.
     bool encode_with_all_threads(bool looks_up) const {
         const TransformerShape& shape = network_.network.shape;
         const std::size_t chunks = chunks_.size() - 1, layer = 4 * shape.width * shape.width + 2 * shape.width * shape.inner;
@@ -219,13 +233,15 @@ class BatchDecoder {
 
     bool selects_candidates() const { return rules_.candidate_threshold < std::numeric_limits<float>::infinity(); }
 
-    // From now on sentences have the candidates alone that are likely after no word by network and counts together, in their order.
-    void candidate_threshold() {
+    // Keep only the candidates within the threshold, in their order.
+    void threshold_candidates() {
         std::vector<SlotRange> items;
         for (std::size_t sentence = 0; sentence < sentences_.size(); ++sentence) {
-            const std::size_t slots = scoring_.slots_looked_up(sentences_[sentence]), parts = std::max<std::size_t>(1, slots / MIN_SELECTED_SLOTS);
+            const std::size_t slots = scoring_.slots_looked_up(sentences_[sentence]),
+                              parts = std::max<std::size_t>(1, slots / MIN_SELECTED_SLOTS);
             sentences_[sentence].selected.resize(slots);
-            for (std::size_t head_output = 0; head_output < parts; ++head_output) items.push_back({sentence, slots * head_output / parts, slots * (head_output + 1) / parts});
+            for (std::size_t head_output = 0; head_output < parts; ++head_output)
+                items.push_back({sentence, slots * head_output / parts, slots * (head_output + 1) / parts});
         }
         team_.run(items.size(), [&](std::size_t item, int thread) {
             Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
@@ -247,11 +263,12 @@ class BatchDecoder {
     ThreadTeam& team_;
     std::vector<SentenceLattice> sentences_;
     std::vector<Workspace> workspaces_;
-    std::vector<std::size_t> chunks_;  // first sentences, and behind the last
-    std::vector<LookedUp> looked_up_;         // by chunk
+    std::vector<std::size_t> chunks_;  // first sentences, and the number of sentences
+    std::vector<LookedUp> looked_up_;  // by chunk
 };
 
-std::vector<LatticeOutcome> decode(BatchDecoder& task, const LatticeLookup* lookup, const LatticeCandidates* candidates_given, LatticeSeconds& seconds) {
+std::vector<LatticeOutcome> decode(BatchDecoder& task, const LatticeLookup* lookup, const LatticeCandidates* candidates_given,
+                                   LatticeSeconds& seconds) {
     task.encode_and_look_up(lookup, candidates_given);
     task.score();
     std::vector<LatticeOutcome> outcomes = task.search();
@@ -267,14 +284,15 @@ std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const
     return decode(task, &lookup, nullptr, seconds);
 }
 
-std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates,
-                                            const LatticeRules& rules, int threads, LatticeSeconds& seconds) {
+std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const Sources& sources,
+                                            const LatticeCandidates& candidates, const LatticeRules& rules, int threads,
+                                            LatticeSeconds& seconds) {
     BatchDecoder task(network, sources, rules, false, threads);
     return decode(task, nullptr, &candidates, seconds);
 }
 
-void score_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates, const LatticeRules& rules,
-                    int threads, float* start, float* edges, float* exits) {
+void score_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates,
+                    const LatticeRules& rules, int threads, float* start, float* edges, float* exits) {
     const std::size_t sentences = sources.rows.size(), slots = candidates.slots, count = candidates.candidates;
     std::fill_n(start, sentences * count, MINUS_INFINITY);
     std::fill_n(edges, sentences * (slots == 0 ? 0 : slots - 1) * count * count, MINUS_INFINITY);

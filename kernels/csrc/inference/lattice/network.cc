@@ -15,7 +15,7 @@ constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
 std::size_t round_up_to_vectors(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
 
-// A linear map in double: weights [D,D] and bias [D].
+// A linear map in float64: weights [D,D] and bias [D].
 struct SelfAttentionMap {
     std::vector<double> weights, bias;
 
@@ -30,7 +30,8 @@ struct SelfAttentionMap {
             for (std::size_t middle = 0; middle < width; ++middle) {
                 const double factor = output[row * width + middle];
                 bias[row] += factor * values_bias[middle];
-                for (std::size_t column = 0; column < width; ++column) weights[row * width + column] += factor * values[middle * width + column];
+                for (std::size_t column = 0; column < width; ++column)
+                    weights[row * width + column] += factor * values[middle * width + column];
             }
         }
     }
@@ -47,7 +48,8 @@ LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Head
     const float* output = arrays.at(layer + "cross_attention.output.weight");
     const float* output_bias = arrays.at(layer + "cross_attention.output.bias");
     const float scale = 1.0F / std::sqrt(static_cast<float>(size));
-    LatticeLayer found{SelfAttentionMap(arrays, layer, width).packed(), {}, {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
+    LatticeLayer found{
+        SelfAttentionMap(arrays, layer, width).packed(), {}, {}, {}, std::vector<float>(width), {output_bias, output_bias + width}};
     found.quantized_self_attention = QuantizedMatrix(found.self_attention, precision);
     for (std::size_t unit = 0; unit < width; ++unit) found.query_bias[unit] = query_bias[unit] * scale;
     std::vector<float> transposed(width * size), head_output(width * size);
@@ -63,7 +65,7 @@ LatticeLayer layer_of(const Arrays& arrays, const std::string& layer, const Head
     return found;
 }
 
-// x [D] less its mean, times `scale` if given.
+// x = (x - mean(x)) * scale
 void center_and_scale(float* x, const float* scale, std::size_t width) {
     double mean = 0.0;
     for (std::size_t unit = 0; unit < width; ++unit) mean += x[unit];
@@ -71,13 +73,14 @@ void center_and_scale(float* x, const float* scale, std::size_t width) {
     for (std::size_t unit = 0; unit < width; ++unit) x[unit] = static_cast<float>((x[unit] - mean) * scale[unit]);
 }
 
-// The rows of `source` [rows,D], and behind them what the first block makes of them.
-void make_table(const float* source, std::size_t rows, float factor, const SelfAttentionMap& self_attention, const float* norm_scale, std::size_t width,
-                bool constant, Buffer& table) {
+// Write the rows of `source` [rows,D] (with pre-norm), followed by the output of the first block for them.
+void make_table(const float* source, std::size_t rows, float factor, const SelfAttentionMap& self_attention,
+                const float* norm_scale, std::size_t width, bool constant, Buffer& table) {
     const bool pre_norm = norm_scale != nullptr;
     const std::size_t stride = pre_norm ? 2 * width : width;
     table.reserve(rows * stride);
-    std::vector<float> matrix(self_attention.weights.begin(), self_attention.weights.end()), shift(width, 0.0F), input(rows * width);
+    std::vector<float> matrix(self_attention.weights.begin(), self_attention.weights.end()), shift(width, 0.0F),
+        input(rows * width);
     if (!pre_norm) {
         for (std::size_t unit = 0; unit < width; ++unit) {
             matrix[unit * width + unit] = static_cast<float>(self_attention.weights[unit * width + unit] + 1.0);
@@ -95,15 +98,16 @@ void make_table(const float* source, std::size_t rows, float factor, const SelfA
     packed.multiply(input.data(), width, rows, table.data() + (stride - width), stride);
 }
 
-// softmax of each head's scores, from rows [H S rounded up] to rows [H S]; behind the last one is room for a vector.
+// The softmax of each head, from rows [H S rounded up] to rows [H S]; the output has room for one vector behind the last row.
 void softmax(const float* scores, std::size_t rows, std::size_t heads, std::size_t length, float* weights) {
     const std::size_t stride = round_up_to_vectors(heads * length), vectors = round_up_to_vectors(length) / STEP;
-    I32Vector inside;  // of the last vector
+    I32Vector inside;  // lanes of the last vector that are within the row
     for (std::size_t lane = 0; lane < STEP; ++lane) inside[static_cast<int>(lane)] = (vectors - 1) * STEP + lane < length ? -1 : 0;
     for (std::size_t row = 0; row < rows; ++row)
         for (std::size_t head = 0; head < heads; ++head) {
             const float* x = scores + row * stride + head * length;
-            float* y = weights + (row * heads + head) * length;  // a vector too far is written over by who comes next
+            float* y = weights +
+                       (row * heads + head) * length;  // elements of the last vector beyond the row are overwritten by the next row
             F32Vector highest = inside ? load(x + (vectors - 1) * STEP) : broadcast(MINUS_INFINITY);
             for (std::size_t vector = 0; vector + 1 < vectors; ++vector) highest = vector_max(highest, load(x + vector * STEP));
             const F32Vector top = broadcast(horizontal_max(highest));
@@ -136,11 +140,13 @@ LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arra
         const float* shift = arrays.at(first + "attention_residual.norm.bias");
         for (std::size_t row = 0; row < width; ++row) {
             double sum = self_attention.bias[row];
-            for (std::size_t column = 0; column < width; ++column) sum += self_attention.weights[row * width + column] * shift[column];
+            for (std::size_t column = 0; column < width; ++column)
+                sum += self_attention.weights[row * width + column] * shift[column];
             self_attention_bias_.push_back(static_cast<float>(sum));
         }
     }
-    make_table(network.target_embedding.data(), shape.target_vocabulary, std::sqrt(static_cast<float>(width)), self_attention, scale, width, false, token_table_);
+    make_table(network.target_embedding.data(), shape.target_vocabulary, std::sqrt(static_cast<float>(width)), self_attention,
+               scale, width, false, token_table_);
     make_table(network.slot_codes.data(), shape.slots, 1.0F, self_attention, scale, width, true, slot_table_);
 }
 
@@ -171,7 +177,7 @@ std::vector<LatticeCrossCache> LatticeNetwork::project_memory(const float* state
     return cross_cache;
 }
 
-// Word and position, with the first block of self-attention done.
+// Token and position, after the first self-attention block.
 void LatticeNetwork::embed_rows(std::span<const Row> rows, float* x) const {
     const std::size_t width = network.shape.width;
     for (const Row& row : rows) {
@@ -183,19 +189,24 @@ void LatticeNetwork::embed_rows(std::span<const Row> rows, float* x) const {
             const float *passed_word = token + width, *passed_slot = slot + width, *bias = self_attention_bias_.data();
             std::size_t unit = 0;
             for (; unit + STEP <= width; unit += STEP)
-                store(x + unit, load(x + unit) + multiply_add(load(passed_word + unit) + load(passed_slot + unit), broadcast(inverse_deviation), load(bias + unit)));
-            for (; unit < width; ++unit) x[unit] += multiply_add(passed_word[unit] + passed_slot[unit], inverse_deviation, bias[unit]);
+                store(x + unit, load(x + unit) + multiply_add(load(passed_word + unit) + load(passed_slot + unit),
+                                                              broadcast(inverse_deviation), load(bias + unit)));
+            for (; unit < width; ++unit)
+                x[unit] += multiply_add(passed_word[unit] + passed_slot[unit], inverse_deviation, bias[unit]);
         }
         x += width;
     }
 }
 
-// x += attention of the rows `input` over the source
-void LatticeNetwork::add_cross_attention(const LatticeCrossCache& cross_cache, std::size_t length, const float* input, std::size_t rows, Workspace& workspace) const {
+// x += cross-attention of the rows `input`
+void LatticeNetwork::add_cross_attention(const LatticeCrossCache& cross_cache, std::size_t length, const float* input,
+                                         std::size_t rows, Workspace& workspace) const {
     const std::size_t heads = network.heads.count;
-    gemm(cross_cache.scores, cross_cache.quantized_scores, input, rows, workspace.scores.data(), Epilogue::STORE, workspace.scratch);
+    gemm(cross_cache.scores, cross_cache.quantized_scores, input, rows, workspace.scores.data(), Epilogue::STORE,
+         workspace.scratch);
     softmax(workspace.scores.data(), rows, heads, length, workspace.weights.data());
-    gemm(cross_cache.mix, cross_cache.quantized_mix, workspace.weights.data(), rows, workspace.x.data(), Epilogue::ADD, workspace.scratch);
+    gemm(cross_cache.mix, cross_cache.quantized_mix, workspace.weights.data(), rows, workspace.x.data(), Epilogue::ADD,
+         workspace.scratch);
 }
 
 void LatticeNetwork::add_feed_forward(std::size_t layer, std::size_t rows, Workspace& workspace) const {
@@ -207,11 +218,12 @@ void LatticeNetwork::add_feed_forward(std::size_t layer, std::size_t rows, Works
     });
 }
 
-const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector<LatticeCrossCache>& cross_cache, std::size_t length,
-                                    Workspace& workspace) const {
+const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector<LatticeCrossCache>& cross_cache,
+                                    std::size_t length, Workspace& workspace) const {
     const std::size_t width = network.shape.width, count = rows.size(), places = round_up_to_vectors(network.heads.count * length);
     const bool pre_norm = network.shape.pre_norm;
-    workspace.x.reserve(count * width), workspace.normed.reserve(count * width), workspace.inner.reserve(count * std::max(width, network.shape.inner));
+    workspace.x.reserve(count * width), workspace.normed.reserve(count * width),
+        workspace.inner.reserve(count * std::max(width, network.shape.inner));
     workspace.scores.reserve(count * places + 2 * STEP), workspace.weights.reserve(count * places + 2 * STEP);
     float *x = workspace.x.data(), *normed = workspace.normed.data();
     embed_rows(rows, x);
@@ -219,14 +231,16 @@ const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector
         const DecoderLayer& layer = network.decoder[index];
         if (index > 0) {
             residual(layer.norm, pre_norm, x, count, normed, [&](const float* input) {
-                float* self_attention_output = workspace.inner.data();  // x is read and written
-                gemm(layers[index].self_attention, layers[index].quantized_self_attention, input, count, self_attention_output, Epilogue::STORE, workspace.scratch);
+                float* self_attention_output = workspace.inner.data();  // x cannot be the output of a product of itself
+                gemm(layers[index].self_attention, layers[index].quantized_self_attention, input, count, self_attention_output,
+                     Epilogue::STORE, workspace.scratch);
                 for (std::size_t unit = 0; unit < count * width; ++unit) x[unit] += self_attention_output[unit];
             });
         } else if (!pre_norm) {
             layer.norm.apply(x, count, x);
         }
-        residual(layer.cross_norm, pre_norm, x, count, normed, [&](const float* input) { add_cross_attention(cross_cache[index], length, input, count, workspace); });
+        residual(layer.cross_norm, pre_norm, x, count, normed,
+                 [&](const float* input) { add_cross_attention(cross_cache[index], length, input, count, workspace); });
         add_feed_forward(index, count, workspace);
     }
     if (pre_norm) network.decoder_norm.apply(x, count, x);

@@ -16,10 +16,10 @@ constexpr T MINUS_INFINITY = -std::numeric_limits<T>::infinity();
 
 template <typename T>
 bool is_possible(T score) {
-    return score < std::numeric_limits<T>::infinity();  // not NaN either
+    return score < std::numeric_limits<T>::infinity();  // false for NaN too
 }
 
-// A register of T, and of integers as wide.
+// A SIMD register of T, and one of integers of the same width.
 template <typename T>
 struct SimdRegister {
     using Int = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
@@ -30,9 +30,10 @@ struct SimdRegister {
 
 std::size_t round_up_to_vectors(std::size_t count) { return (count + F32_LANES - 1) / F32_LANES * F32_LANES; }
 
-// Columns [first, first + V vectors) of one step; the last vector may have fewer (PARTIAL).
+// Columns [first, first + V vectors) of a step; with PARTIAL the last vector is incomplete.
 template <typename T, int V, bool PARTIAL>
-void step_block(const LatticeSentence<T>& sentence, std::size_t slot, const T* before, std::size_t first, T* next_scores, std::int32_t* predecessors) {
+void step_block(const LatticeSentence<T>& sentence, std::size_t slot, const T* before, std::size_t first, T* next_scores,
+                std::int32_t* predecessors) {
     using Values = typename SimdRegister<T>::Values;
     using Indices = typename SimdRegister<T>::Indices;
     constexpr std::size_t LENGTH = SimdRegister<T>::LENGTH;
@@ -62,55 +63,63 @@ void step_block(const LatticeSentence<T>& sentence, std::size_t slot, const T* b
         const std::size_t column = first + static_cast<std::size_t>(vector) * LENGTH;
         const std::size_t count = PARTIAL && vector == V - 1 ? last : LENGTH;
         std::copy_n(reinterpret_cast<const T*>(&best[vector]), count, next_scores + column);
-        for (std::size_t lane = 0; lane < count; ++lane) predecessors[column + lane] = static_cast<std::int32_t>(from[vector][lane]);
+        for (std::size_t lane = 0; lane < count; ++lane)
+            predecessors[column + lane] = static_cast<std::int32_t>(from[vector][lane]);
     }
 }
 
-// alpha of a slot from that of the slot before it, and where it came from.
+// alpha of a slot from alpha of the previous slot, with predecessors.
 template <typename T>
 void step(const LatticeSentence<T>& sentence, std::size_t slot, const T* before, T* next_scores, std::int32_t* predecessors) {
     constexpr std::size_t LENGTH = SimdRegister<T>::LENGTH;
     std::size_t first = 0;
     const std::size_t count = sentence.candidates;
-    constexpr int MANY = SIMD_REGISTERS == 32 ? 8 : 4;  // best and from of each stay in registers
-    for (; first + MANY * LENGTH <= count; first += MANY * LENGTH) step_block<T, MANY, false>(sentence, slot, before, first, next_scores, predecessors);
-    for (; first + 4 * LENGTH <= count; first += 4 * LENGTH) step_block<T, 4, false>(sentence, slot, before, first, next_scores, predecessors);
-    for (; first + LENGTH <= count; first += LENGTH) step_block<T, 1, false>(sentence, slot, before, first, next_scores, predecessors);
+    constexpr int MANY = SIMD_REGISTERS == 32 ? 8 : 4;  // vectors whose best scores and predecessors stay in registers
+    for (; first + MANY * LENGTH <= count; first += MANY * LENGTH)
+        step_block<T, MANY, false>(sentence, slot, before, first, next_scores, predecessors);
+    for (; first + 4 * LENGTH <= count; first += 4 * LENGTH)
+        step_block<T, 4, false>(sentence, slot, before, first, next_scores, predecessors);
+    for (; first + LENGTH <= count; first += LENGTH)
+        step_block<T, 1, false>(sentence, slot, before, first, next_scores, predecessors);
     if (first < count) step_block<T, 1, true>(sentence, slot, before, first, next_scores, predecessors);
 }
 
 template <typename T>
 void embed_rows(const LatticeSentence<T>& sentence, T* sums) {
-    for (std::size_t k = 0; k < sentence.candidates; ++k) sums[k] = is_possible(sentence.start[k]) ? sentence.start[k] : MINUS_INFINITY<T>;
+    for (std::size_t k = 0; k < sentence.candidates; ++k)
+        sums[k] = is_possible(sentence.start[k]) ? sentence.start[k] : MINUS_INFINITY<T>;
 }
 
-// Calls body(sentence, thread) with a space of each thread's own.
+// Call body(sentence, workspace of the thread) for all sentences.
 template <typename T, typename Workspace, typename Body>
 void for_each_sentence(const LatticeBatch<T>& batch, int threads, const Body& body) {
     const auto sentences = static_cast<std::int64_t>(batch.sentences);
-    std::vector<Workspace> workspaces(static_cast<std::size_t>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, sentences))));
-    parallel_for(sentences, static_cast<int>(workspaces.size()),
-                 [&](std::int64_t b, int thread) { body(static_cast<std::size_t>(b), workspaces[static_cast<std::size_t>(thread)]); });
+    std::vector<Workspace> workspaces(
+        static_cast<std::size_t>(std::max<std::int64_t>(1, std::min<std::int64_t>(threads, sentences))));
+    parallel_for(sentences, static_cast<int>(workspaces.size()), [&](std::int64_t b, int thread) {
+        body(static_cast<std::size_t>(b), workspaces[static_cast<std::size_t>(thread)]);
+    });
 }
 
-// One of the n best ways to a state: through which candidate of the slot before, and which of its ways.
+// One of the n best partial paths to a state: its predecessor candidate and the rank of its predecessor path.
 template <typename T>
 struct PartialPath {
     T score;
     std::int32_t candidate, rank;
 };
 
-// The best ways in order; of equally good ones the first that came.
+// The n best paths in order; the first inserted wins a tie.
 template <typename T>
 struct BestPaths {
     std::size_t n;
     std::vector<PartialPath<T>> paths;
 
-    // Whether it is one of them.
+    // Return whether the path is among the n best.
     bool insert(const PartialPath<T>& path) {
         if (paths.size() == n && !(path.score > paths.back().score)) return false;
         if (paths.size() == n) paths.pop_back();
-        const auto position = std::upper_bound(paths.begin(), paths.end(), path, [](const PartialPath<T>& a, const PartialPath<T>& b) { return a.score > b.score; });
+        const auto position = std::upper_bound(paths.begin(), paths.end(), path,
+                                               [](const PartialPath<T>& a, const PartialPath<T>& b) { return a.score > b.score; });
         paths.insert(position, path);
         return true;
     }
@@ -131,15 +140,19 @@ PartialPaths<T> best_partial_paths(const LatticeSentence<T>& sentence, std::size
     const std::size_t count = sentence.candidates;
     PartialPaths<T> paths(sentence.max_length, std::vector<BestPaths<T>>(count, BestPaths<T>{n, {}}));
     for (std::size_t k = 0; k < count; ++k)
-        if (is_possible(sentence.start[k]) && sentence.start[k] > MINUS_INFINITY<T>) paths[0][k].insert({sentence.start[k], -1, -1});
+        if (is_possible(sentence.start[k]) && sentence.start[k] > MINUS_INFINITY<T>)
+            paths[0][k].insert({sentence.start[k], -1, -1});
     for (std::size_t slot = 1; slot < sentence.max_length; ++slot)
         for (std::size_t i = 0; i < count; ++i) {
             const T* row = sentence.edge_row(slot - 1, i);
             const auto& before = paths[slot - 1][i].paths;
             for (std::size_t j = 0; !before.empty() && j < count; ++j) {
                 if (!is_possible(row[j]) || !(row[j] > MINUS_INFINITY<T>)) continue;
-                for (std::size_t rank = 0; rank < before.size(); ++rank)  // best first: once one is not among the best none is
-                    if (!paths[slot][j].insert({before[rank].score + row[j], static_cast<std::int32_t>(i), static_cast<std::int32_t>(rank)})) break;
+                for (std::size_t rank = 0; rank < before.size();
+                     ++rank)  // sorted: after the first path that is not inserted none is
+                    if (!paths[slot][j].insert(
+                            {before[rank].score + row[j], static_cast<std::int32_t>(i), static_cast<std::int32_t>(rank)}))
+                        break;
             }
         }
     return paths;
@@ -201,7 +214,8 @@ void lattice_viterbi(const LatticeBatch<T>& batch, int threads, std::int64_t* pa
 }
 
 template <typename T>
-void lattice_n_best(const LatticeBatch<T>& batch, std::size_t n_best, int threads, std::int64_t* path, std::int64_t* lengths, T* scores) {
+void lattice_n_best(const LatticeBatch<T>& batch, std::size_t n_best, int threads, std::int64_t* path, std::int64_t* lengths,
+                    T* scores) {
     std::fill_n(path, batch.sentences * n_best * batch.slots, -1);
     std::fill_n(lengths, batch.sentences * n_best, 0);
     std::fill_n(scores, batch.sentences * n_best, MINUS_INFINITY<T>);
@@ -218,7 +232,8 @@ void lattice_n_best(const LatticeBatch<T>& batch, std::size_t n_best, int thread
             lengths[row] = static_cast<std::int64_t>(at.slot + 1);
             for (std::size_t slot = at.slot + 1; slot-- > 0;) {
                 path[row * batch.slots + slot] = at.candidate;
-                const PartialPath<T>& step = paths[slot][static_cast<std::size_t>(at.candidate)].paths[static_cast<std::size_t>(at.rank)];
+                const PartialPath<T>& step =
+                    paths[slot][static_cast<std::size_t>(at.candidate)].paths[static_cast<std::size_t>(at.rank)];
                 at.candidate = step.candidate, at.rank = step.rank;
             }
         }
@@ -238,7 +253,7 @@ void lattice_max_marginals(const LatticeBatch<T>& batch, int threads, T* margina
         for (std::size_t slot = 1; slot < max_length; ++slot)
             step(sentence, slot - 1, alpha + (slot - 1) * count, alpha + slot * count, workspace.predecessors.data());
         workspace.sums.assign(2 * count, MINUS_INFINITY<T>);
-        T *beta = workspace.sums.data(), *next_scores = beta + count;  // of the slot, and of the one behind it
+        T *beta = workspace.sums.data(), *next_scores = beta + count;  // of the slot, and of the next one
         for (std::size_t slot = max_length; slot-- > 0;) {
             for (std::size_t i = 0; i < count; ++i) {
                 const T exit = sentence.exits[slot * count + i];
@@ -256,10 +271,10 @@ void lattice_max_marginals(const LatticeBatch<T>& batch, int threads, T* margina
     });
 }
 
-#define FEWSTEP_LATTICE(T)                                                                                                       \
-    template T best_path(const LatticeSentence<T>&, LatticeSpace<T>&, std::int64_t*, std::size_t&);                              \
-    template void lattice_viterbi(const LatticeBatch<T>&, int, std::int64_t*, std::int64_t*, T*);                                \
-    template void lattice_n_best(const LatticeBatch<T>&, std::size_t, int, std::int64_t*, std::int64_t*, T*);                    \
+#define FEWSTEP_LATTICE(T)                                                                                    \
+    template T best_path(const LatticeSentence<T>&, LatticeSpace<T>&, std::int64_t*, std::size_t&);           \
+    template void lattice_viterbi(const LatticeBatch<T>&, int, std::int64_t*, std::int64_t*, T*);             \
+    template void lattice_n_best(const LatticeBatch<T>&, std::size_t, int, std::int64_t*, std::int64_t*, T*); \
     template void lattice_max_marginals(const LatticeBatch<T>&, int, T*);
 FEWSTEP_LATTICE(float)
 FEWSTEP_LATTICE(double)

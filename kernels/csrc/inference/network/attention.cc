@@ -15,8 +15,8 @@ namespace {
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES;
 
-// Scores x [R,length], rows `room` apart, to softmax(scale x), in place. There is room for whole vectors. Rows take each step
-// together: one by itself would wait for its own sums.
+// x = softmax(scale x) in place, for scores x [R,length] in rows of `padded` floats, a multiple of the vector size. The R rows
+// advance together, because a single row would wait for its own sums.
 template <int R>
 void softmax(float* x, std::size_t length, std::size_t padded, float scale) {
     F32Vector highest[R], top[R], sum[R] = {}, padding_mask;
@@ -37,11 +37,12 @@ void softmax(float* x, std::size_t length, std::size_t padded, float scale) {
         }
     for (int row = 0; row < R; ++row) {
         const F32Vector factor = broadcast(1.0F / horizontal_sum(sum[row]));
-        for (std::size_t position = 0; position < padded; position += STEP) store(x + row * padded + position, load(x + row * padded + position) * factor);
+        for (std::size_t position = 0; position < padded; position += STEP)
+            store(x + row * padded + position, load(x + row * padded + position) * factor);
     }
 }
 
-// A few queries that read the same keys and values, and their weights [R,H,room].
+// Queries that attend to the same keys and values, and their weights [R,H,padded].
 struct QueryBlock {
     const float* first;
     std::size_t stride;
@@ -49,13 +50,18 @@ struct QueryBlock {
     std::size_t padded;
     float* weights;
 
-    const float* query(int row, std::size_t head) const { return first + static_cast<std::size_t>(row) * stride + head * heads.size; }
-    float* weight(int row, std::size_t head) const { return weights + (static_cast<std::size_t>(row) * heads.count + head) * padded; }
+    const float* query(int row, std::size_t head) const {
+        return first + static_cast<std::size_t>(row) * stride + head * heads.size;
+    }
+    float* weight(int row, std::size_t head) const {
+        return weights + (static_cast<std::size_t>(row) * heads.count + head) * padded;
+    }
 };
 
-// Scores over V vectors of turned keys, whose units are `room` apart.
+// Scores over V vectors of transposed keys, whose units are `padded` floats apart.
 template <int R, int V>
-void score_positions(const float* const* query, std::size_t size, const float* keys, std::size_t padded, std::size_t position, float* const* weight) {
+void score_positions(const float* const* query, std::size_t size, const float* keys, std::size_t padded, std::size_t position,
+                     float* const* weight) {
     F32Vector even[R][V] = {}, odd[R][V] = {};
     std::size_t unit = 0;
     keys += position;
@@ -65,31 +71,34 @@ void score_positions(const float* const* query, std::size_t size, const float* k
 #pragma GCC unroll 2
             for (int vector = 0; vector < V; ++vector) {
                 even[row][vector] = multiply_add(broadcast(query[row][unit]), load(keys + vector * STEP), even[row][vector]);
-                odd[row][vector] = multiply_add(broadcast(query[row][unit + 1]), load(keys + padded + vector * STEP), odd[row][vector]);
+                odd[row][vector] =
+                    multiply_add(broadcast(query[row][unit + 1]), load(keys + padded + vector * STEP), odd[row][vector]);
             }
     for (int row = 0; row < R; ++row)
         for (int vector = 0; vector < V; ++vector) {
-            if (unit < size) even[row][vector] = multiply_add(broadcast(query[row][unit]), load(keys + vector * STEP), even[row][vector]);
+            if (unit < size)
+                even[row][vector] = multiply_add(broadcast(query[row][unit]), load(keys + vector * STEP), even[row][vector]);
             store(weight[row] + position + vector * STEP, even[row][vector] + odd[row][vector]);
         }
 }
 
-// Scores over turned keys: a few vectors of places at a time.
+// Scores over transposed keys, a few vectors of positions at a time.
 template <int R>
 void score(const QueryBlock& queries, const KeyValues& keys_values) {
-    constexpr int V = SIMD_REGISTERS == 32 ? 2 : 1;  // whose sums stay in registers
+    constexpr int V = SIMD_REGISTERS == 32 ? 2 : 1;  // vectors whose sums stay in registers
     const std::size_t size = queries.heads.size, padded = queries.padded;
     for (std::size_t head = 0; head < queries.heads.count; ++head) {
         const float *keys = keys_values.keys + head * size * padded, *query[R];
         float* weight[R];
         for (int row = 0; row < R; ++row) query[row] = queries.query(row, head), weight[row] = queries.weight(row, head);
         std::size_t position = 0;
-        for (; position + V * STEP <= padded; position += V * STEP) score_positions<R, V>(query, size, keys, padded, position, weight);
+        for (; position + V * STEP <= padded; position += V * STEP)
+            score_positions<R, V>(query, size, keys, padded, position, weight);
         if (position < padded) score_positions<R, 1>(query, size, keys, padded, position, weight);
     }
 }
 
-// Scores over slots: a vector of units at a time, summed for a vector of slots at a time.
+// Scores over slots: each dot product sums a vector of units, and a vector of slots is reduced at a time.
 template <int R>
 void score(const QueryBlock& queries, const std::vector<const float*>& slots) {
     const std::size_t size = queries.heads.size, whole = size / STEP * STEP;
@@ -101,7 +110,8 @@ void score(const QueryBlock& queries, const std::vector<const float*>& slots) {
                 F32Vector sums[STEP] = {};
                 for (std::size_t slot = 0; slot < count; ++slot) {
                     const float* key = slots[first + slot] + head * size;
-                    for (std::size_t unit = 0; unit < whole; unit += STEP) sums[slot] = multiply_add(load(key + unit), load(query + unit), sums[slot]);
+                    for (std::size_t unit = 0; unit < whole; unit += STEP)
+                        sums[slot] = multiply_add(load(key + unit), load(query + unit), sums[slot]);
                 }
                 float* weights = queries.weight(row, head) + first;
                 store(weights, horizontal_sums(sums));
@@ -112,7 +122,7 @@ void score(const QueryBlock& queries, const std::vector<const float*>& slots) {
     }
 }
 
-// sum_s weights[s] values(s); values(s) is the start of a sequence's values [D] at s.
+// sum_s weights[s] values(s), where values(s) points to the values [D] at position s.
 template <int R, typename Values>
 void weighted_sum(const QueryBlock& queries, std::size_t length, const Values& values, float* outputs) {
     const auto [count, size] = queries.heads;
@@ -141,7 +151,8 @@ void weighted_sum(const QueryBlock& queries, std::size_t length, const Values& v
         for (; unit + STEP <= end; unit += STEP) {
             F32Vector sums[R] = {};
             for (std::size_t s = 0; s < length; ++s)
-                for (int row = 0; row < R; ++row) sums[row] = multiply_add(broadcast(weight[row][s]), load(values(s) + unit), sums[row]);
+                for (int row = 0; row < R; ++row)
+                    sums[row] = multiply_add(broadcast(weight[row][s]), load(values(s) + unit), sums[row]);
             for (int row = 0; row < R; ++row) store(outputs + static_cast<std::size_t>(row) * width + unit, sums[row]);
         }
         for (; unit < end; ++unit)
@@ -155,29 +166,36 @@ void weighted_sum(const QueryBlock& queries, std::size_t length, const Values& v
 
 constexpr std::size_t ROW_BLOCK = 4;  // queries whose sums stay in registers
 
-// Calls body(first row, std::integral_constant R) for blocks of R <= TOGETHER rows.
+// Call body(first row, std::integral_constant R) for blocks of R <= ROW_BLOCK rows.
 template <typename Body>
 void for_each_row_block(std::size_t rows, const Body& body) {
     std::size_t row = 0;
     for (; row + ROW_BLOCK <= rows; row += ROW_BLOCK) body(row, std::integral_constant<int, 4>());
     switch (rows - row) {
-        case 3: return body(row, std::integral_constant<int, 3>());
-        case 2: return body(row, std::integral_constant<int, 2>());
-        case 1: return body(row, std::integral_constant<int, 1>());
-        default: return;
+        case 3:
+            return body(row, std::integral_constant<int, 3>());
+        case 2:
+            return body(row, std::integral_constant<int, 2>());
+        case 1:
+            return body(row, std::integral_constant<int, 1>());
+        default:
+            return;
     }
 }
 
 void softmax(const QueryBlock& queries, std::size_t rows, std::size_t length) {
     const float scale = 1.0F / std::sqrt(static_cast<float>(queries.heads.size));
-    for_each_row_block(rows, [&](std::size_t row, auto block_rows) { softmax<block_rows>(queries.weights + row * queries.padded, length, queries.padded, scale); });
+    for_each_row_block(rows, [&](std::size_t row, auto block_rows) {
+        softmax<block_rows>(queries.weights + row * queries.padded, length, queries.padded, scale);
+    });
 }
 
 }  // namespace
 
 std::size_t padded_length(std::size_t length) { return (length + STEP - 1) / STEP * STEP; }
 
-void pack_keys(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys) {
+void pack_keys(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width,
+               float* keys) {
     const std::size_t padded = padded_length(length), end = last == length ? padded : last;
     std::size_t unit = 0;
     for (; unit + STEP <= width; unit += STEP)
@@ -190,14 +208,15 @@ void pack_keys(const float* rows, std::size_t stride, std::size_t first, std::si
             if (start + STEP <= end)
                 for (std::size_t row = 0; row < STEP; ++row) store(to + row * padded, tile[row]);
             else
-                for (std::size_t row = 0; row < STEP; ++row) std::memcpy(to + row * padded, &tile[row], (end - start) * sizeof(float));
+                for (std::size_t row = 0; row < STEP; ++row)
+                    std::memcpy(to + row * padded, &tile[row], (end - start) * sizeof(float));
         }
     for (; unit < width; ++unit)
         for (std::size_t s = first; s < end; ++s) keys[unit * padded + s] = s < last ? rows[(s - first) * stride + unit] : 0.0F;
 }
 
-void pack_keys_values(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length, std::size_t width, float* keys,
-             float* values) {
+void pack_keys_values(const float* rows, std::size_t stride, std::size_t first, std::size_t last, std::size_t length,
+                      std::size_t width, float* keys, float* values) {
     pack_keys(rows, stride, first, last, length, width, keys);
     for (std::size_t s = first; s < last; ++s) std::copy_n(rows + (s - first) * stride + width, width, values + s * width);
 }

@@ -1,4 +1,4 @@
-// Sentences shared out among threads.
+// Partition of a batch among threads.
 #pragma once
 
 #include <algorithm>
@@ -12,21 +12,25 @@
 
 namespace fewstep {
 
-// What a thread decodes: every n-th sentence. The threads share out the work of a single one.
+// The sentences that one thread decodes: every n-th. With a single part all threads share its work.
 struct BatchPart {
     Sources sources;
     std::vector<std::int64_t> limits;
     std::vector<std::size_t> indices;
-    ThreadTeam& team;  // that helps
+    ThreadTeam& team;  // threads that share the work of this part
 };
 
-// Calls search(share) -> outcomes for the shares of all threads, and puts outcomes where they belong.
+// Call search(part) -> results for the parts of all threads and return the results in the order of the sentences.
 template <typename Result, typename Search>
-std::vector<Result> map_batch_parts(const Sources& sources, const std::vector<std::int64_t>& limits, int threads, const Search& search) {
+std::vector<Result> map_batch_parts(const Sources& sources, const std::vector<std::int64_t>& limits, int threads,
+                                    const Search& search) {
     const std::size_t sentences = limits.size(), num_parts = std::min(sentences, static_cast<std::size_t>(threads));
     std::vector<Result> outcomes(sentences);
     parallel_for(static_cast<std::int64_t>(num_parts), threads, [&](std::int64_t first, int) {
-        BatchPart part{{sources.ids, sources.stride, {}, {}}, {}, {}, num_parts == 1 ? ThreadTeam::for_this_thread(threads) : ThreadTeam::single()};
+        BatchPart part{{sources.ids, sources.stride, {}, {}},
+                       {},
+                       {},
+                       num_parts == 1 ? ThreadTeam::for_this_thread(threads) : ThreadTeam::single()};
         for (auto sentence = static_cast<std::size_t>(first); sentence < sentences; sentence += num_parts) {
             part.sources.lengths.push_back(sources.lengths[sentence]);
             part.sources.rows.push_back(sources.rows[sentence]);
@@ -34,7 +38,8 @@ std::vector<Result> map_batch_parts(const Sources& sources, const std::vector<st
             part.indices.push_back(sentence);
         }
         std::vector<Result> part_outcomes = search(part);
-        for (std::size_t position = 0; position < part_outcomes.size(); ++position) outcomes[part.indices[position]] = std::move(part_outcomes[position]);
+        for (std::size_t position = 0; position < part_outcomes.size(); ++position)
+            outcomes[part.indices[position]] = std::move(part_outcomes[position]);
     });
     return outcomes;
 }

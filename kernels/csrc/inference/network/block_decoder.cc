@@ -8,7 +8,7 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::size_t MIN_ROWS_PER_PART = 3;  // of a part: with fewer, weights are read for too little
+constexpr std::size_t MIN_ROWS_PER_PART = 3;  // with fewer rows, loading the weights dominates
 
 std::size_t count_outputs(std::span<const Block> blocks) {
     std::size_t rows = 0;
@@ -19,9 +19,15 @@ std::size_t count_outputs(std::span<const Block> blocks) {
 }  // namespace
 
 BlockDecoder::BlockDecoder(const Transformer& model, CrossCache memory, const std::vector<std::int64_t>& slots, Sight sight,
-                             bool codes_in_layers, std::span<const QuantizedLayer> quantized, ThreadTeam& team)
-    : model_(model), memory_(std::move(memory)), sight_(sight), codes_in_layers_(codes_in_layers), quantized_(quantized), team_(team),
-      width_(model.shape.width), wide_width_(std::max(3 * model.shape.width, model.shape.inner)) {
+                           bool codes_in_layers, std::span<const QuantizedLayer> quantized, ThreadTeam& team)
+    : model_(model),
+      memory_(std::move(memory)),
+      sight_(sight),
+      codes_in_layers_(codes_in_layers),
+      quantized_(quantized),
+      team_(team),
+      width_(model.shape.width),
+      wide_width_(std::max(3 * model.shape.width, model.shape.inner)) {
     for (int thread = 0; thread < team.threads(); ++thread) workspaces_.push_back({Attention(model.heads), {}, {}});
     for (const std::int64_t count : slots) {
         starts_.push_back(slots_);
@@ -57,7 +63,8 @@ const float* BlockDecoder::states(std::span<const Block> blocks) {
     std::size_t rows = 0;
     for (const Block& block : blocks) rows += block.count;
     const Part whole{blocks, rows, x_.data(), normed_.data(), mixed_.data(), wide_.data(), workspaces_[0], team_};
-    // Causal rows of one sentence go through the rest of a layer in parts: one meeting of the threads instead of one a product.
+    // The causal rows of one sentence pass through the rest of a layer in parts: the threads synchronise once a layer instead of
+    // once a product.
     const bool parted = blocks.size() == 1 && sight_ == Sight::CAUSAL && blocks[0].num_outputs == rows;
     const std::size_t parts = parted ? std::clamp<std::size_t>(rows / MIN_ROWS_PER_PART, 1, workspaces_.size()) : 1;
     for (std::size_t layer = 0; layer < model_.decoder.size(); ++layer) {
@@ -70,8 +77,14 @@ const float* BlockDecoder::states(std::span<const Block> blocks) {
         team_.run(parts, [&](std::size_t part, int thread) {
             const std::size_t first = rows * part / parts, count = rows * (part + 1) / parts - first;
             const Block block{blocks[0].sentence, blocks[0].first + first, count, count};
-            finish_layer(layer, {{&block, 1}, count, x_.data() + first * width_, normed_.data() + first * width_, mixed_.data() + first * width_,
-                           wide_.data() + first * wide_width_, workspaces_[static_cast<std::size_t>(thread)], ThreadTeam::single()});
+            finish_layer(layer, {{&block, 1},
+                                 count,
+                                 x_.data() + first * width_,
+                                 normed_.data() + first * width_,
+                                 mixed_.data() + first * width_,
+                                 wide_.data() + first * wide_width_,
+                                 workspaces_[static_cast<std::size_t>(thread)],
+                                 ThreadTeam::single()});
         });
     }
     if (model_.shape.pre_norm) model_.decoder_norm.apply(x_.data(), rows, x_.data());
@@ -82,7 +95,8 @@ void BlockDecoder::project(std::size_t index, const Part& part) {
     const DecoderLayer& layer = model_.decoder[index];
     const bool pre_norm = model_.shape.pre_norm;
     if (pre_norm) layer.norm.apply(part.x, part.rows, part.normed);
-    multiply(layer.projection, &QuantizedLayer::projection, index, part, pre_norm ? part.normed : part.x, part.wide, wide_width_, Epilogue::STORE);
+    multiply(layer.projection, &QuantizedLayer::projection, index, part, pre_norm ? part.normed : part.x, part.wide, wide_width_,
+             Epilogue::STORE);
     cache_keys_values(index, part);
 }
 
@@ -111,8 +125,8 @@ std::size_t BlockDecoder::finish_layer(std::size_t index, const Part& input_part
     return part.rows;
 }
 
-void BlockDecoder::multiply(const PackedMatrix& matrix, const QuantizedMatrix QuantizedLayer::*quantized, std::size_t layer, const Part& part,
-                             const float* x, float* y, std::size_t y_stride, Epilogue epilogue) {
+void BlockDecoder::multiply(const PackedMatrix& matrix, const QuantizedMatrix QuantizedLayer::* quantized, std::size_t layer,
+                            const Part& part, const float* x, float* y, std::size_t y_stride, Epilogue epilogue) {
     (quantized_[layer].*quantized).multiply(matrix, x, part.rows, y, y_stride, epilogue, part.workspace.scratch, part.team);
 }
 
@@ -129,11 +143,12 @@ void BlockDecoder::cache_keys_values(std::size_t layer, const Part& part) {
     const float* wide = part.wide;
     for (const Block& block : part.blocks) {
         float* cache = cached(layer, block.sentence) + block.first * 2 * width_;
-        for (std::size_t slot = 0; slot < block.count; ++slot, cache += 2 * width_, wide += wide_width_) std::copy_n(wide + width_, 2 * width_, cache);
+        for (std::size_t slot = 0; slot < block.count; ++slot, cache += 2 * width_, wide += wide_width_)
+            std::copy_n(wide + width_, 2 * width_, cache);
     }
 }
 
-// Query by query, each over just the slots that it sees: what it sums, and in which order, does not depend on what came with it.
+// Each query attends only to its visible slots, so its sums and their order do not depend on the other queries.
 void BlockDecoder::attend_to_slots(std::size_t layer, const Part& part, bool last) {
     const float* queries = part.wide;
     float* mixed = part.mixed;
@@ -146,7 +161,8 @@ void BlockDecoder::attend_to_slots(std::size_t layer, const Part& part, bool las
             if (last && slot < num_outputs) continue;
             const bool all = sight_ == Sight::ALL || (sight_ == Sight::PREFIX && slot >= num_outputs);
             const std::size_t num_visible = all ? end : slot + 1;
-            for (std::size_t other = visible_slots.size(); other < num_visible; ++other) visible_slots.push_back(cache + other * 2 * width_);
+            for (std::size_t other = visible_slots.size(); other < num_visible; ++other)
+                visible_slots.push_back(cache + other * 2 * width_);
             part.workspace.attention.attend(queries, wide_width_, 1, visible_slots, {}, mixed);
             mixed += width_;
         }
@@ -157,12 +173,13 @@ void BlockDecoder::attend_to_source(std::size_t layer, const Part& part, bool la
     std::size_t row = 0;
     for (const Block& block : part.blocks) {
         const std::size_t count = last ? block.num_outputs : block.count;
-        part.workspace.attention.attend(part.wide + row * width_, width_, count, memory_.layers[layer][block.sentence], part.mixed + row * width_);
+        part.workspace.attention.attend(part.wide + row * width_, width_, count, memory_.layers[layer][block.sentence],
+                                        part.mixed + row * width_);
         row += count;
     }
 }
 
-// Of the residual stream only the slots whose states are wanted go on.
+// Keep only the output slots in the residual stream.
 void BlockDecoder::keep_output_rows(const Part& part) {
     const float* from = part.x;
     float* to = part.x;

@@ -7,8 +7,14 @@
 namespace fewstep {
 
 IncrementalDecoder::IncrementalDecoder(const Transformer& model, const SlotRules& rules, const Sources& sources, ThreadTeam& team)
-    : model_(model), rules_(rules), team_(team), memory_(model.encode(sources, team)), sentences_(sources.rows.size()), counts_(sources.rows.size(), 1),
-      ancestors_(sources.rows.size()), attention_(model.heads) {
+    : model_(model),
+      rules_(rules),
+      team_(team),
+      memory_(model.encode(sources, team)),
+      sentences_(sources.rows.size()),
+      counts_(sources.rows.size(), 1),
+      ancestors_(sources.rows.size()),
+      attention_(model.heads) {
     std::iota(sentences_.begin(), sentences_.end(), std::size_t{0});
 }
 
@@ -26,7 +32,8 @@ const float* IncrementalDecoder::step(std::span<const std::int64_t> tokens) {
     for (std::size_t index = 0; index < model_.decoder.size(); ++index) {
         const DecoderLayer& layer = model_.decoder[index];
         const QuantizedLayer& quantized = model_.quantized_decoder[index];
-        const auto multiply = [&](const PackedMatrix& matrix, const QuantizedMatrix& quantized_matrix, const float* from, float* to, Epilogue epilogue) {
+        const auto multiply = [&](const PackedMatrix& matrix, const QuantizedMatrix& quantized_matrix, const float* from, float* to,
+                                  Epilogue epilogue) {
             gemm(matrix, quantized_matrix, from, count, to, epilogue, scratch_, team_);
         };
         residual(layer.norm, pre_norm, x, count, normed_.data(), [&](const float* input) {
@@ -49,7 +56,7 @@ const float* IncrementalDecoder::step(std::span<const std::int64_t> tokens) {
     return x;
 }
 
-// Slots carry the tokens of the step before, those of the first step nothing.
+// The input of a slot is the token of the same slot of the previous step, and only the position code in the first step.
 void IncrementalDecoder::embed(std::span<const std::int64_t> tokens) {
     const std::size_t width = model_.shape.width, size = rules_.step_size;
     const float scale = std::sqrt(static_cast<float>(width));
@@ -74,14 +81,15 @@ void IncrementalDecoder::attend_to_slots(std::size_t layer) {
     for (std::size_t row = 0; row < rows(); ++row) {
         for (std::size_t step = 0; step < steps_.size(); ++step) {
             const std::size_t position = (layer * step_rows_[step] + ancestors_[row][step]) * size;
-            for (std::size_t slot = 0; slot < size; ++slot) slots_[step * size + slot] = steps_[step].data() + (position + slot) * 2 * width;
+            for (std::size_t slot = 0; slot < size; ++slot)
+                slots_[step * size + slot] = steps_[step].data() + (position + slot) * 2 * width;
         }
         const std::size_t position = row * size;
         attention_.attend(wide_.data() + position * 3 * width, 3 * width, size, slots_, visible_, mixed_.data() + position * width);
     }
 }
 
-// [z,slots]; nothing where all are seen.
+// The mask [z,slots], empty if all slots are visible.
 void IncrementalDecoder::update_mask() {
     if (rules_.mask == SlotMask::BLOCK) return;
     const std::size_t size = rules_.step_size, slots = steps_.size() * size;
@@ -90,7 +98,8 @@ void IncrementalDecoder::update_mask() {
         for (std::size_t key_slot = 0; key_slot < slots; ++key_slot) {
             const std::size_t query_slot = slots - size + slot;
             const bool causal = rules_.mask == SlotMask::CAUSAL;
-            visible_[slot * slots + key_slot] = causal ? key_slot <= query_slot : query_slot % rules_.directions == key_slot % rules_.directions;
+            visible_[slot * slots + key_slot] =
+                causal ? key_slot <= query_slot : query_slot % rules_.directions == key_slot % rules_.directions;
         }
 }
 
@@ -99,12 +108,14 @@ void IncrementalDecoder::attend_to_source(std::size_t layer) {
     std::size_t first = 0;
     for (std::size_t position = 0; position < sentences_.size(); ++position) {
         const std::size_t num_queries = counts_[position] * rules_.step_size;
-        attention_.attend(wide_.data() + first, width, num_queries, memory_.layers[layer][sentences_[position]], mixed_.data() + first);
+        attention_.attend(wide_.data() + first, width, num_queries, memory_.layers[layer][sentences_[position]],
+                          mixed_.data() + first);
         first += num_queries * width;
     }
 }
 
-void IncrementalDecoder::select_rows(std::span<const std::int64_t> rows, std::span<const std::int64_t> active, std::span<const std::int64_t> counts) {
+void IncrementalDecoder::select_rows(std::span<const std::int64_t> rows, std::span<const std::int64_t> active,
+                                     std::span<const std::int64_t> counts) {
     std::vector<std::vector<std::uint32_t>> ancestors;
     ancestors.reserve(rows.size());
     for (const std::int64_t row : rows) ancestors.push_back(ancestors_[static_cast<std::size_t>(row)]);

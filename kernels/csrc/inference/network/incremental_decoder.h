@@ -1,4 +1,4 @@
-// The decoder of a Transformer one step of z slots at a time, over keys and values that it keeps.
+// Incremental decoding with a Transformer, z slots a step, with cached keys and values.
 #pragma once
 
 #include <cstddef>
@@ -10,28 +10,29 @@
 
 namespace fewstep {
 
-// How slots are laid out in steps, and which of them a slot sees.
+// The layout of slots in steps, and the visibility of slots.
 struct SlotRules {
     std::size_t step_size = 1;  // z
     SlotMask mask = SlotMask::BLOCK;
-    std::size_t directions = 1;  // of SAME_DIRECTION: slots equal modulo this
+    std::size_t directions = 1;  // SAME_DIRECTION: slots that are equal modulo this see each other
 };
 
-// At first one row for each sentence, then as many as `select` takes. Keys and values of a step stay where they were written: a row
-// knows, for each step, which row wrote what it continues. So nothing is moved when rows are reordered.
+// There is one row per sentence at first, then those of `select_rows`. The keys and values of a step stay where they were written;
+// each row knows, for every step, the row that wrote its entry. Reordering rows therefore moves no memory.
 class IncrementalDecoder {
- public:
-    // Several threads share out the products of a step.
+  public:
+    // The threads of the team share the products of a step.
     IncrementalDecoder(const Transformer& model, const SlotRules& rules, const Sources& sources, ThreadTeam& team);
 
-    // The z tokens [R,z] of the step before (nothing at first) to states [R*z,D] of the next z slots.
+    // Compute the states [R*z,D] of the next z slots from the tokens [R,z] of the previous step (empty in the first).
     const float* step(std::span<const std::int64_t> tokens);
-    // Go on with these rows, in this order: so many (`counts`) for each of the sentences `going`.
-    void select_rows(std::span<const std::int64_t> rows, std::span<const std::int64_t> active, std::span<const std::int64_t> counts);
+    // Continue with these rows, in this order: `counts` rows for each of the `active` sentences.
+    void select_rows(std::span<const std::int64_t> rows, std::span<const std::int64_t> active,
+                     std::span<const std::int64_t> counts);
 
     std::size_t rows() const { return ancestors_.size(); }
 
- private:
+  private:
     void embed(std::span<const std::int64_t> tokens);
     void update_mask();
     void attend_to_slots(std::size_t layer);
@@ -41,11 +42,11 @@ class IncrementalDecoder {
     SlotRules rules_;
     ThreadTeam& team_;
     CrossCache memory_;
-    std::vector<std::size_t> sentences_;               // that go on, as places in `memory_`
-    std::vector<std::size_t> counts_;                  // rows of each of them
-    std::vector<std::vector<std::uint32_t>> ancestors_;  // [R][steps] the row that wrote each step
-    std::vector<Buffer> steps_;                        // [layers,rows then,z,2D]
-    std::vector<std::size_t> step_rows_;               // rows of each step when it was written
+    std::vector<std::size_t> sentences_;                 // active sentences, as indices into `cross_cache`
+    std::vector<std::size_t> counts_;                    // rows of each active sentence
+    std::vector<std::vector<std::uint32_t>> ancestors_;  // [R][steps] the row that wrote the entry of each step
+    std::vector<Buffer> steps_;                          // by step: keys and values [layers,rows of the step,z,2D]
+    std::vector<std::size_t> step_rows_;                 // rows of each step when it was written
     Attention attention_;
     QuantizedRows scratch_;
     Buffer x_, normed_, mixed_, wide_;

@@ -8,10 +8,10 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::size_t STEP = F32_LANES, NUM_CHAINS = 4;  // sums side by side, none of which waits for another
+constexpr std::size_t STEP = F32_LANES, NUM_CHAINS = 4;  // independent partial sums
 constexpr float EPSILON = 1e-5F;
 
-// sum_i term(x_i), of vectors or of single values
+// sum_i term(x_i), for vectors or scalars
 template <typename Term>
 float sum_of_terms(const float* x, std::size_t width, const Term& term) {
     F32Vector sums[NUM_CHAINS] = {};
@@ -29,7 +29,8 @@ float sum_of_terms(const float* x, std::size_t width, const Term& term) {
 Moments moments(const float* x, std::size_t width) {
     const auto count = static_cast<float>(width);
     const float mean = sum_of_terms(x, width, [](auto value, auto sum) { return sum + value; }) / count;
-    const float squares = sum_of_terms(x, width, [mean](auto value, auto sum) { return multiply_add(value - mean, value - mean, sum); });
+    const float squares =
+        sum_of_terms(x, width, [mean](auto value, auto sum) { return multiply_add(value - mean, value - mean, sum); });
     return {mean, 1.0F / std::sqrt(squares / count + EPSILON)};
 }
 
@@ -39,7 +40,8 @@ void LayerNorm::apply(const float* x, std::size_t rows, float* y) const {
         const auto [mean, inverse_deviation] = moments(x, width);
         std::size_t unit = 0;
         for (; unit + STEP <= width; unit += STEP)
-            store(y + unit, multiply_add((load(x + unit) - mean) * inverse_deviation, load(scale_.data() + unit), load(shift_.data() + unit)));
+            store(y + unit, multiply_add((load(x + unit) - mean) * inverse_deviation, load(scale_.data() + unit),
+                                         load(shift_.data() + unit)));
         for (; unit < width; ++unit) y[unit] = multiply_add((x[unit] - mean) * inverse_deviation, scale_[unit], shift_[unit]);
     }
 }

@@ -1,4 +1,4 @@
-// Layer normalisation of rows.
+// Layer normalisation (Ba et al. 2016).
 #pragma once
 
 #include <cstddef>
@@ -6,21 +6,22 @@
 
 namespace fewstep {
 
-// What a row is normalised by: its mean, and 1 / sqrt(variance + 1e-5).
+// The mean of a row and 1 / sqrt(variance + 1e-5).
 struct Moments {
     float mean, inverse_deviation;
 };
 
 Moments moments(const float* x, std::size_t width);
 
-// (x - mean) / sqrt(variance + 1e-5) scale + shift
+// y = (x - mean) / sqrt(variance + 1e-5) * scale + shift
 class LayerNorm {
- public:
+  public:
     LayerNorm() = default;
-    LayerNorm(const float* scale, const float* shift, std::size_t width) : scale_(scale, scale + width), shift_(shift, shift + width) {}
+    LayerNorm(const float* scale, const float* shift, std::size_t width)
+        : scale_(scale, scale + width), shift_(shift, shift + width) {}
     void apply(const float* x, std::size_t rows, float* y) const;  // [rows,D]; x may be y
 
- private:
+  private:
     std::vector<float> scale_, shift_;
 };
 

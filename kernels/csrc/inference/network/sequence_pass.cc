@@ -7,7 +7,8 @@ namespace fewstep {
 
 namespace {
 
-// Of a part: with fewer, weights are read for too little. More where a layer's come from beyond the nearer caches, floats each.
+// With fewer rows per part, loading the weights dominates. Layers of more than LARGE_LAYER floats do not fit in the nearer caches
+// and need more rows.
 constexpr std::size_t MIN_ROWS_PER_PART = 6, MIN_ROWS_PER_PART_LARGE = 24, LARGE_LAYER = 1 << 20;
 
 std::size_t min_rows_per_part(const TransformerShape& shape) {
@@ -33,10 +34,11 @@ SequencePass::SequencePass(const Transformer& model, std::vector<std::size_t> le
     for (const std::size_t offset : offsets) keys_.push_back(packed_.data() + offset);
 }
 
-// Parts are the same each time: what a thread left in its part of `wide_` is read by who has it next.
+// The partition is the same in every call: a part reads what it wrote to `wide_` in the previous call.
 template <typename Body>
 void SequencePass::for_each_part(const Body& body) {
-    const std::size_t width = model_.shape.width, parts = std::clamp<std::size_t>(rows() / min_rows_per_part(model_.shape), 1, workspaces_.size());
+    const std::size_t width = model_.shape.width,
+                      parts = std::clamp<std::size_t>(rows() / min_rows_per_part(model_.shape), 1, workspaces_.size());
     ThreadTeam& gemm_team = parts == 1 ? team_ : ThreadTeam::single();
     team_.run(parts, [&](std::size_t part, int thread) {
         const std::size_t first = rows() * part / parts, last = rows() * (part + 1) / parts;
@@ -46,7 +48,8 @@ void SequencePass::for_each_part(const Body& body) {
     });
 }
 
-// Calls body(sequence, first, last, row) for the places [first,last) of each sequence that lie in the part from its row on.
+// Call body(sequence, first, last, row) for the positions [first,last) of each sequence within the part; `row` is the first of
+// their rows in the part.
 template <typename Body>
 void SequencePass::for_each_sequence(const Part& part, const Body& body) const {
     for (std::size_t sequence = 0; sequence + 1 < starts_.size(); ++sequence) {
@@ -55,21 +58,22 @@ void SequencePass::for_each_sequence(const Part& part, const Body& body) const {
     }
 }
 
-// Queries, keys and values; what other parts read of them is laid out for them.
+// Project queries, keys and values; keys and values are packed where other parts read them.
 template <typename Layer>
 void SequencePass::project(const Layer& layer, const QuantizedLayer& quantized, const Part& part) {
     const std::size_t width = model_.shape.width;
     const bool pre_norm = model_.shape.pre_norm;
     if (pre_norm) layer.norm.apply(part.x, part.rows(), part.normed);
-    gemm(layer.projection, quantized.projection, pre_norm ? part.normed : part.x, part.rows(), part.wide, Epilogue::STORE, part.scratch, part.team);
+    gemm(layer.projection, quantized.projection, pre_norm ? part.normed : part.x, part.rows(), part.wide, Epilogue::STORE,
+         part.scratch, part.team);
     for_each_sequence(part, [&](std::size_t sequence, std::size_t first, std::size_t last, std::size_t row) {
         const std::size_t length = starts_[sequence + 1] - starts_[sequence];
         pack_keys_values(part.wide + row * 3 * width + width, 3 * width, first, last, length, width, keys_[sequence],
-                keys_[sequence] + padded_length(length) * width);
+                         keys_[sequence] + padded_length(length) * width);
     });
 }
 
-// x += attention of each sequence over itself
+// x += self-attention of each sequence
 template <typename Layer>
 void SequencePass::add_self_attention(const Layer& layer, const QuantizedLayer& quantized, const Part& part) const {
     const std::size_t width = model_.shape.width;
@@ -82,9 +86,9 @@ void SequencePass::add_self_attention(const Layer& layer, const QuantizedLayer& 
     if (!model_.shape.pre_norm) layer.norm.apply(part.x, part.rows(), part.x);
 }
 
-// x += attention of each sequence over its source
-void SequencePass::add_cross_attention(const DecoderLayer& layer, const QuantizedLayer& quantized, const std::vector<KeyValues>& sources,
-                                     const Part& part) const {
+// x += cross-attention of each sequence over its source
+void SequencePass::add_cross_attention(const DecoderLayer& layer, const QuantizedLayer& quantized,
+                                       const std::vector<KeyValues>& sources, const Part& part) const {
     const std::size_t width = model_.shape.width;
     residual(layer.cross_norm, model_.shape.pre_norm, part.x, part.rows(), part.normed, [&](const float* input) {
         gemm(layer.cross_queries, quantized.cross_queries, input, part.rows(), part.wide, Epilogue::STORE, part.scratch, part.team);

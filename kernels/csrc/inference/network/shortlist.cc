@@ -5,7 +5,8 @@
 
 namespace fewstep {
 
-std::vector<std::int64_t> Lexicon::shortlist_tokens(std::span<const std::int64_t> source, const ShortlistOptions& rules, std::size_t vocabulary_size) const {
+std::vector<std::int64_t> Lexicon::shortlist_tokens(std::span<const std::int64_t> source, const ShortlistOptions& rules,
+                                                    std::size_t vocabulary_size) const {
     const std::size_t common = std::min(rules.tokens, common_tokens.size()), linked = std::min(rules.links, links);
     std::vector<std::int64_t> tokens(common_tokens.begin(), common_tokens.begin() + static_cast<std::ptrdiff_t>(common));
     std::vector<char> included(vocabulary_size);
@@ -19,10 +20,14 @@ std::vector<std::int64_t> Lexicon::shortlist_tokens(std::span<const std::int64_t
     return tokens;
 }
 
-Shortlist::Shortlist(const Transformer& network, std::vector<std::int64_t> tokens, std::size_t common, bool int8) : tokens_(std::move(tokens)) {
+Shortlist::Shortlist(const Transformer& network, std::vector<std::int64_t> tokens, std::size_t common, bool int8)
+    : tokens_(std::move(tokens)) {
     const Lexicon& lexicon = network.lexicon;
-    if (int8) quantized_ = QuantizedMatrix(Int8Matrix(lexicon.int8, tokens_, lexicon.common_int8, std::min(common, lexicon.common_tokens.size())));
-    else floats_ = rows_of(network, tokens_);
+    if (int8)
+        quantized_ =
+            QuantizedMatrix(Int8Matrix(lexicon.int8, tokens_, lexicon.common_int8, std::min(common, lexicon.common_tokens.size())));
+    else
+        floats_ = rows_of(network, tokens_);
 }
 
 Vocabulary Shortlist::vocabulary(const Transformer& network) const {
@@ -47,7 +52,8 @@ Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> so
 
 PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> tokens) {
     std::vector<const float*> rows;
-    for (const std::int64_t token : tokens) rows.push_back(network.target_embedding.data() + static_cast<std::size_t>(token) * network.shape.width);
+    for (const std::int64_t token : tokens)
+        rows.push_back(network.target_embedding.data() + static_cast<std::size_t>(token) * network.shape.width);
     PackedMatrix packed;
     if (!rows.empty()) packed.pack(rows, nullptr, network.shape.width);
     return packed;

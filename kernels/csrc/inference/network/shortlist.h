@@ -1,4 +1,4 @@
-// The words that one sentence is written in, of a vocabulary that holds more: those that its source makes likely.
+// The lexical shortlist of one sentence: the target tokens that its source makes likely.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,34 @@
 namespace fewstep {
 
 class Shortlist {
- public:
+  public:
     Shortlist() = default;
-    // `words` as the lexicon of a network lists them, of which so many at most are its `common` ones; in 8 bits, or in floats.
+    // A shortlist of `tokens`, as the network's lexicon returns them, of which the first `common` are common tokens; ranked in int8
+    // or in float32.
     Shortlist(const Transformer& network, std::vector<std::int64_t> tokens, std::size_t common, bool int8);
 
     const std::vector<std::int64_t>& tokens() const { return tokens_; }
-    // Their rows of the vocabulary, in floats, or in 8 bits.
+    // The rows of the vocabulary, in float32 or in int8.
     const PackedMatrix& floats() const { return floats_; }
     const Int8Matrix& int8() const { return quantized_.int8(); }
 
-    // What ranks them, by the network's words; lives as long as the list and the network.
+    // The output projection over the shortlist, with the network's token ids. Valid as long as the shortlist and the network.
     Vocabulary vocabulary(const Transformer& network) const;
-    // The place of a word in the list; -1: it is not there.
+    // Return the index of a token in the shortlist, or -1.
     std::int64_t index_of(std::int64_t token) const;
-    // Rules by places in the list, which holds eos.
+    // Return rules in terms of indices in the shortlist, which contains eos.
     TokenRules localize(const TokenRules& rules) const;
 
- private:
+  private:
     std::vector<std::int64_t> tokens_;
     PackedMatrix floats_;
     QuantizedMatrix quantized_;
 };
 
-// The list of a source.
+// Build the shortlist of a source.
 Shortlist shortlist(const Transformer& network, std::span<const std::int64_t> source, const ShortlistOptions& rules, bool int8);
 
-// Rows of a network's target words, packed.
+// Pack rows of a network's target embedding.
 PackedMatrix rows_of(const Transformer& network, std::span<const std::int64_t> tokens);
 
 }  // namespace fewstep

@@ -13,7 +13,7 @@ namespace {
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES, BLOCK = 8 * STEP;
-constexpr std::size_t ROWS_PER_BLOCK = 32;  // rows whose logits are held together: few enough for a cache
+constexpr std::size_t ROWS_PER_BLOCK = 32;  // rows whose logits are held at a time: few enough for a cache
 
 // sum_i e^(x_i - top)
 float sum_of_exponentials(const float* x, std::size_t count, float top) {
@@ -29,7 +29,7 @@ float sum_of_exponentials(const float* x, std::size_t count, float top) {
     return horizontal_sum(even + vector_exp(load(rest) - top) + (odd + vector_exp(load(rest + STEP) - top)));
 }
 
-// The highest of each lane of a block.
+// The maximum of each lane over a block.
 F32Vector block_max(const float* x) {
     F32Vector one = vector_max(load(x), load(x + STEP)), other = vector_max(load(x + 2 * STEP), load(x + 3 * STEP));
     one = vector_max(one, vector_max(load(x + 4 * STEP), load(x + 5 * STEP)));
@@ -37,7 +37,7 @@ F32Vector block_max(const float* x) {
     return vector_max(one, other);
 }
 
-// The first `wanted` of x, sorted into (scores, ids), which hold minus infinity at first.
+// Insert the largest elements of x into the sorted lists (scores, ids), which initially hold minus infinity.
 void insert_top_k(const float* x, std::size_t count, std::size_t top_k, float* scores, std::int64_t* ids) {
     const auto insert = [&](std::size_t position) {
         if (!(x[position] > scores[top_k - 1])) return;
@@ -65,34 +65,37 @@ float max_of(const float* x, std::size_t count) {
     return highest;
 }
 
-// What networks say of one row: the logits of each, and log sum_u e^logit(u).
+// The logits of one row by each network, and log sum_u e^logit(u).
 struct EnsembleLogits {
     std::vector<const float*> logits;
     std::vector<double> normalisers;
 };
 
-// shares(v) = sum_n p_n(v), 0 where all are below e^-87
+// probabilities(v) = sum_n p_n(v), 0 where all terms are below e^-87
 void sum_probabilities(const EnsembleLogits& ensemble, std::size_t num_tokens, float* probabilities) {
     std::fill_n(probabilities, num_tokens, 0.0F);
     for (std::size_t network = 0; network < ensemble.logits.size(); ++network) {
         const float* x = ensemble.logits[network];
         const auto normaliser = static_cast<float>(ensemble.normalisers[network]);
         std::size_t token = 0;
-        for (; token + STEP <= num_tokens; token += STEP) store(probabilities + token, load(probabilities + token) + vector_exp(load(x + token) - normaliser));
+        for (; token + STEP <= num_tokens; token += STEP)
+            store(probabilities + token, load(probabilities + token) + vector_exp(load(x + token) - normaliser));
         for (; token < num_tokens; ++token) probabilities[token] += std::exp(x[token] - normaliser);
     }
 }
 
-// log 1/N sum_n p_n(word), however small
+// log 1/N sum_n p_n(token), without underflow
 float log_mean(const EnsembleLogits& ensemble, std::int64_t token) {
     double top = MINUS_INFINITY, sum = 0.0;
-    const auto log_p = [&](std::size_t network) { return static_cast<double>(ensemble.logits[network][token]) - ensemble.normalisers[network]; };
+    const auto log_p = [&](std::size_t network) {
+        return static_cast<double>(ensemble.logits[network][token]) - ensemble.normalisers[network];
+    };
     for (std::size_t network = 0; network < ensemble.logits.size(); ++network) top = std::max(top, log_p(network));
     for (std::size_t network = 0; network < ensemble.logits.size(); ++network) sum += std::exp(log_p(network) - top);
     return static_cast<float>(top + std::log(sum / static_cast<double>(ensemble.logits.size())));
 }
 
-// Words by score, of equals the one of lower id first; rounding may have ranked neighbours otherwise.
+// Sort tokens by score, then by id. Rounding may have exchanged tokens of nearly equal probability before.
 void sort_tokens(std::size_t top_k, float* scores, std::int64_t* ids) {
     for (std::size_t end = 1; end < top_k; ++end)
         for (std::size_t rank = end; rank > 0; --rank) {
@@ -101,7 +104,7 @@ void sort_tokens(std::size_t top_k, float* scores, std::int64_t* ids) {
         }
 }
 
-// From places among some words to the words.
+// Replace indices in a subset of the vocabulary by token ids.
 void map_to_vocabulary(const Vocabulary& vocabulary, TopTokens& result) {
     if (vocabulary.subset.empty()) return;
     for (std::int64_t& id : result.ids) id = vocabulary.subset[static_cast<std::size_t>(id)];
@@ -110,9 +113,10 @@ void map_to_vocabulary(const Vocabulary& vocabulary, TopTokens& result) {
 }  // namespace
 
 void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<const float* const> states, std::size_t rows,
-                        std::size_t step_size, std::size_t first, std::size_t top_k, bool separate_eos, const TokenRules& rules,
-                        TopTokens& result, ThreadTeam& team) {
-    const std::size_t networks = vocabularies.size(), num_tokens = vocabularies[0].num_tokens(), rows_per_block = std::min(rows, ROWS_PER_BLOCK);
+                          std::size_t step_size, std::size_t first, std::size_t top_k, bool separate_eos, const TokenRules& rules,
+                          TopTokens& result, ThreadTeam& team) {
+    const std::size_t networks = vocabularies.size(), num_tokens = vocabularies[0].num_tokens(),
+                      rows_per_block = std::min(rows, ROWS_PER_BLOCK);
     result.logits.reserve(networks * rows_per_block * num_tokens);
     result.probabilities.reserve(num_tokens);
     result.scores.assign(rows * top_k, MINUS_INFINITY);
@@ -124,14 +128,16 @@ void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<co
         const std::size_t end = std::min(rows, start + ROWS_PER_BLOCK);
         for (std::size_t network = 0; network < networks; ++network) {
             const float* subset = states[network] + start * vocabularies[network].matrix.inputs();
-            vocabularies[network].logits(subset, end - start, result.logits.data() + network * rows_per_block * num_tokens, result.scratch, team);
+            vocabularies[network].logits(subset, end - start, result.logits.data() + network * rows_per_block * num_tokens,
+                                         result.scratch, team);
         }
         for (std::size_t row = start; row < end; ++row) {
             for (std::size_t network = 0; network < networks; ++network) {
                 const float* x = result.logits.data() + (network * rows_per_block + row - start) * num_tokens;
                 const float top = max_of(x, num_tokens);
                 ensemble.logits[network] = x;
-                ensemble.normalisers[network] = static_cast<double>(top) + std::log(static_cast<double>(sum_of_exponentials(x, num_tokens, top)));
+                ensemble.normalisers[network] =
+                    static_cast<double>(top) + std::log(static_cast<double>(sum_of_exponentials(x, num_tokens, top)));
             }
             sum_probabilities(ensemble, num_tokens, probabilities);
             const bool may_end = static_cast<std::int64_t>(first + row % step_size) >= rules.min_tokens;
@@ -151,7 +157,7 @@ void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<co
 
 namespace {
 
-// What is asked of the rows of a call.
+// The query of a call for all its rows.
 struct TopKRequest {
     std::size_t top_k;
     bool separate_eos;
@@ -167,9 +173,10 @@ void resize_results(TopTokens& result, std::size_t rows, const TopKRequest& requ
     result.given_scores.assign(rows, MINUS_INFINITY);
 }
 
-// Finds a row's words by its logits x, which are as they were when it has been done. The row predicts `slot`, and is asked for the word
-// `asked` besides (-1: none).
-void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t given_scores, const TopKRequest& request, std::size_t row, TopTokens& result) {
+// Rank the tokens of a row by its logits x, which are modified temporarily. The row predicts `slot`; the score of token `given` is
+// returned too (-1: no token).
+void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t given_scores, const TopKRequest& request,
+              std::size_t row, TopTokens& result) {
     const auto& [top_k, separate_eos, rules] = request;
     float* scores = result.scores.data() + row * top_k;
     const bool may_end = slot >= rules.min_tokens;
@@ -197,7 +204,7 @@ void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t 
 }  // namespace
 
 void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::size_t rows, std::size_t step_size, std::size_t first,
-                std::size_t top_k, bool separate_eos, const TokenRules& rules, TopTokens& result, ThreadTeam& team) {
+                  std::size_t top_k, bool separate_eos, const TokenRules& rules, TopTokens& result, ThreadTeam& team) {
     const std::size_t num_tokens = vocabulary.num_tokens();
     const TopKRequest request{top_k, separate_eos, rules};
     resize_results(result, rows, request, num_tokens);
@@ -206,15 +213,16 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::size_t
         vocabulary.logits(states + start * vocabulary.matrix.inputs(), count, result.logits.data(), result.scratch, team);
         team.run(count, [&](std::size_t position, int) {
             const std::size_t row = start + position;
-            rank_row(result.logits.data() + position * num_tokens, num_tokens, static_cast<std::int64_t>(first + row % step_size), -1, request, row, result);
+            rank_row(result.logits.data() + position * num_tokens, num_tokens, static_cast<std::int64_t>(first + row % step_size),
+                     -1, request, row, result);
         });
     }
     map_to_vocabulary(vocabulary, result);
 }
 
 void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<const std::int64_t> slots,
-                std::span<const std::int64_t> given_scores, std::size_t top_k, const TokenRules& rules,
-                const std::function<std::size_t(std::size_t)>& next, TopTokens& result, ThreadTeam& team) {
+                  std::span<const std::int64_t> given_scores, std::size_t top_k, const TokenRules& rules,
+                  const std::function<std::size_t(std::size_t)>& next, TopTokens& result, ThreadTeam& team) {
     const std::size_t num_tokens = vocabulary.num_tokens(), rows = slots.size();
     const TopKRequest request{top_k, false, rules};
     resize_results(result, rows, request, num_tokens);
@@ -223,23 +231,29 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<c
         vocabulary.logits(states + start * vocabulary.matrix.inputs(), end - start, result.logits.data(), result.scratch, team);
         std::size_t row = start;
         for (; row < end; row = next(row))
-            rank_row(result.logits.data() + (row - start) * num_tokens, num_tokens, slots[row], given_scores[row], request, row, result);
+            rank_row(result.logits.data() + (row - start) * num_tokens, num_tokens, slots[row], given_scores[row], request, row,
+                     result);
         start = row;
     }
     map_to_vocabulary(vocabulary, result);
 }
 
-void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* bytes, const float* states, std::span<const std::int64_t> slots, std::size_t num_tokens,
-                     const TokenRules& rules, std::span<std::int64_t> argmax, std::span<float> probabilities, Buffer& logits, ThreadTeam& team) {
-    const std::size_t width = bytes != nullptr ? bytes->inputs() : vocabulary.inputs(), matrix = bytes != nullptr ? bytes->outputs() : vocabulary.outputs();
-    const std::size_t panels = (num_tokens + PackedMatrix::panel_width() - 1) / PackedMatrix::panel_width();  // that hold these words
+void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* bytes, const float* states,
+                   std::span<const std::int64_t> slots, std::size_t num_tokens, const TokenRules& rules,
+                   std::span<std::int64_t> argmax, std::span<float> probabilities, Buffer& logits, ThreadTeam& team) {
+    const std::size_t width = bytes != nullptr ? bytes->inputs() : vocabulary.inputs(),
+                      matrix = bytes != nullptr ? bytes->outputs() : vocabulary.outputs();
+    const std::size_t panels = (num_tokens + PackedMatrix::panel_width() - 1) /
+                               PackedMatrix::panel_width();  // that contain the first `num_tokens` outputs
     logits.reserve(std::min(slots.size(), ROWS_PER_BLOCK) * matrix);
     std::vector<Int8Matrix::Value> values;
     for (std::size_t start = 0; start < slots.size(); start += ROWS_PER_BLOCK) {
         const std::size_t end = std::min(slots.size(), start + ROWS_PER_BLOCK);
         const float* subset = states + start * width;
-        if (bytes != nullptr) bytes->multiply_first_panels(subset, width, end - start, logits.data(), matrix, panels, Epilogue::STORE, values);
-        else vocabulary.multiply_first_panels(subset, width, end - start, logits.data(), matrix, panels, Epilogue::STORE, team);
+        if (bytes != nullptr)
+            bytes->multiply_first_panels(subset, width, end - start, logits.data(), matrix, panels, Epilogue::STORE, values);
+        else
+            vocabulary.multiply_first_panels(subset, width, end - start, logits.data(), matrix, panels, Epilogue::STORE, team);
         for (std::size_t row = start; row < end; ++row) {
             float* x = logits.data() + (row - start) * matrix;
             for (const std::int64_t token : rules.banned) x[token] = MINUS_INFINITY;

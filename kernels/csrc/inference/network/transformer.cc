@@ -10,7 +10,7 @@ namespace fewstep {
 
 namespace {
 
-// Reads weights by name.
+// Looks up weights by name.
 struct WeightReader {
     const TransformerShape& shape;
     const Arrays& arrays;
@@ -20,8 +20,9 @@ struct WeightReader {
     }
     LayerNorm norm(const std::string& name) const { return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), shape.width}; }
     FeedForward feed_forward(const std::string& layer) const {
-        return {matrix(layer + "feed_forward.widen", shape.inner, shape.width), matrix(layer + "feed_forward.narrow", shape.width, shape.inner),
-                norm(layer + "feed_forward_residual.norm"), shape.gelu ? Epilogue::GELU : Epilogue::RELU};
+        return {matrix(layer + "feed_forward.widen", shape.inner, shape.width),
+                matrix(layer + "feed_forward.narrow", shape.width, shape.inner), norm(layer + "feed_forward_residual.norm"),
+                shape.gelu ? Epilogue::GELU : Epilogue::RELU};
     }
     EncoderLayer encoder_layer(const std::string& layer) const {
         const std::size_t width = shape.width;
@@ -46,14 +47,15 @@ struct WeightReader {
     }
 };
 
-// Embedded sources, sentence after sentence, [rows,D].
+// Source embeddings [rows,D], sentences one after the other.
 void embed_sources(const Transformer& model, const Sources& sources, float* x) {
     const std::size_t width = model.shape.width;
     const auto& table = model.source_embedding.empty() ? model.target_embedding : model.source_embedding;
     const float scale = std::sqrt(static_cast<float>(width));
     for (std::size_t sentence = 0; sentence < sources.rows.size(); ++sentence)
         for (std::int64_t position = 0; position < sources.lengths[sentence]; ++position) {
-            const auto token = static_cast<std::size_t>(sources.ids[sources.rows[sentence] * sources.stride + static_cast<std::size_t>(position)]);
+            const auto token =
+                static_cast<std::size_t>(sources.ids[sources.rows[sentence] * sources.stride + static_cast<std::size_t>(position)]);
             const float* embedding = table.data() + token * width;
             const float* position_code = model.source_positions.data() + static_cast<std::size_t>(position) * width;
             for (std::size_t unit = 0; unit < width; ++unit) *x++ = embedding[unit] * scale + position_code[unit];
@@ -65,7 +67,10 @@ std::size_t cross_cache_size(std::size_t length, std::size_t width) { return (pa
 }  // namespace
 
 Transformer::Transformer(const TransformerShape& transformer_shape, const Arrays& arrays)
-    : shape(transformer_shape), heads{transformer_shape.heads, transformer_shape.width / transformer_shape.heads}, quantized_encoder(transformer_shape.encoder_layers), quantized_decoder(transformer_shape.decoder_layers) {
+    : shape(transformer_shape),
+      heads{transformer_shape.heads, transformer_shape.width / transformer_shape.heads},
+      quantized_encoder(transformer_shape.encoder_layers),
+      quantized_decoder(transformer_shape.decoder_layers) {
     const WeightReader read{shape, arrays};
     for (std::size_t layer = 0; layer < shape.encoder_layers; ++layer)
         encoder.push_back(read.encoder_layer("encoder.layers." + std::to_string(layer) + "."));
@@ -80,8 +85,10 @@ Transformer::Transformer(const TransformerShape& transformer_shape, const Arrays
 }
 
 void Transformer::quantize(Precision precision) {
-    for (std::size_t layer = 0; layer < encoder.size(); ++layer) quantized_encoder[layer] = QuantizedLayer(encoder[layer], precision);
-    for (std::size_t layer = 0; layer < decoder.size(); ++layer) quantized_decoder[layer] = QuantizedLayer(decoder[layer], precision);
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer)
+        quantized_encoder[layer] = QuantizedLayer(encoder[layer], precision);
+    for (std::size_t layer = 0; layer < decoder.size(); ++layer)
+        quantized_decoder[layer] = QuantizedLayer(decoder[layer], precision);
     quantized_vocabulary = QuantizedMatrix(vocabulary, precision == Precision::INT8 ? precision : Precision::FLOAT32);
     if (precision == Precision::INT8 && !lexicon.common_tokens.empty()) lexicon.quantize(vocabulary);
 }
@@ -105,7 +112,8 @@ void Transformer::project_memory(const Sources& sources, const float* states, st
     const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
     Buffer projected(rows * 2 * width);
     QuantizedRows scratch;
-    gemm(decoder[layer].cross_projection, quantized_decoder[layer].cross_projection, states, rows, projected.data(), Epilogue::STORE, scratch);
+    gemm(decoder[layer].cross_projection, quantized_decoder[layer].cross_projection, states, rows, projected.data(),
+         Epilogue::STORE, scratch);
     const float* row = projected.data();
     float* next = cross_cache.floats.data() + layer * (cross_cache.floats.size() / decoder.size());
     for (const std::int64_t source_length : sources.lengths) {

@@ -15,9 +15,9 @@ static_assert(std::endian::native == std::endian::little, "model files are littl
 
 namespace {
 
-constexpr std::size_t BLOCK_BYTES = 1 << 16;  // of text that a thread scores at once
+constexpr std::size_t BLOCK_BYTES = 1 << 16;  // text that a thread scores at a time
 
-// The parts of a file one after the other.
+// Reads the sections of a file in order.
 class SectionReader {
   public:
     explicit SectionReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -42,7 +42,7 @@ class SectionReader {
     bool fits_ = true;
 };
 
-// Does every search end, and in the file?
+// Return whether every look-up terminates and stays within the table.
 bool is_valid_table(std::span<const std::uint32_t> slots, std::uint64_t end) {
     bool empty = false, inside = true;
     for (const std::uint32_t slot : slots) {
@@ -101,7 +101,7 @@ NgramModel::NgramModel(std::shared_ptr<const void> memory, std::span<const std::
     if (!reader.fits() || entries >= max_entries || !has_valid_ngrams() || !has_valid_words()) reject(name, "an altered file");
 }
 
-// No query leaves the file or goes on for ever.
+// Check that no query reads outside the file or loops forever.
 bool NgramModel::has_valid_ngrams() const {
     std::uint64_t level = 1;
     for (int n = 0; n < order(); ++n) {  // n-grams of order n are the contexts of those of order n + 1

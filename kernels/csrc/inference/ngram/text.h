@@ -8,11 +8,11 @@
 
 namespace fewstep {
 
-// The words that every n-gram model has, first in this order.
+// The special words of every n-gram model, with the first ids.
 enum : std::uint32_t { NGRAM_UNKNOWN = 0, NGRAM_BEGIN = 1, NGRAM_END = 2, NGRAM_SPECIAL = 3 };
 inline constexpr const char* NGRAM_SPECIAL_WORDS[NGRAM_SPECIAL] = {"<unk>", "<s>", "</s>"};
 
-// Calls word(text) for every word of a line. Words are what stands between spaces, tabs, carriage returns and zero bytes.
+// Call word(text) for every word of a line. Words are separated by spaces, tabs, carriage returns and zero bytes.
 template <typename Word>
 void for_each_word(std::string_view line, const Word& word) {
     const auto is_separator = [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\0'; };
@@ -29,7 +29,7 @@ void for_each_word(std::string_view line, const Word& word) {
     }
 }
 
-// Calls line(text) for every line, without its newline. What follows the last newline is a line unless it is empty.
+// Call line(text) for every line, without its newline. Text after the last newline is a line unless it is empty.
 template <typename Line>
 void for_each_line(std::string_view text, const Line& line) {
     while (!text.empty()) {
@@ -39,7 +39,7 @@ void for_each_line(std::string_view text, const Line& line) {
     }
 }
 
-// Parts of a text that end where a line does, each of about `bytes` bytes.
+// Split a text at ends of lines into parts of about `bytes` bytes.
 std::vector<std::string_view> split_at_lines(std::string_view text, std::size_t bytes);
 
 }  // namespace fewstep

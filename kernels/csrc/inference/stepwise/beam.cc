@@ -30,7 +30,8 @@ std::size_t Beam::rows() const {
 }
 
 Advance Beam::advance(const SlotCandidates& candidates) {
-    const auto slots = static_cast<std::size_t>(options_.rules.step_size), hypothesis = slots * static_cast<std::size_t>(candidates.num_candidates);
+    const auto slots = static_cast<std::size_t>(options_.rules.step_size),
+               hypothesis = slots * static_cast<std::size_t>(candidates.num_candidates);
     ++steps_;
     Advance next;
     std::vector<Sentence> active;
@@ -38,7 +39,8 @@ Advance Beam::advance(const SlotCandidates& candidates) {
     for (std::size_t position = 0; position < active_.size(); ++position, first = end) {
         Sentence& sentence = active_[position];
         end = first + sentence.live.size();
-        step(sentence, {candidates.scores + first * hypothesis, candidates.ids + first * hypothesis, candidates.eos + first * slots, candidates.num_candidates});
+        step(sentence, {candidates.scores + first * hypothesis, candidates.ids + first * hypothesis, candidates.eos + first * slots,
+                        candidates.num_candidates});
         if (done(sentence)) {
             finalize(sentence);
             continue;
@@ -66,15 +68,16 @@ void Beam::step(Sentence& sentence, const SlotCandidates& candidates) {
     const double cutoff = std::max(sentence.best, ranked.all.empty() ? -INFINITE : ranked.all[0].score) - options_.beam_threshold;
     sentence.history.emplace_back();
     sentence.live.clear();
-    for (std::size_t rank = 0; rank < std::min(beams, ranked.unfinished.size()) && ranked.unfinished[rank].score >= cutoff; ++rank) {
+    for (std::size_t rank = 0; rank < std::min(beams, ranked.unfinished.size()) && ranked.unfinished[rank].score >= cutoff;
+         ++rank) {
         sentence.history.back().push_back(ranked.unfinished[rank]);
         sentence.live.push_back(ranked.unfinished[rank].score);
     }
     update_margin(sentence, ranked, cutoff);
 }
 
-// The smallest gap between kept and dropped: what ends against the border of the first K, and, unless the sentence is done, the
-// last that lives on against the next, and each of the first K against the least that may live on.
+// The smallest score gap of a decision: of finished hypotheses to the border of the first K, and, unless the sentence is done, of
+// the last kept hypothesis to the next one and of each of the first K to the cutoff.
 void Beam::update_margin(Sentence& sentence, const Ranked& ranked, double cutoff) const {
     const auto beams = static_cast<std::size_t>(options_.rules.beams);
     for (std::size_t rank = 0; rank < std::min(beams, ranked.unfinished.size()); ++rank)
@@ -99,20 +102,23 @@ void Beam::finish(Sentence& sentence, const Continuation& continuation) {
     bool ended = false;
     for (std::size_t index = path.size(); index-- > 0;)
         for (const std::int64_t token : path[index]->tokens) {
-            if (token == rules.eos) ended = true;
-            else if (token != rules.pad && (rules.per_direction || !ended)) found.tokens.push_back(token);
+            if (token == rules.eos)
+                ended = true;
+            else if (token != rules.pad && (rules.per_direction || !ended))
+                found.tokens.push_back(token);
         }
     found.score = continuation.score / penalty(static_cast<std::int64_t>(found.tokens.size()) + ended);
     sentence.best = std::max(sentence.best, continuation.score);
     ++sentence.count;
-    // Behind its equals, so that of these the shorter comes first.
+    // Inserted behind hypotheses of equal score, so that the shorter comes first.
     auto& finished = sentence.finished;
-    finished.insert(std::upper_bound(finished.begin(), finished.end(), found, [](const FinishedHypothesis& a, const FinishedHypothesis& b) { return a.score > b.score; }),
-                std::move(found));
+    finished.insert(std::upper_bound(finished.begin(), finished.end(), found,
+                                     [](const FinishedHypothesis& a, const FinishedHypothesis& b) { return a.score > b.score; }),
+                    std::move(found));
     if (finished.size() > static_cast<std::size_t>(rules.beams) + 1) finished.pop_back();
 }
 
-// A live hypothesis can score at best its log-probability over the largest penalty that it may still come to.
+// The score of an unfinished hypothesis is at most its log-probability divided by the largest penalty that it can reach.
 bool Beam::done(const Sentence& sentence) const {
     const std::int64_t written = std::int64_t{steps_} * options_.rules.step_size;
     if (sentence.count >= options_.rules.beams || sentence.limit <= written) return true;
@@ -128,8 +134,9 @@ void Beam::finalize(Sentence& sentence) {
     outcome.steps = steps_;
     for (std::size_t rank = 0; rank < std::min(n_best, sentence.finished.size()); ++rank) {
         const FinishedHypothesis& continuation = sentence.finished[rank];
-        if (rank + 1 < sentence.finished.size()) sentence.margin = std::min(sentence.margin, continuation.score - sentence.finished[rank + 1].score);
-        // Directions that end one by one may write the same text in two ways.
+        if (rank + 1 < sentence.finished.size())
+            sentence.margin = std::min(sentence.margin, continuation.score - sentence.finished[rank + 1].score);
+        // Directions that end separately may produce the same text in two ways.
         const auto same = [&](const FinishedHypothesis& other) { return other.tokens == continuation.tokens; };
         if (std::none_of(outcome.hypotheses.begin(), outcome.hypotheses.end(), same)) outcome.hypotheses.push_back(continuation);
     }

@@ -1,4 +1,4 @@
-// How much likelier neighbours that are written in one step are side by side than by themselves.
+// Coupling of adjacent tokens that are generated in the same step, by a bigram score.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,25 @@ namespace fewstep {
 
 class NgramScorer;
 
-// A word by itself: its id, the state that it leaves and its log-probability where nothing is before it.
+// A token with its n-gram state and its unigram log-probability.
 struct Unigram {
     std::uint32_t id = 0, state = 0;
     double log_prob = 0.0;
 };
 
-// Slots d, d + h, d + 2h, ... of a step are one direction's, neighbours in the output. Two of them are linked by
+// Slots d, d + h, d + 2h, ... of a step belong to direction d of h and are adjacent in the output. Two adjacent tokens add
 //     weight (log p(right | left) - log p(right))
-// by the n-gram model: independently chosen, neighbours repeat or contradict each other.
+// to the score of a hypothesis, by an n-gram model. Without it, slots are chosen independently, and adjacent tokens may repeat or
+// contradict each other.
 struct BigramCoupling {
-    const NgramScorer* ngram = nullptr;  // null: there are no links
+    const NgramScorer* ngram = nullptr;  // null: no coupling
     double weight = 0.0;
-    std::vector<char> right_to_left = {0};    // by direction (h of them): its tokens come in the output before those written earlier
+    std::vector<char> right_to_left = {0};  // by direction: its tokens are written from right to left
 
     Unigram unigram(std::int64_t token) const;
-    // Of a word and the one that its direction wrote before.
+    // The coupling score of a token with the previous token of its direction.
     double score(std::size_t direction, const Unigram& earlier, const Unigram& token) const;
-    // No link is above this: none is of a word that is certain behind another and the rarest by itself.
+    // An upper bound of the score: p(right | left) = 1 for the least probable unigram.
     double max_score() const;
 };
 

@@ -1,4 +1,4 @@
-// Greedy and beam search with a Transformer that writes z tokens a step.
+// Greedy and beam search with a Transformer that generates z tokens a step.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,23 @@
 
 #include "csrc/inference/network/lexicon.h"
 #include "csrc/inference/stepwise/beam.h"
-#include "csrc/inference/stepwise/joint_step.h"
 #include "csrc/inference/stepwise/ensemble.h"
+#include "csrc/inference/stepwise/joint_step.h"
 
 namespace fewstep {
 
-// Both searches return, for each sentence, what was found in writing order without EOS. `limits`: longest outputs in tokens with EOS.
-// Each of `threads` takes its share of the sentences from start to end; the outcome of a sentence does not depend on the others.
+// Both searches return tokens in generation order without EOS. `limits`: maximum lengths in tokens with EOS. The batch is
+// partitioned among `threads`; the result of a sentence does not depend on the others.
 
-// The likeliest word in each slot. A hypothesis is charged for its slots up to the first EOS (per_direction: for all of every
-// step) and within its limit. `options.rules.beams` and what concerns a beam is not read. With `joint` (else null) it chooses steps;
-// there is no margin then.
+// The most probable token of each slot. The score counts the slots up to the first EOS (per_direction: all slots of every step)
+// within the limit. Of `options`, beam parameters are ignored. A `joint` step (may be null) replaces the independent choice; the
+// margin is then infinite.
 std::vector<Outcome> greedy(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
                             const BeamOptions& options, const SearchRules& rules, const JointStep* joint, int threads);
 
-// The search of `csrc/stepwise/beam.h`; `wanted` words of each slot are ranked.
+// The search of csrc/inference/stepwise/beam.h over the `top_k` best tokens of each slot.
 std::vector<Outcome> beam_search(Networks networks, const Sources& sources, const std::vector<std::int64_t>& limits,
-                                 const BeamOptions& options, const SearchRules& rules, std::size_t top_k, bool separate_eos, int threads);
+                                 const BeamOptions& options, const SearchRules& rules, std::size_t top_k, bool separate_eos,
+                                 int threads);
 
 }  // namespace fewstep

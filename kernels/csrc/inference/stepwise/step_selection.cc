@@ -16,17 +16,17 @@ namespace fewstep {
 namespace {
 
 constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
-constexpr std::size_t COUPLED_FACTOR = 4;  // times K + 1 partial continuations, where links are still to come
+constexpr std::size_t COUPLED_FACTOR = 4;  // partial continuations kept with coupling, as a multiple of K + 1
 
-constexpr int SEPARATE_EOS = -1, NO_TOKEN = -2;  // in place of a word of a slot: EOS, which stands apart, and what follows it
+constexpr int SEPARATE_EOS = -1, NO_TOKEN = -2;  // in place of a candidate: EOS if it is separate, and the slots after the end
 
-// One way to go on from a partial continuation: a key to rank by, and what it adds.
+// An extension of a partial continuation by one slot: the ranking key and the score.
 struct Extension {
     double key, score;
     int parent, candidate;
 };
 
-// The first `count`, best first; of equals the one that was offered first: by origin, then by word, EOS last.
+// Keep the `count` best, sorted; ties by parent, then by candidate, EOS last.
 void keep_top_k(std::vector<Extension>& extensions, std::size_t count) {
     const auto better = [](const Extension& one, const Extension& unfinished_selector) {
         if (one.key != unfinished_selector.key) return one.key > unfinished_selector.key;
@@ -40,9 +40,9 @@ void keep_top_k(std::vector<Extension>& extensions, std::size_t count) {
     std::sort(extensions.begin(), extensions.end(), better);
 }
 
-// The `count`-th highest of the keys so far; minus infinity while there are fewer.
+// The `count`-th highest key so far; minus infinity while there are fewer.
 class KthBest {
- public:
+  public:
     explicit KthBest(std::size_t count) : count_(count) {}
 
     double operator()() const { return keys_.size() < count_ ? MINUS_INFINITY : keys_.top(); }
@@ -52,12 +52,13 @@ class KthBest {
         keys_.push(key);
     }
 
- private:
+  private:
     std::size_t count_;
     std::priority_queue<double, std::vector<double>, std::greater<>> keys_;
 };
 
-// A hypothesis and the words of the slots of the step so far: the last one here, the others in `before` among those of a slot less.
+// A hypothesis with candidates for the first slots of the step. Holds the last candidate; `before` is the index of the partial
+// continuation that is one slot shorter.
 struct Partial {
     double score;
     int hypothesis, earlier, candidate;
@@ -65,29 +66,34 @@ struct Partial {
 };
 using PartialsBySlot = std::vector<std::vector<Partial>>;  // by number of slots
 
-// Links between words of one step, each asked for once.
+// Coupling scores between the candidates of one step, computed on demand.
 class CouplingCache {
- public:
+  public:
     CouplingCache(const StepRules& rules, const SlotCandidates& slots, std::size_t hypotheses)
-        : rules_(rules), ids_(slots.ids), num_candidates_(static_cast<std::size_t>(slots.num_candidates)), size_(static_cast<std::size_t>(rules.step_size)) {
+        : rules_(rules),
+          ids_(slots.ids),
+          num_candidates_(static_cast<std::size_t>(slots.num_candidates)),
+          size_(static_cast<std::size_t>(rules.step_size)) {
         if (rules.coupling.ngram == nullptr) return;
         unigrams_.resize(hypotheses * size_ * num_candidates_);
         coupling_scores_.assign(unigrams_.size() * num_candidates_, std::numeric_limits<double>::quiet_NaN());
     }
 
-    // Of a word with that of the slot before it of its direction.
+    // The coupling score of a candidate with one of the previous slot of its direction.
     double operator()(int hypothesis, int slot, int earlier, int candidate) {
         const std::size_t directions = rules_.coupling.right_to_left.size(), own = static_cast<std::size_t>(slot);
-        const std::size_t index = (static_cast<std::size_t>(hypothesis) * size_ + own) * num_candidates_ + static_cast<std::size_t>(candidate);
+        const std::size_t index =
+            (static_cast<std::size_t>(hypothesis) * size_ + own) * num_candidates_ + static_cast<std::size_t>(candidate);
         double& coupling = coupling_scores_[index * num_candidates_ + static_cast<std::size_t>(earlier)];
         if (std::isnan(coupling)) {
-            const std::size_t earlier_candidate = index - directions * num_candidates_ - static_cast<std::size_t>(candidate) + static_cast<std::size_t>(earlier);
+            const std::size_t earlier_candidate =
+                index - directions * num_candidates_ - static_cast<std::size_t>(candidate) + static_cast<std::size_t>(earlier);
             coupling = rules_.coupling.score(own % directions, unigram(earlier_candidate), unigram(index));
         }
         return coupling;
     }
 
- private:
+  private:
     const Unigram& unigram(std::size_t index) {
         if (!unigrams_[index]) unigrams_[index] = rules_.coupling.unigram(ids_[index]);
         return *unigrams_[index];
@@ -97,27 +103,34 @@ class CouplingCache {
     const std::int64_t* ids_;
     std::size_t num_candidates_, size_;
     std::vector<std::optional<Unigram>> unigrams_;  // [H,z,W]
-    std::vector<double> coupling_scores_;    // [H,z,W,W] NaN: not asked for yet
+    std::vector<double> coupling_scores_;           // [H,z,W,W] NaN: not computed yet
 };
 
 class Selector {
- public:
-    Selector(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining, CouplingCache& coupling_caches)
-        : rules_(rules), slots_(slots), live_(live), remaining_(std::min<std::int64_t>(remaining, rules.step_size)), coupling_cache_(coupling_caches) {}
+  public:
+    Selector(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining,
+             CouplingCache& coupling_caches)
+        : rules_(rules),
+          slots_(slots),
+          live_(live),
+          remaining_(std::min<std::int64_t>(remaining, rules.step_size)),
+          coupling_cache_(coupling_caches) {}
 
     std::vector<Continuation> exact(bool with_eos) const;
     std::vector<Continuation> outer() const;
     std::vector<Continuation> double_top_k() const;
 
- private:
+  private:
     std::size_t at(int hypothesis, int slot) const { return static_cast<std::size_t>(hypothesis * rules_.step_size + slot); }
     double score(int hypothesis, int slot, int candidate) const {
-        return slots_.scores[at(hypothesis, slot) * static_cast<std::size_t>(slots_.num_candidates) + static_cast<std::size_t>(candidate)];
+        return slots_
+            .scores[at(hypothesis, slot) * static_cast<std::size_t>(slots_.num_candidates) + static_cast<std::size_t>(candidate)];
     }
     std::int64_t id(int hypothesis, int slot, int candidate) const {
-        return slots_.ids[at(hypothesis, slot) * static_cast<std::size_t>(slots_.num_candidates) + static_cast<std::size_t>(candidate)];
+        return slots_
+            .ids[at(hypothesis, slot) * static_cast<std::size_t>(slots_.num_candidates) + static_cast<std::size_t>(candidate)];
     }
-    // Of words of a slot with the one before it of its direction in this step: the place of that, or NOTHING.
+    // The candidate of the previous slot of the same direction in this step, or NO_TOKEN.
     int earlier(const PartialsBySlot& partials, const Partial& partial, int slot) const;
     bool eos_is_separate() const { return rules_.selection == Selection::EXACT && !rules_.per_direction; }
     double eos_score(int hypothesis, int slot, bool with_eos) const {
@@ -126,23 +139,25 @@ class Selector {
     bool is_candidate(int hypothesis, int slot, int candidate, bool with_eos) const {
         return score(hypothesis, slot, candidate) > MINUS_INFINITY && (with_eos || id(hypothesis, slot, candidate) != rules_.eos);
     }
-    // The best that the slots after each can add to a hypothesis: [z].
+    // An upper bound [z] of what the slots after each slot can add to a hypothesis.
     std::vector<double> best_completions(int hypothesis, bool with_eos) const;
     Partial start(int hypothesis) const { return {live_[static_cast<std::size_t>(hypothesis)], hypothesis, -1, NO_TOKEN, false}; }
-    // All hypotheses that live, without slots.
+    // All hypotheses, without slots of this step.
     PartialsBySlot initial_partials() const;
     std::int64_t token(const Partial& partial, int slot) const {
-        return partial.candidate == NO_TOKEN ? rules_.pad : partial.candidate == SEPARATE_EOS ? rules_.eos : id(partial.hypothesis, slot, partial.candidate);
+        return partial.candidate == NO_TOKEN       ? rules_.pad
+               : partial.candidate == SEPARATE_EOS ? rules_.eos
+                                                   : id(partial.hypothesis, slot, partial.candidate);
     }
-    // A slot more.
+    // Add a slot.
     void extend(PartialsBySlot& partials, const std::vector<Extension>& extensions) const;
-    // Those of the last slot, as they are written.
+    // Convert the partial continuations of the last slot to continuations.
     std::vector<Continuation> continuations(const PartialsBySlot& partials) const;
 
     const StepRules& rules_;
     const SlotCandidates& slots_;
     std::span<const double> live_;
-    std::int64_t remaining_;  // slots that are written
+    std::int64_t remaining_;  // slots of the step that are within the limit
     CouplingCache& coupling_cache_;
 };
 
@@ -150,7 +165,8 @@ int Selector::earlier(const PartialsBySlot& partials, const Partial& partial, in
     const auto directions = static_cast<int>(rules_.coupling.right_to_left.size());
     if (rules_.coupling.ngram == nullptr || slot < directions) return NO_TOKEN;
     const Partial* at = &partial;
-    for (int back = 1; back < directions; ++back) at = &partials[static_cast<std::size_t>(slot - back)][static_cast<std::size_t>(at->earlier)];
+    for (int back = 1; back < directions; ++back)
+        at = &partials[static_cast<std::size_t>(slot - back)][static_cast<std::size_t>(at->earlier)];
     return at->candidate;
 }
 
@@ -160,7 +176,8 @@ std::vector<double> Selector::best_completions(int hypothesis, bool with_eos) co
         const double after = completion[static_cast<std::size_t>(slot)];
         double best = eos_score(hypothesis, slot, with_eos);
         for (int candidate = 0; candidate < slots_.num_candidates; ++candidate)
-            if (is_candidate(hypothesis, slot, candidate, with_eos)) best = std::max(best, score(hypothesis, slot, candidate) + after);
+            if (is_candidate(hypothesis, slot, candidate, with_eos))
+                best = std::max(best, score(hypothesis, slot, candidate) + after);
         completion[static_cast<std::size_t>(slot - 1)] = slot < remaining_ ? best : after;
     }
     return completion;
@@ -200,14 +217,16 @@ std::vector<Continuation> Selector::continuations(const PartialsBySlot& partials
 
 std::vector<Continuation> Selector::exact(bool with_eos) const {
     std::vector<std::vector<double>> completion;
-    for (int hypothesis = 0; hypothesis < static_cast<int>(live_.size()); ++hypothesis) completion.push_back(best_completions(hypothesis, with_eos));
+    for (int hypothesis = 0; hypothesis < static_cast<int>(live_.size()); ++hypothesis)
+        completion.push_back(best_completions(hypothesis, with_eos));
     PartialsBySlot partials = initial_partials();
     std::vector<Extension> extensions;
     const bool coupled = rules_.coupling.ngram != nullptr;
     const double max_coupling = rules_.coupling.max_score();
     for (int slot = 0; slot < remaining_; ++slot) {
         extensions.clear();
-        const std::size_t count = (static_cast<std::size_t>(rules_.beams) + 1) * (!coupled || slot + 1 == remaining_ ? 1 : COUPLED_FACTOR);
+        const std::size_t count =
+            (static_cast<std::size_t>(rules_.beams) + 1) * (!coupled || slot + 1 == remaining_ ? 1 : COUPLED_FACTOR);
         KthBest kth_best(count);
         const auto add = [&](const Extension& extension) {
             extensions.push_back(extension);
@@ -225,7 +244,7 @@ std::vector<Continuation> Selector::exact(bool with_eos) const {
                 if (!is_candidate(hypothesis, slot, candidate, with_eos)) continue;
                 double sum = partial.score + score(hypothesis, slot, candidate);
                 if (earlier_candidate != NO_TOKEN) {
-                    if (!(sum + max_coupling + after > kth_best())) continue;  // whatever the link is
+                    if (!(sum + max_coupling + after > kth_best())) continue;  // for any coupling score
                     sum += coupling_cache_(hypothesis, slot, earlier_candidate, candidate);
                 }
                 add({sum + after, sum, parent, candidate});
@@ -246,7 +265,8 @@ std::vector<Continuation> Selector::outer() const {
         if (live_[static_cast<std::size_t>(hypothesis)] == MINUS_INFINITY) continue;
         PartialsBySlot sums{{start(hypothesis)}};
         for (int slot = 0; slot < remaining_; ++slot) {
-            if (sums.back().size() > beams) sums.back().erase(sums.back().begin() + static_cast<std::ptrdiff_t>(beams), sums.back().end());
+            if (sums.back().size() > beams)
+                sums.back().erase(sums.back().begin() + static_cast<std::ptrdiff_t>(beams), sums.back().end());
             std::vector<Extension> extensions;
             for (int parent = 0; parent < static_cast<int>(sums.back().size()); ++parent)
                 for (int candidate = 0; candidate < std::min(slots_.num_candidates, static_cast<int>(beams)); ++candidate) {
@@ -258,7 +278,9 @@ std::vector<Continuation> Selector::outer() const {
         }
         std::ranges::move(continuations(sums), std::back_inserter(all));
     }
-    std::stable_sort(all.begin(), all.end(), [](const Continuation& one, const Continuation& unfinished_selector) { return one.score > unfinished_selector.score; });
+    std::stable_sort(all.begin(), all.end(), [](const Continuation& one, const Continuation& unfinished_selector) {
+        return one.score > unfinished_selector.score;
+    });
     if (all.size() > 2 * beams + 1) all.resize(2 * beams + 1);
     return all;
 }
@@ -283,15 +305,21 @@ std::vector<Continuation> Selector::double_top_k() const {
 
 }  // namespace
 
-Ranked select(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining, ThreadTeam& team) {
+Ranked select(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining,
+              ThreadTeam& team) {
     const bool in_parallel = rules.selection == Selection::EXACT && rules.step_size > 1 && team.threads() > 1;
     std::vector<CouplingCache> coupling_caches(in_parallel ? 2 : 1, CouplingCache(rules, slots, live.size()));
-    const Selector selector(rules, slots, live, remaining, coupling_caches[0]), unfinished_selector(rules, slots, live, remaining, coupling_caches.back());
+    const Selector selector(rules, slots, live, remaining, coupling_caches[0]),
+        unfinished_selector(rules, slots, live, remaining, coupling_caches.back());
     if (rules.selection == Selection::EXACT) {
         Ranked ranked;
-        const auto rank = [&](std::size_t part, int) { part == 0 ? ranked.all = selector.exact(true) : ranked.unfinished = unfinished_selector.exact(false); };
-        if (in_parallel) team.run(2, rank);
-        else rank(0, 0), rank(1, 0);
+        const auto rank = [&](std::size_t part, int) {
+            part == 0 ? ranked.all = selector.exact(true) : ranked.unfinished = unfinished_selector.exact(false);
+        };
+        if (in_parallel)
+            team.run(2, rank);
+        else
+            rank(0, 0), rank(1, 0);
         return ranked;
     }
     Ranked ranked{rules.selection == Selection::OUTER ? selector.outer() : selector.double_top_k(), {}};

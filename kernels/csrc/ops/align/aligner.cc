@@ -13,16 +13,14 @@ void append(std::string& text, std::int64_t number) {
     text.append(digits, std::to_chars(digits, digits + sizeof digits, number).ptr);
 }
 
-// The model's numbers of all words: their own where the model has no words.
+// The model's ids of all words; unchanged ids if the model has no words.
 std::vector<std::uint32_t> model_ids(const AlignModel& model, const Dictionary& words) {
     std::vector<std::uint32_t> ids(words.size());
-    for (std::uint32_t id = 0; id < words.size(); ++id)
-        ids[id] = model.words().size() ? model.words().find(words.word(id)) : id;
+    for (std::uint32_t id = 0; id < words.size(); ++id) ids[id] = model.words().size() ? model.words().find(words.word(id)) : id;
     return ids;
 }
 
-void map_ids(std::span<const std::uint32_t> words, const std::vector<std::uint32_t>& ids,
-              std::vector<std::uint32_t>& mapped) {
+void map_ids(std::span<const std::uint32_t> words, const std::vector<std::uint32_t>& ids, std::vector<std::uint32_t>& mapped) {
     mapped.clear();
     for (const std::uint32_t word : words) mapped.push_back(ids.empty() ? word : ids[word]);
 }

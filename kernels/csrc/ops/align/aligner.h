@@ -1,4 +1,4 @@
-// EM in memory over one text, a step at a time.
+// In-memory EM over one text, one step per call.
 #pragma once
 
 #include <algorithm>
@@ -12,11 +12,11 @@
 
 namespace fewstep {
 
-// The links that a pass found.
+// The links found by a pass.
 struct FoundLinks {
-    std::vector<std::int32_t> sources;  // by target word of the text: source position, -1 for none
-    std::vector<double> scores;         // by pair: log-likelihood with that of the length, 0 where a pair took no part
-    std::vector<double> margins;        // by target word: logarithm of best over second best; may be left empty
+    std::vector<std::int32_t> sources;  // by target word of the text: source position, or -1
+    std::vector<double> scores;         // by pair: log-likelihood including the length; 0 for skipped pairs
+    std::vector<double> margins;        // by target word: log of best over second best; may be empty
     PassSums sums;
 };
 
@@ -28,7 +28,7 @@ class Aligner {
           source_(source),
           target_(target),
           text_(source, target, source_size, target_size, options, keep_columns, threads),
-          t_(text_.support().cells(), 1e-9),  // in the first pass the prior alone decides
+          t_(text_.support().cells(), 1e-9),  // uniform, so that the first pass depends only on the prior
           counts_(text_.support().cells()) {}
 
     PassSums expect(int threads) {
@@ -59,11 +59,11 @@ class Aligner {
     ExactCounts counts_;
 };
 
-// Links and scores under a fitted model; `source` and `target` are as the model sees them, exchanged if it is a reverse one.
+// Compute links and scores with a trained model; `source` and `target` are those of the model, exchanged for a reverse model.
 FoundLinks align_with(const AlignModel& model, const Sentences& source, const Sentences& target, const Dictionary& words,
                       int threads);
 
-// The links of one pair as text: `source-target` by target word, `target-source` if `reverse`, a blank between.
+// Append the links of one pair as text: `source-target` by target word, `target-source` if `reverse`, separated by spaces.
 void append_links(std::string& text, std::span<const std::int32_t> sources, bool reverse);
 
 }  // namespace fewstep

@@ -1,4 +1,4 @@
-// Pairs of sentences as numbers.
+// Sentence pairs as word ids.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace fewstep {
 
-// Sentences as word numbers, one after the other.
+// The word ids of sentences, one after the other.
 struct Sentences {
     std::vector<std::uint32_t> words;
     std::vector<std::uint64_t> starts{0};
@@ -24,20 +24,20 @@ struct Sentences {
 };
 
 struct Bitext {
-    Dictionary words;  // of both languages; empty when the numbers come from elsewhere
+    Dictionary words;  // of both languages; empty if ids were given
     Sentences source, target;
-    std::uint32_t source_size = 0, target_size = 0;  // all numbers of the side are below
+    std::uint32_t source_size = 0, target_size = 0;  // exclusive upper bounds of the ids of each side
     std::int64_t carriage_returns = 0;               // lines that ended in CR LF
 
-    // `source words ||| target words`: blanks and tabs split words, `|||` or a tab the sides. Only the first of them does:
-    // a later one is the target word `|||`. A line without one has no target.
+    // Add `source words ||| target words`. Spaces and tabs separate words; the first `|||` or tab separates the sides, and a later
+    // one is the target word `|||`. Without a separator the target is empty.
     void add_line(std::string_view line);
-    // One side of a pair each, split at blanks and tabs.
+    // Add a pair given as two lines, split at spaces and tabs.
     void add_pair(std::string_view source_line, std::string_view target_line);
     void measure() { source_size = target_size = words.size(); }
 };
 
-// Calls on_word(word) for each run of neither blank nor tab, on_tab() for each tab.
+// Call on_word(word) for each maximal run without spaces and tabs, on_tab() for each tab.
 template <typename OnWord, typename OnTab>
 void split_words(std::string_view line, const OnWord& on_word, const OnTab& on_tab) {
     std::size_t start = 0;
@@ -53,7 +53,7 @@ void split_words(std::string_view line, const OnWord& on_word, const OnTab& on_t
     end_word(line.size());
 }
 
-// All lines of a text file; `-` is the standard input. A final CR is no part of a line.
+// Read all lines of a text file; `-` is the standard input. A CR at the end of a line is dropped.
 Bitext read_bitext(const char* path);
 
 }  // namespace fewstep

@@ -4,14 +4,14 @@ namespace fewstep {
 
 namespace {
 
-// The source positions split at s = j n / m: [1, floor(s)] lie below the diagonal, the others above it. Counting away from it,
-// each side is a geometric series with this first term and this ratio.
+// The source positions split at s = j n / m: [1, floor(s)] are below the diagonal, the others above. Away from it, the terms of
+// each side form a geometric series.
 struct Split {
-    std::uint32_t floor, above;  // terms below, terms above
+    std::uint32_t floor, above;  // number of terms
     double ratio;
 
-    // Exchanged lengths can put j beyond the target; then `above` wraps around, as unsigned numbers of 32 bits do: a series
-    // without an end.
+    // With exchanged lengths j may exceed the target; `above` then wraps around as an unsigned 32-bit number, which makes the
+    // series practically infinite.
     Split(std::uint32_t j, std::uint32_t m, std::uint32_t n, double tension)
         : floor(static_cast<std::uint32_t>(static_cast<double>(j) * n / m)), above(n - floor), ratio(std::exp(-tension / n)) {}
 };

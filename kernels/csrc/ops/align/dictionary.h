@@ -1,4 +1,4 @@
-// Words and their numbers, in order of first appearance.
+// Words and their ids, numbered in order of first appearance.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ class Dictionary {
   public:
     static constexpr std::uint32_t ABSENT = 0xffffffffu;
 
-    // The number of a word, a new one if it has none.
+    // Return the id of a word, adding the word if it is new.
     std::uint32_t add(std::string_view word);
-    // The number of a word, or ABSENT.
+    // Return the id of a word, or ABSENT.
     std::uint32_t find(std::string_view word) const;
 
     std::string_view word(std::uint32_t id) const {
@@ -29,7 +29,7 @@ class Dictionary {
 
     std::string letters_;
     std::vector<std::uint64_t> ends_;
-    std::vector<std::uint32_t> slots_;  // open addressing, a power of two, at most half full
+    std::vector<std::uint32_t> slots_;  // open addressing, size a power of two, at most half full
 };
 
 }  // namespace fewstep

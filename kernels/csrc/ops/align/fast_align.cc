@@ -4,16 +4,16 @@
 #include <cmath>
 #include <limits>
 
-#include "csrc/ops/align/diagonal.h"
 #include "csrc/base/parallel.h"
+#include "csrc/ops/align/diagonal.h"
 
 namespace fewstep {
 
 namespace {
 
 constexpr double NEAR_TIE = 1e-9;
-constexpr std::int64_t PAIRS = 64;            // taken by a thread at once
-constexpr std::size_t MIN_CACHED_PRIORS = 1 << 18;  // values of priors that are kept for any text, however small
+constexpr std::int64_t PAIRS = 64;                  // pairs that a thread takes at a time
+constexpr std::size_t MIN_CACHED_PRIORS = 1 << 18;  // minimum number of cached prior values
 
 std::vector<SizeCount> count_sizes(std::vector<std::uint64_t> keys) {
     std::sort(keys.begin(), keys.end());
@@ -42,9 +42,9 @@ void PassSums::add(const PassSums& other) {
     near_ties += other.near_ties;
 }
 
-// A pair that takes part, as a pass sees it.
+// A usable pair and its prior.
 struct AlignedText::Pair {
-    std::size_t index;  // among the usable ones
+    std::size_t index;  // among the usable pairs
     std::span<const std::uint32_t> source, target;
     Prior prior;
 };
@@ -53,7 +53,7 @@ struct AlignedText::Scratch {
     std::vector<double> prior, joint, total, best, second;
     PassSums sums;
 
-    // What is so unlikely that its probability underflows stays above 0: no posterior is ever 0 / 0.
+    // Clamp probabilities that underflow above 0, so that no posterior is 0 / 0.
     void log_likelihood() {
         double sum = 0;
         for (double& value : total) sum += std::log(value = std::max(value, std::numeric_limits<double>::min()));
@@ -78,7 +78,7 @@ AlignedText::AlignedText(const Sentences& source, const Sentences& target, std::
             size_index(sizes_, static_cast<std::uint32_t>(target[pair].size()), static_cast<std::uint32_t>(source[pair].size())));
 }
 
-// Calls body(pair, places of the pair, scratch of the thread) for all usable pairs; the sums of all threads.
+// Call body(pair, cell offsets of the pair, scratch of the thread) for all usable pairs and add up the sums of the threads.
 template <typename Body>
 PassSums AlignedText::pass(double tension, int threads, const Body& body) const {
     PassSums sums;
@@ -109,7 +109,7 @@ void AlignedText::expect_pair(const Pair& pair, const Offset* offsets, const dou
     const auto& row_starts = cells_.support.row_starts;
     const auto& null_offsets = cells_.offsets.null;
     scratch.joint.resize(n * m);
-    scratch.best.assign(m, 0.0);  // of null
+    scratch.best.assign(m, 0.0);  // of the null word
     double* total = (scratch.total.assign(m, 0.0), scratch.total.data());
     if (options_.null_word)
         for (std::size_t j = 0; j < m; ++j) total[j] = scratch.best[j] = t[null_offsets[pair.target[j]]] * pair.prior.null;
@@ -134,7 +134,8 @@ void AlignedText::expect_pair(const Pair& pair, const Offset* offsets, const dou
             null_sum += posterior;
             add(null_offsets[pair.target[j]], posterior);
         }
-    const std::size_t first = options_.compatible ? 0 : 1;  // upstream counts target positions from 0 here, from 1 elsewhere
+    const std::size_t first =
+        options_.compatible ? 0 : 1;  // the original program counts target positions from 0 here, from 1 elsewhere
     for (std::size_t i = 0; i < n; ++i) {
         const std::uint64_t row = row_starts[pair.source[i] + 1];
         const Offset* offset = offsets + i * m;
@@ -162,7 +163,7 @@ void AlignedText::align_pair(const Pair& pair, const Offset* offsets, const doub
     const std::size_t n = pair.source.size(), m = pair.target.size();
     const auto& row_starts = cells_.support.row_starts;
     double* total = (scratch.total.assign(m, 0.0), scratch.total.data());
-    double* best = (scratch.best.assign(m, -1.0), scratch.best.data());  // any link is better than none
+    double* best = (scratch.best.assign(m, -1.0), scratch.best.data());  // any link is better than no link
     double* second = (scratch.second.assign(m, -1.0), scratch.second.data());
     std::fill_n(links, m, -1);
     if (options_.null_word)

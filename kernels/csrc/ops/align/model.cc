@@ -29,8 +29,8 @@ constexpr char MAGIC[8] = {'F', 'S', 'A', 'L', 'I', 'G', 'N', '1'};
 constexpr double UNSEEN = 1e-9;
 constexpr std::string_view NULL_WORD = "<eps>";
 
-// The first bytes of a file. Then: row_starts (rows + 1, 8 bytes each), t (cells, 8), columns (cells, 4), ends of the words in
-// their letters (words, 8, aligned to 8), the letters.
+// The header of a file. It is followed by row_starts (rows + 1, 8 bytes each), t (cells, 8), columns (cells, 4), the ends of the
+// words in the text (words, 8, aligned to 8), and the text.
 struct FileHeader {
     char magic[8];
     std::uint64_t rows, cells, words, letters;
@@ -250,7 +250,7 @@ ForcedPair force_align(const AlignModel& model, std::span<const std::uint32_t> s
         const double partition = options.diagonal ? diagonal_partition(j, m, n, tension) / (1.0 - options.p0) : 1.0;
         for (std::uint32_t i = 1; i <= n; ++i) {
             const double prior = options.diagonal ? std::exp(diagonal_feature(j, i, m, n) * tension) / partition : uniform;
-            // Dictionary::ABSENT + 1 is a row beyond all others
+            // Dictionary::ABSENT + 1 is beyond all rows
             const double joint = model.probability(std::uint64_t{source[i - 1]} + 1, target[j - 1]) * prior;
             if (joint > best) {
                 best = joint;

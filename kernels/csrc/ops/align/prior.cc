@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "csrc/ops/align/diagonal.h"
 #include "csrc/base/parallel.h"
+#include "csrc/ops/align/diagonal.h"
 
 namespace fewstep {
 

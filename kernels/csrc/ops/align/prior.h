@@ -1,4 +1,4 @@
-// Options of an alignment, and its prior as a pass over a text needs it: by lengths of pairs.
+// Options of alignment, and the prior by sentence lengths.
 #pragma once
 
 #include <cstddef>
@@ -8,28 +8,29 @@
 namespace fewstep {
 
 struct AlignOptions {
-    bool diagonal = true;           // links near the diagonal are likelier (align/diagonal.h); else all alike
-    bool variational_bayes = true;  // the Dirichlet M-step
+    bool diagonal = true;           // diagonal prior (diagonal.h); else uniform
+    bool variational_bayes = true;  // M-step with a Dirichlet prior
     bool null_word = true;
-    bool compatible = true;  // upstream's two quirks in the tension's gradient
+    bool compatible = true;  // reproduce two deviations of the original program in the gradient of the tension
     double p0 = 0.08;
     double alpha = 0.01;
-    std::int64_t max_length = 2000;  // words of a sentence
+    std::int64_t max_length = 2000;  // in words of a sentence
 };
 
-// How many pairs have m target words and n source words; sorted.
+// The number of pairs with m target words and n source words; sorted.
 struct SizeCount {
     std::uint32_t m, n;
     std::int64_t count;
 };
 
-// P(f_j, a_j = i) without t, for one size: [i][j], and of null for every j.
+// P(a_j = i) for one pair of lengths: links [i][j], and null for every j.
 struct Prior {
     const double* links;
     double null;
 };
 
-// Priors of all sizes under one tension. Those of frequent sizes are kept, up to a bound; others are computed when asked for.
+// Priors of all pairs of lengths for one tension. Those of frequent lengths are cached, up to a limit; others are computed on
+// demand.
 class Priors {
   public:
     Priors(const std::vector<SizeCount>& sizes, const AlignOptions& options, double tension, std::size_t cached_values);
@@ -43,16 +44,16 @@ class Priors {
     const AlignOptions& options_;
     double tension_;
     std::vector<double> cached_;
-    std::vector<std::int64_t> start_;  // by size; -1 where it is not kept
+    std::vector<std::int64_t> start_;  // by pair of lengths; -1 if it is not cached
 };
 
-// E[h] per target word under the prior: what the tension is fitted by.
+// E[h] per target word under the prior, the target of the tension's gradient.
 double model_feature(const std::vector<SizeCount>& sizes, std::int64_t target_words, double tension, bool compatible, int threads);
 
-// The next tension of gradient ascent, held within [0.1, 14].
+// The next tension of gradient ascent, clamped to [0.1, 14].
 double step_tension(double tension, double posterior_feature, double model_feature);
 
-// Mean over the pairs of target words per source word.
+// The mean over the pairs of target words per source word.
 double length_ratio(const std::vector<SizeCount>& sizes);
 
 }  // namespace fewstep

@@ -32,7 +32,9 @@ std::vector<std::uint32_t> cell_offsets(const CellsView& whole, const CellsView&
         for (const std::uint32_t column : shard.row(index)) {
             const auto found = std::lower_bound(row.begin(), row.end(), column);
             if (found == row.end() || *found != column)
-                throw std::invalid_argument("align: expected merged cells that contain those of each shard, got a shard with another cell; merge the cells of all shards");
+                throw std::invalid_argument(
+                    "align: expected merged cells that contain those of each shard, got a shard with another cell; merge the cells "
+                    "of all shards");
             offsets.push_back(static_cast<std::uint32_t>(found - row.begin()));
         }
     }

@@ -1,4 +1,4 @@
-// fast_align over shards: the cells of all shards by rows, and counts and probabilities that travel between a shard and the whole.
+// Sharded fast_align: merged cells of all shards, and the exchange of counts and probabilities with a shard.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace fewstep {
 
-// The cells of one shard, or of the whole. Rows as in Support.
+// The cells of one shard, or merged cells. Rows as in Support.
 struct CellsView {
     std::span<const std::uint64_t> row_starts;
     std::span<const std::uint32_t> columns;
@@ -19,18 +19,18 @@ struct CellsView {
     }
 };
 
-// All cells of the shards, the columns of each row ascending.
+// Merge the cells of all shards; the columns of each row are ascending.
 Support merge_cells(const std::vector<CellsView>& shards);
 
-// Where the shard's cells lie in the whole's rows.
+// Return the offset of each of the shard's cells in its merged row.
 std::vector<std::uint32_t> cell_offsets(const CellsView& whole, const CellsView& shard);
 
-// What is cut out of a shard and of the whole by the same range of rows.
+// A range of rows of a shard and of the merged cells.
 struct RowRange {
-    std::span<const std::uint64_t> whole_starts, shard_starts;  // rows + 1 each
-    std::span<const std::uint32_t> offsets;                      // of the shard's cells in these rows
+    std::span<const std::uint64_t> whole_starts, shard_starts;  // rows + 1 entries each
+    std::span<const std::uint32_t> offsets;                     // of the shard's cells in these rows
 
-    // Calls body(cell of the shard, cell of the whole), both counted from the first of the range.
+    // Call body(cell of the shard, merged cell), both relative to the range.
     template <typename Body>
     void each(const Body& body) const {
         for (std::size_t row = 0; row + 1 < whole_starts.size(); ++row) {

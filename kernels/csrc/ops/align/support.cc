@@ -8,7 +8,7 @@ namespace fewstep {
 
 namespace {
 
-// For each source word the places where it stands: (usable pair, position), in order.
+// The occurrences of each source word: (usable pair, position), in order.
 struct Occurrences {
     std::vector<std::uint64_t> starts;
     std::vector<std::uint32_t> pairs, positions;
@@ -30,7 +30,7 @@ struct Occurrences {
     }
 };
 
-// Numbers the distinct columns of one row after the other.
+// Numbers the distinct columns of successive rows.
 class Columns {
   public:
     Columns(std::uint32_t target_size, bool keep) : row_of_(target_size, 0), offset_of_(target_size), keep_(keep) {}
@@ -54,9 +54,9 @@ class Columns {
     bool keep_;
 };
 
-constexpr std::int64_t ROWS = 64;  // taken by a thread at once
+constexpr std::int64_t ROWS = 64;  // rows that a thread takes at a time
 
-// What one thread found in ROWS rows.
+// The thread and the first column of a block of ROWS rows.
 struct RowBlock {
     std::uint32_t thread = 0;
     std::size_t start = 0;
@@ -77,7 +77,7 @@ void collect(const Sentences& target, const UsablePairs& usable, const Occurrenc
              std::uint32_t target_size, bool keep, int threads, std::vector<Offset>& blocks, Cells& cells) {
     const std::int64_t num_blocks = (source_size + ROWS - 1) / ROWS;
     std::vector<Columns> columns;
-    const std::int64_t num_workers = std::min<std::int64_t>(threads, num_blocks);  // as many threads as parallel_for takes
+    const std::int64_t num_workers = std::min<std::int64_t>(threads, num_blocks);  // the number of threads of parallel_for
     columns.reserve(static_cast<std::size_t>(num_workers));
     for (std::int64_t thread = 0; thread < num_workers; ++thread) columns.emplace_back(target_size, keep);
     std::vector<RowBlock> block_of(static_cast<std::size_t>(num_blocks));

@@ -10,7 +10,7 @@ namespace {
 
 std::uint64_t key(std::uint32_t source, std::uint32_t target) { return std::uint64_t{source} << 32 | target; }
 
-// The links so far, and which words have one.
+// The links so far, and the linked words of both sides.
 class Grid {
   public:
     explicit Grid(const std::vector<Link>& all) {
@@ -32,7 +32,7 @@ class Grid {
     bool either_unlinked(const Link& link) const { return !source_linked_[link.first] || !target_linked_[link.second]; }
     bool has_neighbour(const Link& link) const {
         for (int ds = -1; ds <= 1; ++ds)
-            for (int dt = -1; dt <= 1; ++dt)  // below 0 wraps to a position that no word has
+            for (int dt = -1; dt <= 1; ++dt)  // positions below 0 wrap to positions without words
                 if ((ds || dt) &&
                     links_.count(key(link.first + static_cast<std::uint32_t>(ds), link.second + static_cast<std::uint32_t>(dt))))
                     return true;
@@ -76,7 +76,8 @@ std::vector<Link> symmetrise(std::vector<Link> forward, std::vector<Link> revers
     if (method != Symmetrisation::GROW_DIAG)
         for (const auto* links : {&forward, &reverse})
             for (const Link& link : *links)
-                if (method == Symmetrisation::GROW_DIAG_FINAL ? grid.either_unlinked(link) : grid.both_unlinked(link)) grid.add(link);
+                if (method == Symmetrisation::GROW_DIAG_FINAL ? grid.either_unlinked(link) : grid.both_unlinked(link))
+                    grid.add(link);
     std::erase_if(either, [&](const Link& link) { return !grid.has(link); });
     return either;
 }

@@ -1,4 +1,4 @@
-// Joins the links of the two directions (Koehn, Och and Marcu 2003; Och and Ney 2003).
+// Symmetrization of the alignments of both directions (Koehn, Och and Marcu 2003; Och and Ney 2003).
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,13 @@ using Link = std::pair<std::uint32_t, std::uint32_t>;  // source position, targe
 
 enum class Symmetrisation { INTERSECT, UNION, GROW_DIAG, GROW_DIAG_FINAL, GROW_DIAG_FINAL_AND };
 
-// intersect, union: of the sets.
-// grow-diag: from the intersection, add links of the union that touch a link (8 neighbours) and whose source or target word has
-//     none yet, pass after pass in (source, target) order; an addition counts at once.
-// grow-diag-final: then add links of `forward`, then of `reverse`, whose source or target word has none yet.
-// grow-diag-final-and: the same, where neither word has one.
-// Sorted, each link once.
+// intersect, union: set operations.
+// grow-diag: start from the intersection and add links of the union that have one of 8 neighbours linked and whose source or target
+// word is
+//     unlinked, in (source, target) order until nothing changes; an added link counts immediately.
+// grow-diag-final: then add links of `forward`, then of `reverse`, whose source or target word is unlinked.
+// grow-diag-final-and: the same, if both words are unlinked.
+// The result is sorted, without duplicates.
 std::vector<Link> symmetrise(std::vector<Link> forward, std::vector<Link> reverse, Symmetrisation method);
 
 }  // namespace fewstep

@@ -16,15 +16,15 @@ namespace {
 constexpr std::array<char, 8> RUN_MAGIC{'F', 'E', 'W', 'S', 'R', 'U', 'N', '\0'};
 constexpr std::uint32_t RUN_VERSION = 1;
 
-// First in a run file, little-endian; then lexical events, prior events, lexical counts, prior counts.
+// The header of a run file, little-endian. It is followed by lexical events, prior events, lexical counts and prior counts.
 struct RunHeader {
     std::array<char, 8> magic = RUN_MAGIC;
     std::uint32_t version = RUN_VERSION, bytes = sizeof(RunHeader);
     CountLimits limits;
     CountTotals totals;
     std::uint64_t lexical = 0, prior = 0;  // distinct events
-    std::uint64_t body = 0;                // checksum of what follows
-    std::uint64_t check = 0;               // checksum of what precedes
+    std::uint64_t body = 0;                // checksum of the following bytes
+    std::uint64_t check = 0;               // checksum of the preceding fields
 };
 static_assert(sizeof(RunHeader) == 16 + 16 + 80 + 32);
 
@@ -41,8 +41,8 @@ void check_starts(std::span<const std::int64_t> starts, std::size_t values, cons
 void check_pieces(std::span<const std::int32_t> pieces, std::uint32_t size, std::size_t pair, const char* side) {
     for (const std::int32_t piece : pieces) {
         if (piece < 0 || static_cast<std::uint32_t>(piece) >= size) {
-            throw std::invalid_argument(pair_name(pair) + side + " piece " + std::to_string(piece) + " is outside the vocabulary of " +
-                                        std::to_string(size));
+            throw std::invalid_argument(pair_name(pair) + side + " piece " + std::to_string(piece) +
+                                        " is outside the vocabulary of " + std::to_string(size));
         }
     }
 }
@@ -186,7 +186,8 @@ RunFile::RunFile(const std::string& path) : file_(path) {
     lexical_.counts = read_values<std::uint32_t>(rest, header.lexical);
     prior_.counts = read_values<std::uint32_t>(rest, header.prior);
     std::uint64_t found = 0;
-    for (const FilePart& part : body_of(lexical_.events, prior_.events, lexical_.counts, prior_.counts)) found = checksum(part, found);
+    for (const FilePart& part : body_of(lexical_.events, prior_.events, lexical_.counts, prior_.counts))
+        found = checksum(part, found);
     if (found != header.body) fail("altered counts");
 }
 

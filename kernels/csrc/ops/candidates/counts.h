@@ -1,5 +1,4 @@
-// The counts behind candidate tables: one shard of linked sentence pairs becomes one sorted run of counts.
-//
+// Counting for candidate tables: a shard of linked sentence pairs becomes a sorted run of counts.
 // A link joins slot t of the target (0-based) to position a of the source; its offset is a - t. Each link is one event of
 //   lexical  (x, offset, y)   source piece x = source[a], target piece y = target[t]
 //   prior    (S, t, a)        source length S
@@ -15,7 +14,7 @@
 
 namespace fewstep {
 
-// Events as numbers, ordered as their parts are.
+// Events encoded as integers in lexicographic order.
 namespace event {
 constexpr int kPieceBits = 24;
 
@@ -34,7 +33,7 @@ inline std::uint32_t slot(std::uint64_t prior) { return static_cast<std::uint32_
 inline std::uint32_t position(std::uint64_t prior) { return static_cast<std::uint32_t>(prior & 0xffff); }
 }  // namespace event
 
-// Distinct events, ascending, with their counts.
+// Distinct events in ascending order, with their counts.
 struct EventCounts {
     std::vector<std::uint64_t> events;
     std::vector<std::uint32_t> counts;
@@ -46,19 +45,19 @@ struct CandidateRun {
     EventCounts lexical, prior;
 };
 
-// Sentence pairs, one after the other: pair i has the source pieces source[source_starts[i] .. source_starts[i + 1]), the target
-// likewise, and links[j] is the source position (0-based, within the pair) that target piece j is linked to, or -1.
+// Sentence pairs, one after the other: pair i has the source pieces source[source_starts[i] .. source_starts[i + 1]), and target
+// pieces in the same way; links[j] is the source position (0-based, within the pair) of target piece j, or -1.
 struct LinkedPairs {
     std::span<const std::int32_t> source, target, links;
     std::span<const std::int64_t> source_starts, target_starts;
 };
 
-// Throws std::invalid_argument for starts that do not fit, pieces outside the vocabulary and links outside the sentence.
+// Throws std::invalid_argument for inconsistent starts, pieces outside the vocabulary and links outside the sentence.
 CandidateRun count_candidates(const LinkedPairs& pairs, const CountLimits& limits);
 
 void write_run(const std::string& path, const CandidateRun& run);
 
-// A run in a file, mapped. Throws std::invalid_argument for a file that is no run, or is cut off or altered.
+// A memory-mapped run file. Throws std::invalid_argument for a file that is not a run, is truncated or altered.
 class RunFile {
   public:
     explicit RunFile(const std::string& path);

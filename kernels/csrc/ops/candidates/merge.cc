@@ -19,7 +19,7 @@ std::uint32_t to_uint32(std::uint64_t value, const char* what) {
     return static_cast<std::uint32_t>(value);
 }
 
-// Calls take(event, count) for every distinct event of the slices, ascending, with the sum of its counts.
+// Call take(event, count) for every distinct event of the slices, ascending, with the sum of its counts.
 template <typename Take>
 void merge(std::span<const RunFile::Slice> slices, const Take& read_values) {
     using Head = std::pair<std::uint64_t, std::size_t>;  // the next event of a slice
@@ -42,7 +42,7 @@ void merge(std::span<const RunFile::Slice> slices, const Take& read_values) {
     }
 }
 
-// Digest of (event, count) pairs in their order.
+// Digest of a sequence of (event, count) pairs.
 class CountDigest {
   public:
     void add(std::uint64_t event, std::uint64_t count) {
@@ -65,11 +65,11 @@ class CountDigest {
     Sha256 hash_;
 };
 
-// Pieces with their counts, the most frequent of each row.
+// Pieces and their counts, the most frequent of each row.
 struct Entries {
     std::vector<std::uint32_t> pieces, counts;
 
-    // Takes the best of `held`, (count, piece) each, and leaves it empty. Returns the links that these account for.
+    // Append the `top` best of `pending`, pairs (count, piece), and clear it. Return the number of links of these.
     std::uint64_t add(std::vector<std::pair<std::uint64_t, std::uint32_t>>& pending, std::uint32_t top) {
         const auto before = [](const auto& a, const auto& b) {
             return a.first != b.first ? a.first > b.first : a.second < b.second;
@@ -87,7 +87,7 @@ struct Entries {
     }
 };
 
-// The lexical sections, filled row by row.
+// Builds the lexical sections row by row.
 class Rows {
   public:
     Rows(const CountLimits& limits, const TableOptions& options) : limits_(limits), options_(options) {
@@ -129,12 +129,12 @@ class Rows {
     std::uint64_t width() const { return 2ull * limits_.max_offset + 1; }
     std::uint64_t piece_of(std::uint64_t row) const { return row / width(); }
 
-    // Ends the rows of all source pieces before x.
+    // Close the rows of all source pieces before x.
     void start_piece(std::uint64_t x) {
         for (; piece_ < x; ++piece_) row_starts[piece_ + 1] = to_uint32(row_totals.size(), "rows");
     }
 
-    // Ends the row of the piece whose rows of all offsets have ended.
+    // Close the unconditional row of the current piece.
     void finish_unconditional() {
         if (piece_counts_.empty()) return;
         UnconditionalRow& row = unconditional_rows_[piece_of(row_)];
@@ -153,7 +153,7 @@ class Rows {
         start_piece(x);
         if (row_totals.size() == row_starts[x]) first_offsets[x] = offset;
         const auto place = row_starts[x] + static_cast<std::size_t>(offset - first_offsets[x]);
-        row_totals.resize(place, 0);  // offsets between, never seen
+        row_totals.resize(place, 0);  // unseen offsets in between
         entry_starts.resize(place + 1, to_uint32(entries.pieces.size(), "entries"));
         kept += entries.add(pending_, options_.top);
         row_totals.push_back(to_uint32(total_, "links in a row"));
@@ -165,7 +165,7 @@ class Rows {
     const TableOptions& options_;
     std::uint64_t piece_ = 0, row_ = 0, total_ = 0;
     std::vector<std::pair<std::uint64_t, std::uint32_t>> pending_;  // (count, target piece) of the row
-    std::map<std::uint32_t, std::uint64_t> piece_counts_;                 // counts of the source piece at all offsets, by target piece
+    std::map<std::uint32_t, std::uint64_t> piece_counts_;           // counts of the source piece at all offsets, by target piece
     struct UnconditionalRow {
         std::uint64_t total = 0;
         Entries best;
@@ -173,7 +173,7 @@ class Rows {
     std::vector<UnconditionalRow> unconditional_rows_;  // [source_size] with a backoff
 };
 
-// The prior sections, filled event by event.
+// Builds the prior sections event by event.
 class Prior {
   public:
     void add(std::uint64_t event, std::uint64_t count) {
@@ -222,7 +222,7 @@ std::vector<RunFile::Slice> slices(const std::vector<RunFile>& runs, const RunFi
     return found;
 }
 
-// The header, zeros up to the first section, the section, zeros, ... : blocks of a file, in order.
+// The blocks of a table file: the header, then each section with its zero padding.
 class File {
   public:
     File(TableHeader& header, const std::array<FilePart, NUM_SECTIONS>& sections) {

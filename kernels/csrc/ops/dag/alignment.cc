@@ -2,8 +2,8 @@
 #include <limits>
 #include <vector>
 
-#include "csrc/base/simd_f64.h"
 #include "csrc/base/parallel.h"
+#include "csrc/base/simd_f64.h"
 #include "csrc/ops/dag/paths.h"
 
 namespace fewstep {
@@ -14,7 +14,7 @@ constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
 class Aligner {
   public:
-    // Writes the vertices of the best path, if there is one, and returns its score.
+    // Write the vertices of the best path, if there is one, and return its score.
     double align(const DagSentence& sentence, std::int64_t* vertices);
 
   private:
@@ -23,7 +23,7 @@ class Aligner {
 
     std::size_t width_ = 0;
     std::vector<double> transitions_;         // [L,width], minus infinity where no path goes
-    std::vector<double> scores_, next_;       // [width] of the best path to a vertex
+    std::vector<double> scores_, next_;       // [width] scores of the best path to each vertex
     std::vector<double> tokens_;              // [M,width]
     std::vector<std::int64_t> predecessors_;  // [M,width]
 };

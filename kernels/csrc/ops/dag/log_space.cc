@@ -12,10 +12,10 @@ namespace {
 
 constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
-// 0 for minus infinity, so that it can be taken from minus infinity.
+// 0 for minus infinity, so that minus infinity minus it is defined.
 double finite(double x) { return x > MINUS_INFINITY ? x : 0.0; }
 
-// total += exp(x), where rounding may have left x a little above 0.
+// total += exp(x), where rounding may have made x slightly positive.
 void add_exponentials(const F64Vector& exponents, F64Vector& total) {
     F64Vector x;
     blend(x, exponents < 0.0, exponents, F64Vector{});
@@ -23,7 +23,7 @@ void add_exponentials(const F64Vector& exponents, F64Vector& total) {
     total += x;
 }
 
-// y[0, 8) = log sum over i of exp(a[i] + x[i, 0..8)), rows `width` apart.
+// y[0, 8) = log sum_i exp(a[i] + x[i, 0..8)), rows `width` apart.
 void log_sum_rows(const double* a, Band rows, const double* x, std::size_t width, double* y) {
     F64Vector highest = F64Vector{} + MINUS_INFINITY, total{};
     for (std::size_t i = rows.first; i <= rows.last; ++i) {
@@ -35,7 +35,7 @@ void log_sum_rows(const double* a, Band rows, const double* x, std::size_t width
     for (std::size_t lane = 0; lane < F64_LANES; ++lane) y[lane] = std::log(total[lane]) + highest[lane];
 }
 
-// log sum over j of exp(x[j] + b[j])
+// log sum_j exp(x[j] + b[j])
 double log_sum_columns(const double* x, Band columns, const double* b) {
     F64Vector highest = F64Vector{} + MINUS_INFINITY, total{};
     for (std::size_t j = round_down(columns.first); j <= columns.last; j += F64_LANES) {
@@ -50,7 +50,7 @@ double log_sum_columns(const double* x, Band columns, const double* b) {
 
 }  // namespace
 
-// False if there is a NaN or plus infinity.
+// Return false if there is a NaN or plus infinity.
 bool DagLogSpace::load(const DagSentence& sentence) {
     width_ = round_up(sentence.vertices);
     transitions_.assign(sentence.vertices * width_, MINUS_INFINITY);
@@ -101,7 +101,8 @@ void DagLogSpace::write_transitions(const DagSentence& sentence, const DagPoster
         for (std::size_t j = round_down(columns.first); j <= columns.last; j += F64_LANES) {
             F64Vector total{};
             for (std::size_t t = tokens.first; t < past; ++t)
-                add_exponentials(row(alpha_, t)[i] - log_z + vector_at(row(transitions_, i) + j) + vector_at(row(beta_, t + 1) + j), total);
+                add_exponentials(row(alpha_, t)[i] - log_z + vector_at(row(transitions_, i) + j) + vector_at(row(beta_, t + 1) + j),
+                                 total);
             for (std::size_t lane = 0; lane < F64_LANES; ++lane)
                 if (j + lane >= columns.first && j + lane <= columns.last)
                     set(posteriors.transitions, i * sentence.stride + j + lane, total[lane]);

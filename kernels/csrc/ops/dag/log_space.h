@@ -1,4 +1,4 @@
-// The sum over all paths in logarithms throughout: right for any scores, and slower than dag/scaled.h by an exponential a product.
+// The sum over all paths in log space: correct for all scores, but one exponential per product slower than scaled_space.h.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@ namespace fewstep {
 
 class DagLogSpace {
   public:
-    // As in dag_log_likelihood. The sentence is `possible`. Posteriors are written where they are wanted and there are any.
+    // As dag_log_likelihood, for a sentence that has a path. `posteriors` may be null; they are written if log Z is finite.
     double log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors);
 
   private:
@@ -22,7 +22,7 @@ class DagLogSpace {
     const double* row(const std::vector<double>& table, std::size_t index) const { return table.data() + index * width_; }
 
     std::size_t width_ = 0;                      // cells of a row: vertices, rounded up
-    std::vector<double> transitions_;            // [L,width], minus infinity where no path goes; so are
+    std::vector<double> transitions_;            // [L,width], minus infinity where no path goes, as are
     std::vector<double> tokens_, alpha_, beta_;  // [M,width]
 };
 

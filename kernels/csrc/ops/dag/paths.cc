@@ -4,8 +4,8 @@
 #include <limits>
 #include <vector>
 
-#include "csrc/base/simd_f64.h"
 #include "csrc/base/parallel.h"
+#include "csrc/base/simd_f64.h"
 #include "csrc/ops/dag/log_space.h"
 #include "csrc/ops/dag/scaled_space.h"
 
@@ -17,7 +17,7 @@ constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
 constexpr double TOO_HIGH = std::numeric_limits<double>::infinity();
 
-// Copies [band] of a row. Returns the highest; NaN if one is NaN or plus infinity.
+// Copy [band] of a row and return the maximum, or NaN if a cell is NaN or plus infinity.
 template <typename Value>
 double copy_band(const Value* from, Band band, double* row, std::size_t width) {
     typedef Value Source __attribute__((vector_size(F64_LANES * sizeof(Value)), aligned(alignof(Value)), may_alias));
@@ -54,7 +54,7 @@ void clear(const Results& results, std::size_t count) {
         std::fill(results.doubles, results.doubles + count, 0.0);
 }
 
-// A thread's working memory.
+// Scratch memory of a thread.
 struct Workspace {
     DagScaledSpace scaled_space;
     DagLogSpace log_space;
@@ -81,7 +81,8 @@ void dag_log_likelihood(const DagBatch& batch, bool log_space, int threads, cons
     std::vector<Workspace> workspaces(static_cast<std::size_t>(threads));
     parallel_for(static_cast<std::int64_t>(batch.sentences), threads, [&](std::int64_t item, int thread) {
         const auto b = static_cast<std::size_t>(item);
-        set(log_likelihoods, b, likelihood(DagSentence(batch, b), log_space, workspaces[static_cast<std::size_t>(thread)], nullptr));
+        set(log_likelihoods, b,
+            likelihood(DagSentence(batch, b), log_space, workspaces[static_cast<std::size_t>(thread)], nullptr));
     });
 }
 

@@ -1,4 +1,4 @@
-// Sums and maxima over all paths of a directed acyclic graph (Huang et al. 2022, section 3): what a batch of sentences holds.
+// Sums and maxima over all paths of a DAG (Huang et al. 2022, section 3.3).
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace fewstep {
 
-// float or double, as it lies in the caller's arrays: exactly one of the two is set.
+// An array of float or double; exactly one pointer is set.
 template <typename Float, typename Double>
 struct Values {
     Float* floats = nullptr;
@@ -26,7 +26,7 @@ inline void set(const Results& results, std::size_t index, double value) {
         results.doubles[index] = value;
 }
 
-// B sentences of at most M target tokens and L vertices. Natural logarithms.
+// A batch of B sentences with at most M target tokens and L vertices. Natural logarithms.
 struct DagBatch {
     Scores tokens;                       // [B,M,L] log P(y_t | v_j)
     Scores transitions;                  // [B,L,L] log E(i -> j), read for j > i
@@ -35,17 +35,17 @@ struct DagBatch {
     std::size_t sentences, max_tokens, max_vertices;
 };
 
-// The vertices [first, last] that can emit a token, or follow a vertex.
+// An inclusive range [first, last].
 struct Band {
     std::size_t first, last;
 };
 
-// One sentence. A path visits `tokens` vertices in ascending order, the first and the last of the graph among them, and emits a
-// token at each. So token t can only stand at t <= j <= L - M + t, and no transition of a path is longer than L - M + 1.
+// One sentence. A path visits `tokens` vertices in ascending order, from the first to the last vertex of the graph, and emits a
+// token at each. So token t is emitted at a vertex t <= j <= L - M + t, and no transition of a path is longer than L - M + 1.
 struct DagSentence {
     std::size_t tokens, vertices;  // M, L
-    Scores token_scores;           // [M,L] of rows `stride` apart
-    Scores transition_scores;      // [L,L] likewise
+    Scores token_scores;           // [M,L], rows `stride` apart
+    Scores transition_scores;      // [L,L], rows `stride` apart
     std::size_t stride;
 
     DagSentence(const DagBatch& batch, std::size_t sentence)
@@ -55,13 +55,14 @@ struct DagSentence {
           transition_scores(batch.transitions.at(sentence * batch.max_vertices * batch.max_vertices)),
           stride(batch.max_vertices) {}
 
-    // A path of the right length exists, whatever it scores.
+    // Return whether a path of the right length exists, whatever its score.
     bool has_path() const { return tokens >= 1 && tokens <= vertices && (tokens > 1 || vertices == 1); }
     Band emitters(std::size_t token) const {
         if (token + 1 == tokens) return {vertices - 1, vertices - 1};
         return {token, token == 0 ? 0 : vertices - tokens + token};
     }
-    // Empty where `first` is beyond `last`. A path of three tokens has one vertex between its ends, one of two has none.
+    // The vertices that can follow a vertex; empty if first > last. A path of three tokens has one vertex between its ends, a path
+    // of two has none.
     Band successors(std::size_t vertex) const {
         if (tokens == 2 && vertex > 0) return {vertices, vertices - 1};
         const bool ends = tokens == 2 || (tokens == 3 && vertex > 0);
@@ -73,38 +74,33 @@ struct DagSentence {
         return {vertex > slack ? vertex - slack : 0, std::min(vertex, tokens - 1)};
     }
 
-    // Row t or i as doubles, [width] cells of which those outside the band are minus infinity. Returns the highest; NaN if a cell
-    // of the band is NaN or plus infinity.
+    // Read row t or i as doubles into [width] cells, with minus infinity outside the band. Return the maximum, or NaN if a cell of
+    // the band is NaN or plus infinity.
     double read_tokens(std::size_t token, double* row, std::size_t width) const;
     double read_transitions(std::size_t vertex, double* row, std::size_t width) const;
 };
 
-// Where the posteriors of a sentence, or of all, go: arrays as those of the scores.
+// Posteriors, in the shapes of the scores.
 struct DagPosteriors {
     Results tokens, transitions;
 };
 
-// log of the sum over all paths v of the product of P(y_t | v_t) and E(v_t -> v_{t+1}), by the recurrence
-//
+// Compute log sum over paths v of prod_t P(y_t | v_t) E(v_t -> v_{t+1}) with the forward recurrence
 //     alpha[0,0] = token[0,0]        alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
-//
-// of which alpha[M-1,L-1] is the result: minus infinity where no path exists, NaN where a path reads a NaN or plus infinity.
-// `careful`: in logarithms from the start (dag/careful.h), not only where plain products would not do.
+// as alpha[M-1,L-1]: minus infinity if no path exists, NaN if a path reads a NaN or plus infinity. `log_space`: use log space
+// throughout (log_space.h), not only where scaled products are inaccurate.
 void dag_log_likelihood(const DagBatch& batch, bool log_space, int threads, const Results& log_likelihoods);
 
-// Its gradients too: how probable it is that a path emits token t at vertex j, and that it takes a transition. With beta the mirror
-// image of alpha (both include token[t,j])
-//
+// Compute its gradients too, the posterior probabilities of tokens at vertices and of transitions. With beta the backward
+// counterpart of alpha (both include token[t,j])
 //     tokens [t,j]       exp(alpha[t,j] + beta[t,j] - token[t,j] - log Z)
 //     transitions [i,j]  sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)
-//
-// 0 in cells that no path reads, and for sentences whose log Z is not finite.
+// and 0 in cells that no path reads and for sentences whose log Z is not finite.
 void dag_posteriors(const DagBatch& batch, bool log_space, int threads, const Results& log_likelihoods,
                     const DagPosteriors& posteriors);
 
-// The best single path: the recurrence with max instead of log sum exp. Where predecessors are equally good the lowest vertex is
-// taken. `vertices` [B,M] is -1 past the target, and throughout where no path exists (score minus infinity) or where a path reads a
-// NaN or plus infinity (score NaN).
+// Find the best path, with max instead of log sum exp in the recurrence. Ties go to the lowest predecessor. `vertices` [B,M] is
+// padded with -1, and -1 throughout if no path exists (score minus infinity) or if a path reads a NaN or plus infinity (score NaN).
 void dag_best_alignment(const DagBatch& batch, int threads, std::int64_t* vertices, const Results& scores);
 
 }  // namespace fewstep

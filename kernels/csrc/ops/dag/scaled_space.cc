@@ -11,16 +11,17 @@ namespace fewstep {
 namespace {
 
 constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
-constexpr double MIN_LOG_TRANSITION = -230.0;  // ln of what is kept of E,
-constexpr double MIN_LOG_TOKEN = -460.0;       // and of W
-constexpr double MIN_CELL = 1e-200;        // of A and B: times the least of E it is far above what a double can hold
-constexpr double MIN_STEP_MAX = 1e-250;        // highest cell of a step before rescaling
-constexpr double MIN_LOST = 1e-300;             // of what was dropped something stays in the books
-constexpr double MAX_LOST = 1e-10;          // of Z
+constexpr double MIN_LOG_TRANSITION = -230.0;  // cells of E below exp of this are dropped,
+constexpr double MIN_LOG_TOKEN = -460.0;       // and cells of W below exp of this
+constexpr double MIN_CELL =
+    1e-200;  // cells of A and B below this are dropped; its product with the smallest cell of E does not underflow
+constexpr double MIN_STEP_MAX = 1e-250;  // smallest maximum of a step before rescaling
+constexpr double MIN_LOST = 1e-300;      // added to the lost mass, so that it does not underflow
+constexpr double MAX_LOST = 1e-10;       // relative to Z
 constexpr double MAX_EXPONENT = 600.0;
-constexpr std::size_t GROUP = 4;  // rows, or lanes, that are done together
+constexpr std::size_t GROUP = 4;  // rows or lanes processed together
 
-// x = exp(x - highest), 0 where that is below exp(least). Returns the sum; `cut` becomes the highest that was dropped.
+// x = exp(x - highest), 0 below exp(min_log). Return the sum; `max_dropped` becomes the largest dropped cell.
 double to_probabilities(double* x, std::size_t width, double highest_x, double min_log, double& max_dropped) {
     F64Vector total{}, dropped = F64Vector{} + MINUS_INFINITY;
     for (std::size_t j = 0; j < width; j += F64_LANES) {
@@ -34,7 +35,8 @@ double to_probabilities(double* x, std::size_t width, double highest_x, double m
         total += value;
         vector_at(x + j) = value;
     }
-    if (const double highest = horizontal_max(dropped); highest > MINUS_INFINITY) max_dropped = std::max(max_dropped, std::exp(std::max(highest, MIN_EXPONENT)));
+    if (const double highest = horizontal_max(dropped); highest > MINUS_INFINITY)
+        max_dropped = std::max(max_dropped, std::exp(std::max(highest, MIN_EXPONENT)));
     return horizontal_sum(total);
 }
 
@@ -44,7 +46,7 @@ double max_of(const double* x, std::size_t width) {
     return horizontal_max(found);
 }
 
-// y[0, 8 N) = sum over i of a[i] E[i, column + 0..8 N)
+// y[0, 8 N) = sum_i a[i] E[i, column + 0..8 N)
 template <std::size_t N>
 void combine_rows(const double* a, Band rows, const double* E, std::size_t width, std::size_t column, double* y) {
     F64Vector total[N]{};
@@ -55,7 +57,7 @@ void combine_rows(const double* a, Band rows, const double* E, std::size_t width
     for (std::size_t n = 0; n < N; ++n) vector_at(y + n * F64_LANES) = total[n];
 }
 
-// y[r] = sum over j of E[i + r, j] b[j]
+// y[r] = sum_j E[i + r, j] b[j]
 void combine_columns(const double* E, std::size_t width, std::size_t i, std::size_t first, std::size_t last, const double* b,
                      double* y) {
     F64Vector total[GROUP]{};
@@ -89,7 +91,7 @@ void DagScaledSpace::reset(const DagSentence& sentence) {
     max_dropped_E_ = 0.0;
 }
 
-// False if there is a NaN or plus infinity.
+// Return false if there is a NaN or plus infinity.
 bool DagScaledSpace::load(const DagSentence& sentence) {
     reset(sentence);
     bool valid = true;
@@ -107,13 +109,14 @@ bool DagScaledSpace::load(const DagSentence& sentence) {
         for (std::size_t i = 0; i + 1 < sentence.vertices; ++i) {
             const std::size_t start = round_down(i + 1), end = round_up(sentence.successors(i).last + 1);
             std::fill(row(E_, i), row(E_, i) + start, 0.0);
-            row_sum_ = std::max(row_sum_, to_probabilities(row(E_, i) + start, end - start, G_, MIN_LOG_TRANSITION, max_dropped_E_));
+            row_sum_ =
+                std::max(row_sum_, to_probabilities(row(E_, i) + start, end - start, G_, MIN_LOG_TRANSITION, max_dropped_E_));
             std::fill(row(E_, i) + end, row(E_, i + 1), 0.0);
         }
     return valid;
 }
 
-// Divides the new cells of a step by the highest of them, drops the least, and brings `lost` along. False if too little is left.
+// Divide the new cells of a step by their maximum, drop the smallest, and update `lost`. Return false if the maximum is too small.
 bool DagScaledSpace::rescale(double* cells, std::size_t width, double& log_scale, double& lost) {
     const double highest = max_of(cells, width);
     if (!(highest >= MIN_STEP_MAX)) return false;
@@ -129,7 +132,7 @@ bool DagScaledSpace::rescale(double* cells, std::size_t width, double& log_scale
     return true;
 }
 
-// A and c, if every step leaves enough.
+// Compute A and c; return false if a step is too small or too much mass is lost.
 bool DagScaledSpace::forward(const DagSentence& sentence) {
     const auto n = static_cast<double>(sentence.vertices);
     row(A_, 0)[0] = 1.0;
@@ -154,8 +157,8 @@ bool DagScaledSpace::forward(const DagSentence& sentence) {
     return lost_A_.back() < MAX_LOST;
 }
 
-// B, the posteriors of the tokens, and A[t] times exp(c_t + G + d_{t+1} - log Z). Paths that are lost on the way are missing in
-// beta[0,0] too, which is log Z: so that tells whether it is good enough.
+// Compute B, the posteriors of the tokens, and A[t] exp(c_t + G + d_{t+1} - log Z). Lost paths are missing in beta[0,0] too, which
+// should equal log Z, so the difference measures the accuracy.
 bool DagScaledSpace::backward(const DagSentence& sentence, const DagPosteriors& posteriors) {
     const std::size_t last = sentence.tokens - 1;
     const double log_z = c_[last];
@@ -184,7 +187,7 @@ bool DagScaledSpace::backward(const DagSentence& sentence, const DagPosteriors& 
     return std::abs(d - log_z) < MAX_LOST * std::max(1.0, std::abs(log_z));
 }
 
-// E[i,j] sum_t A[t,i] B[t+1,j], some rows at a time.
+// E[i,j] sum_t A[t,i] B[t+1,j], for a group of rows at a time.
 void DagScaledSpace::write_transitions(const DagSentence& sentence, const DagPosteriors& posteriors) {
     std::vector<double>& sums = U_;
     sums.resize(GROUP * width_);
@@ -197,7 +200,8 @@ void DagScaledSpace::write_transitions(const DagSentence& sentence, const DagPos
             F64Vector total[GROUP]{};
             for (std::size_t t = first; t < last; ++t)
                 for (std::size_t r = 0; r < GROUP; ++r) total[r] += row(A_, t)[i + r] * vector_at(row(B_, t + 1) + j);
-            for (std::size_t r = 0; r < GROUP; ++r) vector_at(sums.data() + r * width_ + j) = vector_at(row(E_, i + r) + j) * total[r];
+            for (std::size_t r = 0; r < GROUP; ++r)
+                vector_at(sums.data() + r * width_ + j) = vector_at(row(E_, i + r) + j) * total[r];
         }
         for (std::size_t r = 0; i + r < past; ++r)
             put(sums.data() + r * width_, sentence.successors(i + r), posteriors.transitions.at((i + r) * sentence.stride));
@@ -206,8 +210,8 @@ void DagScaledSpace::write_transitions(const DagSentence& sentence, const DagPos
 
 std::optional<double> DagScaledSpace::log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors) {
     if (!load(sentence)) return std::numeric_limits<double>::quiet_NaN();
-    const bool any_path =
-        (sentence.tokens == 1 || G_ > MINUS_INFINITY) && std::all_of(top_.begin(), top_.end(), [](double top) { return top > MINUS_INFINITY; });
+    const bool any_path = (sentence.tokens == 1 || G_ > MINUS_INFINITY) &&
+                          std::all_of(top_.begin(), top_.end(), [](double top) { return top > MINUS_INFINITY; });
     if (!any_path) return MINUS_INFINITY;
     if (!forward(sentence) || (posteriors && !backward(sentence, *posteriors))) return std::nullopt;
     if (posteriors) write_transitions(sentence, *posteriors);

@@ -1,4 +1,4 @@
-// The sum over all paths by plain products of scaled probabilities: quick, and it says when it would not do.
+// The sum over all paths by products of scaled probabilities: fast, with a check of its own accuracy.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,17 @@
 
 namespace fewstep {
 
-// With G the highest transition and top_t the highest score of token t, the recurrences run on
-//
-//     E[i,j] = exp(transition[i,j] - G)                     A[t,j] = exp(alpha[t,j] - c_t), the highest of each t being 1
-//     W[t,j] = exp(token[t,j] - top_t)                      B[t,j] = exp(beta[t,j] - d_t), likewise
-//
+// With the highest transition G and the highest score top_t of token t, the recurrences run in doubles on
+//     E[i,j] = exp(transition[i,j] - G)                     A[t,j] = exp(alpha[t,j] - c_t), where max_j A[t,j] = 1
+//     W[t,j] = exp(token[t,j] - top_t)                      B[t,j] = exp(beta[t,j] - d_t), where max_j B[t,j] = 1
 //     A[t] ~ W[t] * (A[t-1] E)                              B[t] ~ W[t] * U[t]     U[t] = E B[t+1]
-//
-// in doubles. What falls below a threshold is dropped, so that no product underflows, and what was dropped is followed: `lost`
-// bounds the sum over j of what is missing in A[t,j]. Where it could touch log Z, or paths are missing on the way back, or a step
-// leaves almost nothing, there is no result and `DagCareful` has to do it.
+// Cells below a threshold are dropped, so that no product underflows; `lost` bounds the sum over j of the mass that is missing in
+// A[t,j]. If it could change log Z, if paths are missing in the backward pass, or if a step is too small, there is no result and
+// DagLogSpace is used.
 class DagScaledSpace {
   public:
-    // As in dag_log_likelihood; none where it would not do. The sentence is `possible`. Posteriors, all zero before, are written
-    // where they are wanted; also some cells, perhaps, where there is no result.
+    // As dag_log_likelihood, for a sentence that has a path; nullopt if the result would be inaccurate. Posteriors (may be null)
+    // are zero before; some cells may be written even without a result.
     std::optional<double> log_likelihood(const DagSentence& sentence, const DagPosteriors* posteriors);
 
   private:
@@ -35,14 +32,14 @@ class DagScaledSpace {
 
     double* row(std::vector<double>& table, std::size_t index) { return table.data() + index * width_; }
 
-    std::size_t width_ = 0;          // cells of a row: vertices, rounded up
-    std::vector<double> E_;          // [L,width]
-    std::vector<double> W_, A_, B_;  // [M,width], 0 outside the band
-    std::vector<double> U_;          // [width], later some rows of it
-    std::vector<double> c_, top_;    // [M]
-    std::vector<double> lost_A_;     // [M] see above
-    std::vector<double> max_dropped_W_;      // [M] the highest of what was dropped from W[t]
-    double G_, row_sum_, max_dropped_E_;     // row_sum: the highest sum_j E[i,j]; cut_E: the highest of what was dropped from E
+    std::size_t width_ = 0;               // cells of a row: vertices, rounded up
+    std::vector<double> E_;               // [L,width]
+    std::vector<double> W_, A_, B_;       // [M,width], 0 outside the band
+    std::vector<double> U_;               // [width], later a group of rows of it
+    std::vector<double> c_, top_;         // [M]
+    std::vector<double> lost_A_;          // [M] bounds of the missing mass
+    std::vector<double> max_dropped_W_;   // [M] largest dropped cell of W[t]
+    double G_, row_sum_, max_dropped_E_;  // row_sum: max_i sum_j E[i,j]; max_dropped_E: largest dropped cell of E
 };
 
 }  // namespace fewstep

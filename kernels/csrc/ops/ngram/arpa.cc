@@ -15,10 +15,10 @@ namespace fewstep {
 
 namespace {
 
-// n-grams of one order as they stand in the file.
+// The n-grams of one order, as in the file.
 struct Section {
     std::size_t order;
-    std::vector<std::uint32_t> words;  // `order` for each n-gram
+    std::vector<std::uint32_t> words;  // `order` per n-gram
     std::vector<float> log_prob, backoff;
 
     explicit Section(std::size_t n) : order(n) {}
@@ -68,7 +68,7 @@ class ArpaReader {
              (more_ ? "'" + std::string(line_.substr(0, 200)) + "'" : std::string("the end")));
     }
 
-    // Goes to the next line that is not blank; false at the end of the text.
+    // Advance to the next line that is not blank; return false at the end of the text.
     bool next() {
         do {
             more_ = !text_.empty();
@@ -101,7 +101,7 @@ class ArpaReader {
             fail("expected an order up to " + std::to_string(NGRAM_MAX_ORDER) + ", got " + std::to_string(counts_.size()));
     }
 
-    // Leaves `line_` at what follows the section.
+    // Read a section and leave `line_` at the line after it.
     void read_section(std::size_t n) {
         sections_.emplace_back(n);
         std::string title = "\\";
@@ -150,7 +150,7 @@ class ArpaReader {
         if (error != std::errc() || end != field.data() + field.size() || !std::isfinite(nearest)) {
             reject("finite numbers (-99 stands for no probability)");
         }
-        return nearest + 0.0f;  // no negative zero
+        return nearest + 0.0f;  // turns -0 into 0
     }
 
     void add_unigram(std::string_view word, float log_prob, float backoff) {
@@ -160,7 +160,7 @@ class ArpaReader {
         sections_[0].add(&id, log_prob, backoff);
     }
 
-    // Numbers the special words first.
+    // Renumber the special words to come first.
     void order_unigrams() {
         const char* const unknown = NGRAM_SPECIAL_WORDS[NGRAM_UNKNOWN];
         if (!texts_.contains(unknown)) add_unigram(unknown, NGRAM_NO_UNKNOWN, 0);
@@ -201,7 +201,7 @@ class ArpaReader {
         return std::equal(context, context + longer.order - 1, longer.at(ngram));
     }
 
-    // Adds the contexts of `longer` that `section` lacks.
+    // Add the contexts of `longer` that `section` lacks.
     static void add_contexts(Section& section, const Section& longer) {
         const std::size_t n = section.order, before = section.size();
         std::size_t i = 0;
@@ -209,7 +209,8 @@ class ArpaReader {
             const std::uint32_t* const context = longer.at(j);
             if (j > 0 && has_context(longer, j - 1, context)) continue;
             while (i < before && std::lexicographical_compare(section.at(i), section.at(i) + n, context, context + n)) ++i;
-            if (i == before || !has_context(longer, j, section.at(i))) section.add(context, std::numeric_limits<float>::quiet_NaN(), 0);
+            if (i == before || !has_context(longer, j, section.at(i)))
+                section.add(context, std::numeric_limits<float>::quiet_NaN(), 0);
         }
         section.sort();
     }
@@ -245,7 +246,7 @@ class ArpaReader {
     std::vector<std::uint64_t> counts_;
     std::vector<Section> sections_;
     std::vector<std::string> words_;
-    std::unordered_map<std::string_view, std::uint32_t> texts_;  // the words, in the text
+    std::unordered_map<std::string_view, std::uint32_t> texts_;  // word ids by text
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Models as text, in the ARPA format.
+// The ARPA text format of n-gram models.
 #pragma once
 
 #include <string>
@@ -9,18 +9,17 @@
 
 namespace fewstep {
 
-// The log-probability of <unk> where a file has none, to base 10.
+// The log-probability of <unk> in files without it, to base 10.
 inline constexpr float NGRAM_NO_UNKNOWN = -100;
 
-// Reads an ARPA file: text before \data\ is ignored; white space parts fields; a missing back-off is 0, and so is that of the
-// highest order; <UNK> is <unk>, and where there is none it gets NGRAM_NO_UNKNOWN. An n-gram whose context is missing gets that
-// context, with the probability that backing off gives it. Numbers of float range are taken to the nearest float.
-//
-// Throws std::invalid_argument, with `name` and the line, for what is no ARPA file: counts unlike the header's, a word that is
-// no unigram, an n-gram that stands there twice, no <s> or </s>, a log-probability above 0, a number that is none, no \end\.
+// Read an ARPA file. Text before \data\ is ignored, white space separates fields, a missing back-off and those of the highest order
+// are 0, <UNK> is <unk>, and a missing <unk> gets NGRAM_NO_UNKNOWN. A missing context of an n-gram is added with its back-off
+// probability. Numbers are rounded to float.
+// Throws std::invalid_argument, with `name` and the line, for an invalid file: counts that differ from the header, words without a
+// unigram, duplicate n-grams, missing <s> or </s>, positive log-probabilities, invalid numbers, or a missing \end\.
 NgramTable read_arpa(std::string_view text, const std::string& name);
 
-// Writes a model; read again it gives the same bytes. Throws FileError.
+// Write a model; reading it again gives the same bytes. Throws FileError.
 void write_arpa(const NgramModel& model, const std::string& path);
 
 }  // namespace fewstep

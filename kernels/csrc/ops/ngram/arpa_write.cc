@@ -9,9 +9,9 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::size_t BUFFER = 1 << 20;  // characters that are written at once
+constexpr std::size_t BUFFER = 1 << 20;  // characters written at a time
 
-// Text that goes to a file in large pieces.
+// A buffered text file.
 class Writer {
   public:
     explicit Writer(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "wb")) {
@@ -21,7 +21,7 @@ class Writer {
         text_ += text;
         if (text_.size() >= BUFFER) flush();
     }
-    void add(float value) {  // shortest text that is read as the same float
+    void add(float value) {  // the shortest text that reads as the same float
         char digits[32];
         add(std::string_view(digits, static_cast<std::size_t>(std::to_chars(digits, digits + sizeof(digits), value).ptr - digits)));
     }

@@ -16,9 +16,9 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::uint32_t BLOCK = 4096;  // contexts that a thread takes at once
+constexpr std::uint32_t BLOCK = 4096;  // contexts that a thread takes at a time
 
-// The file's parts, as they are being filled.
+// The sections of a file under construction.
 struct FileSections {
     std::span<NgramNode> nodes;
     std::span<NgramEntry> entries;
@@ -85,7 +85,7 @@ void write_words(const std::vector<std::string>& words, FileSections& sections) 
         fill_slot(sections.word_slots, word_slot(words[id], sections.word_slots.size()), id + 1);
 }
 
-// Copies level by level, freeing each.
+// Copy level by level, freeing each.
 void write_levels(std::vector<NgramLevel>& levels, FileSections& sections) {
     std::uint32_t begin = 1;
     sections.nodes[0] = {1, 0};
@@ -110,7 +110,7 @@ void write_slots(FileSections& sections) {
     }
 }
 
-// Finds for each n-gram the longest proper end that the model has, going up the orders.
+// Finds for each n-gram the longest proper suffix in the model, order by order.
 class Linker {
   public:
     Linker(FileSections& sections, const NgramHeader& header, int threads)
@@ -134,11 +134,11 @@ class Linker {
         }
     }
 
-    // Does the model have the direct end of each of its n-grams?
+    // Return whether the model contains w2 ... wn for each n-gram w1 ... wn.
     bool closed() const { return closed_; }
 
   private:
-    // `level` is the first n-gram of the context's order.
+    // `level` is the first n-gram of the order of `context`.
     void link(std::uint32_t context, std::uint32_t level) {
         for (std::uint32_t ngram = nodes_[context].first; ngram < nodes_[context + 1].first; ++ngram) {
             const std::uint32_t word = words_[ngram];
@@ -166,7 +166,7 @@ class Linker {
     std::span<const std::uint32_t> slots_;
     const NgramHeader& header_;
     const int threads_;
-    std::vector<std::uint32_t> ends_;  // of the nodes
+    std::vector<std::uint32_t> ends_;  // by node: its longest proper suffix
     std::atomic<bool> closed_{true};
 };
 

@@ -1,4 +1,4 @@
-// The model file from plain arrays.
+// Construction of a model file from plain arrays.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace fewstep {
 
-// Bytes of a model file (see NgramHeader), in words so that they are aligned. Equal tables give equal bytes for any `threads`.
-// Probabilities that are NaN become what backing off gives. Throws std::length_error beyond 2^32 - 2 n-grams.
+// Return the bytes of a model file (see NgramHeader), as 64-bit words for alignment. Equal tables give equal bytes for any
+// `threads`. Probabilities that are NaN become back-off probabilities. Throws std::length_error beyond 2^32 - 2 n-grams.
 std::vector<std::uint64_t> build_ngram_file(NgramTable table, int threads);
 
 }  // namespace fewstep

@@ -12,12 +12,12 @@ namespace {
 
 constexpr std::size_t PART_BYTES = 4 << 20;
 
-// What one part of the text holds, with word ids of its own.
+// A part of the text, with local word ids.
 struct Part {
-    std::vector<std::string_view> words;  // by own id, the special ones left out
+    std::vector<std::string_view> words;  // by local id, without the special words
     std::vector<std::uint32_t> ids;
     std::uint64_t sentences = 0;
-    std::vector<std::string_view> special;  // where special words stand in the text
+    std::vector<std::string_view> special;  // occurrences of special words in the text
 };
 
 Part read_part(std::string_view text) {
@@ -47,11 +47,11 @@ void reject_special(std::string_view text, std::string_view word) {
                                 std::string(word) + "; remove it, or choose to skip such words");
 }
 
-// The words of all parts by first appearance; `renamed[part][own id]` is the id of a word in the whole.
-std::vector<std::string> merge_words(const std::vector<Part>& sections, std::vector<std::vector<std::uint32_t>>& renamed) {
+// The words of all parts in order of first appearance; `renamed[part][local id]` is the global id of a word.
+std::vector<std::string> merge_words(const std::vector<Part>& parts, std::vector<std::vector<std::uint32_t>>& renamed) {
     std::vector<std::string> words(std::begin(NGRAM_SPECIAL_WORDS), std::end(NGRAM_SPECIAL_WORDS));
     std::unordered_map<std::string_view, std::uint32_t> index;
-    for (const Part& part : sections) {
+    for (const Part& part : parts) {
         std::vector<std::uint32_t>& ids = renamed.emplace_back();
         for (std::uint32_t id = 0; id < NGRAM_SPECIAL; ++id) ids.push_back(id);
         for (const std::string_view word : part.words) {
@@ -67,23 +67,23 @@ std::vector<std::string> merge_words(const std::vector<Part>& sections, std::vec
 
 NgramCorpus read_ngram_corpus(std::string_view text, bool skip_special, int threads) {
     const std::vector<std::string_view> texts = split_at_lines(text, PART_BYTES);
-    std::vector<Part> sections(texts.size());
-    parallel_for(static_cast<std::int64_t>(sections.size()), threads, [&](std::int64_t i, int) { sections[i] = read_part(texts[i]); });
+    std::vector<Part> parts(texts.size());
+    parallel_for(static_cast<std::int64_t>(parts.size()), threads, [&](std::int64_t i, int) { parts[i] = read_part(texts[i]); });
     NgramCorpus corpus;
     std::vector<std::size_t> starts{0};
-    for (const Part& part : sections) {
+    for (const Part& part : parts) {
         if (!skip_special && !part.special.empty()) reject_special(text, part.special[0]);
         corpus.sentences += part.sentences;
         corpus.skipped += part.special.size();
         starts.push_back(starts.back() + part.ids.size());
     }
     std::vector<std::vector<std::uint32_t>> renamed;
-    corpus.words = merge_words(sections, renamed);
+    corpus.words = merge_words(parts, renamed);
     corpus.ids.resize(starts.back());
-    parallel_for(static_cast<std::int64_t>(sections.size()), threads, [&](std::int64_t i, int) {
-        std::transform(sections[i].ids.begin(), sections[i].ids.end(), corpus.ids.begin() + static_cast<std::ptrdiff_t>(starts[i]),
+    parallel_for(static_cast<std::int64_t>(parts.size()), threads, [&](std::int64_t i, int) {
+        std::transform(parts[i].ids.begin(), parts[i].ids.end(), corpus.ids.begin() + static_cast<std::ptrdiff_t>(starts[i]),
                        [&](std::uint32_t id) { return renamed[i][id]; });
-        std::vector<std::uint32_t>().swap(sections[i].ids);
+        std::vector<std::uint32_t>().swap(parts[i].ids);
     });
     return corpus;
 }

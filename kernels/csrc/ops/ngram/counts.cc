@@ -16,7 +16,7 @@ namespace {
 
 using Ids = std::vector<std::uint32_t>;
 
-// `from` in the order of key(position) < keys, equal keys as they stood.
+// Stable counting sort of `from` by key(position) < keys.
 template <typename Key>
 void counting_sort(const Ids& from, Ids& to, std::size_t keys, int threads, const Key& key) {
     const auto begin = [&](std::int64_t block) { return from.size() * static_cast<std::size_t>(block) / threads; };
@@ -33,8 +33,8 @@ void counting_sort(const Ids& from, Ids& to, std::size_t keys, int threads, cons
     });
 }
 
-// Positions of all words but <s>, sorted by the `order` words that end there, the last one first. A word before <s> is that of
-// another sentence: it orders what is equal up to <s>, and so changes nothing.
+// The positions of all words but <s>, sorted by the `order` words that end there, last word first. Words before <s> belong to
+// another sentence; they order only n-grams that are equal up to <s> and have no effect.
 Ids sort_positions(const NgramCorpus& corpus, int order, int threads) {
     const Ids& ids = corpus.ids;
     Ids positions, sorted;
@@ -51,7 +51,7 @@ Ids sort_positions(const NgramCorpus& corpus, int order, int threads) {
     return positions;
 }
 
-// The words that end at a position, from the last one back, as many as `order` or up to <s>.
+// The words that end at a position, in reverse order, up to `order` words or to <s>.
 struct History {
     std::array<std::uint32_t, NGRAM_MAX_ORDER> words{};
     int length = 0;
@@ -75,7 +75,7 @@ struct Counter {
     const Ids& positions;
     const int order;
 
-    // Calls at(history, orders shared with the one before) for [begin, end) of the sorted positions.
+    // Call at(history, number of words shared with the previous history) for [begin, end) of the sorted positions.
     template <typename At>
     void walk(std::size_t begin, std::size_t end, const At& at) const {
         History before;
@@ -86,11 +86,11 @@ struct Counter {
         }
     }
 
-    // About `parts` ranges of positions; those that end in one word stay together.
-    std::vector<std::size_t> ranges(std::size_t sections) const {
+    // Split the positions into about `parts` ranges; positions with the same last word stay together.
+    std::vector<std::size_t> ranges(std::size_t parts) const {
         std::vector<std::size_t> starts{0};
-        for (std::size_t part = 1; part < sections; ++part) {
-            std::size_t start = positions.size() * part / sections;
+        for (std::size_t part = 1; part < parts; ++part) {
+            std::size_t start = positions.size() * part / parts;
             while (start > 0 && start < positions.size() && ids[positions[start]] == ids[positions[start - 1]]) ++start;
             if (start > starts.back()) starts.push_back(start);
         }
@@ -106,7 +106,7 @@ struct Counter {
         return found;
     }
 
-    // Fills the n-grams of a range into `levels`, order n from `next[n]` on; `seen[n]` counts occurrences where asked for.
+    // Write the n-grams of a range to `levels`, order n from `next[n]` on; `seen[n]` counts occurrences where requested.
     void fill(std::size_t begin, std::size_t end, PerOrder next, std::vector<SuffixLevel>& levels, std::vector<Ids>& seen) const {
         PerOrder current{};
         walk(begin, end, [&](const History& history, int shared) {
@@ -124,7 +124,7 @@ struct Counter {
     }
 };
 
-// Occurrences of the last n-gram of each order, as far as they reach in its sentence.
+// By order: occurrences of the last n-gram within its sentence.
 PerOrder last_occurrences(const Ids& ids, const Ids& positions, int order) {
     const History last(ids, positions.back(), order);
     PerOrder found{};
@@ -176,9 +176,9 @@ std::vector<SuffixLevel> count_ngrams(const NgramCorpus& corpus, int order, cons
     const Ids positions = sort_positions(corpus, order, threads);
     const Counter counter{corpus.ids, positions, order};
     const std::vector<std::size_t> starts = counter.ranges(static_cast<std::size_t>(threads) * 16);
-    const auto sections = static_cast<std::int64_t>(starts.size()) - 1;
+    const auto parts = static_cast<std::int64_t>(starts.size()) - 1;
     std::vector<PerOrder> has_context(starts.size());
-    parallel_for(sections, threads, [&](std::int64_t i, int) { has_context[i] = counter.distinct(starts[i], starts[i + 1]); });
+    parallel_for(parts, threads, [&](std::int64_t i, int) { has_context[i] = counter.distinct(starts[i], starts[i + 1]); });
     PerOrder sizes{};
     for (PerOrder& begin : has_context) {
         for (int n = 1; n <= order; ++n) sizes[n] += std::exchange(begin[n], sizes[n]);
@@ -194,7 +194,8 @@ std::vector<SuffixLevel> count_ngrams(const NgramCorpus& corpus, int order, cons
         make_level(levels[n - 1], sizes[n], n < order);
         if (prune[n - 1] > 0) seen[n - 1].resize(sizes[n]);
     }
-    parallel_for(sections, threads, [&](std::int64_t i, int) { counter.fill(starts[i], starts[i + 1], has_context[i], levels, seen); });
+    parallel_for(parts, threads,
+                 [&](std::int64_t i, int) { counter.fill(starts[i], starts[i + 1], has_context[i], levels, seen); });
     for (std::uint32_t id = 0; id < NGRAM_SPECIAL; ++id) levels[0].first_word[id] = id;
     const PerOrder last = last_occurrences(corpus.ids, positions, order);
     for (int n = 1; n <= order; ++n) {

@@ -17,7 +17,7 @@ namespace {
 using Ids = std::vector<std::uint32_t>;
 
 constexpr std::uint32_t PRUNED = std::numeric_limits<std::uint32_t>::max();
-constexpr std::size_t BLOCK = 4096;  // n-grams that a thread takes at once
+constexpr std::size_t BLOCK = 4096;  // n-grams that a thread takes at a time
 
 template <typename Body>
 void parallel_blocks(std::size_t count, int threads, const Body& body) {
@@ -27,7 +27,7 @@ void parallel_blocks(std::size_t count, int threads, const Body& body) {
     });
 }
 
-// -99 stands for no probability at all, as in other programs.
+// By convention -99 stands for probability 0.
 float log10_of(double value) { return value > 0 ? static_cast<float>(std::log10(value)) : -99.0f; }
 
 void check(const NgramOptions& options) {
@@ -60,7 +60,7 @@ NgramDiscounts estimate_discounts(const SuffixLevel& level, int order, const std
     for (const std::uint32_t count : level.count) {
         if (count < of.size()) ++of[count];
     }
-    if (level.last_occurrences) {  // lmplz counts the last n-gram by its occurrences; the same model is worth the same slip
+    if (level.last_occurrences) {  // lmplz counts the last n-gram by its occurrences; reproduced for equal models
         if (level.count.back() < of.size()) --of[level.count.back()];
         if (level.last_occurrences < of.size()) ++of[level.last_occurrences];
     }
@@ -79,10 +79,10 @@ NgramDiscounts estimate_discounts(const SuffixLevel& level, int order, const std
     return {{0, (*fallback)[0], (*fallback)[1], (*fallback)[2]}, true};
 }
 
-// What the n-grams of one context add up to.
+// Sums over the n-grams of one context.
 struct ContextSum {
     std::uint32_t total = 0;
-    double left = 0;  // of it, for lower orders
+    double left = 0;  // mass left for lower orders
 
     void add(const SuffixLevel& level, std::size_t ngram, const NgramDiscounts& discounts) {
         const std::uint32_t count = level.count[ngram];
@@ -92,7 +92,7 @@ struct ContextSum {
     double weight() const { return left / total; }
 };
 
-// Goes up the orders: what is known of one serves the next.
+// Estimates order by order; each order needs the results of the previous one.
 class Estimator {
   public:
     Estimator(const NgramOptions& options, std::vector<SuffixLevel> levels, std::vector<NgramDiscounts> discounts)
@@ -137,7 +137,7 @@ class Estimator {
         }
     }
 
-    // Makes the level of index n (order n + 1) from the one before.
+    // Estimate the level of index n (order n + 1) from the previous one.
     void extend(std::size_t n) {
         find_contexts(n);
         const SuffixLevel& level = suffixes_[n];
@@ -185,7 +185,8 @@ class Estimator {
         });
     }
 
-    // Places of the kept n-grams by context and last word. Suffix order goes by last word, so n-grams are dealt out as they come.
+    // Rank the kept n-grams by context and last word. Suffix order sorts by last word, so each context receives its n-grams in
+    // order.
     Ids order_forward(std::size_t n) {
         const SuffixLevel& level = suffixes_[n];
         Ids& first = levels_[n - 1].first;
@@ -207,13 +208,13 @@ class Estimator {
     std::vector<SuffixLevel> suffixes_;
     std::vector<NgramDiscounts> discounts_;
     std::vector<NgramLevel> levels_;
-    // Of the n-grams of the latest order, in suffix order:
-    Ids context_;               // place of the context among those of the order before
-    Ids rank_;                  // place in `levels_`
+    // For the n-grams of the latest order, in suffix order:
+    Ids context_;               // index of the context in the previous order
+    Ids rank_;                  // index in `levels_`
     std::vector<double> prob_;  // of the last word
 };
 
-// The words that were kept, in the same order.
+// The kept words, in the same order.
 std::vector<std::string> kept_words(std::vector<std::string> words, const SuffixLevel& unigrams) {
     std::vector<std::string> kept;
     for (std::size_t id = 0; id < words.size(); ++id) {

@@ -17,11 +17,11 @@ namespace {
 
 constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES;
-constexpr int VECTORS = SIMD_REGISTERS == 32 ? 3 : 2, ROWS = SIMD_REGISTERS == 32 ? 8 : 4;  // sums that are held in registers
+constexpr int VECTORS = SIMD_REGISTERS == 32 ? 3 : 2, ROWS = SIMD_REGISTERS == 32 ? 8 : 4;  // sums that stay in registers
 
 std::size_t up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
 
-// A [rows,depth] whose elements lie anywhere, and B [depth,columns] and C [rows,columns] with whole vectors in their rows.
+// A [rows,depth] with arbitrary strides, B [depth,columns] and C [rows,columns] with rows of whole vectors.
 struct Gemm {
     const float* a;
     std::size_t row_stride, depth_stride;
@@ -43,12 +43,14 @@ void multiply_block(const Gemm& gemm, std::size_t row, std::size_t column) {
         for (int block_row = 0; block_row < R; ++block_row) {
             const float factor = a[static_cast<std::size_t>(block_row) * gemm.row_stride];
 #pragma GCC unroll 3
-            for (int vector = 0; vector < V; ++vector) sums[block_row][vector] = multiply_add(broadcast(factor), vectors[vector], sums[block_row][vector]);
+            for (int vector = 0; vector < V; ++vector)
+                sums[block_row][vector] = multiply_add(broadcast(factor), vectors[vector], sums[block_row][vector]);
         }
     }
     for (int block_row = 0; block_row < R; ++block_row)
         for (int vector = 0; vector < V; ++vector)
-            store(gemm.c + (row + static_cast<std::size_t>(block_row)) * gemm.c_stride + column + static_cast<std::size_t>(vector) * STEP,
+            store(gemm.c + (row + static_cast<std::size_t>(block_row)) * gemm.c_stride + column +
+                      static_cast<std::size_t>(vector) * STEP,
                   sums[block_row][vector]);
 }
 
@@ -79,23 +81,27 @@ void multiply(const Gemm& gemm, std::size_t rows, std::size_t columns) {
     }
 }
 
-// What one head of one sentence is worked on with. Rows of d floats are filled up to whole vectors with zeros.
+// One head of one sentence. Rows of d floats are padded with zeros to whole vectors.
 class Head {
- public:
+  public:
     Head(const AttentionShape& shape, std::size_t sentence)
-        : queries_(shape.queries), size_(shape.size), width_(up(shape.size)), causal_(shape.causal),
-          visible_(shape.visible == nullptr ? nullptr : shape.visible + sentence * shape.keys), keys_(shape.keys),
+        : queries_(shape.queries),
+          size_(shape.size),
+          width_(up(shape.size)),
+          causal_(shape.causal),
+          visible_(shape.visible == nullptr ? nullptr : shape.visible + sentence * shape.keys),
+          keys_(shape.keys),
           scale_(1.0F / std::sqrt(static_cast<float>(shape.size))) {
         while (visible_ != nullptr && keys_ > 0 && !visible_[keys_ - 1]) --keys_;
         padded_keys_ = up(keys_);
     }
 
-    std::size_t keys() const { return keys_; }  // up to the last one that may be seen
+    std::size_t keys() const { return keys_; }  // up to the last visible one
     std::size_t width() const { return width_; }
     std::size_t padded_keys() const { return padded_keys_; }
     float scale() const { return scale_; }
 
-    // Rows as floats [rows,width], times a factor.
+    // Read rows as floats [rows,width], times a factor.
     template <typename Value>
     void read(const Value* from, std::ptrdiff_t stride, std::size_t rows, float factor, float* to) const {
         for (std::size_t row = 0; row < rows; ++row, from += stride, to += width_) {
@@ -106,7 +112,7 @@ class Head {
         }
     }
 
-    // Rows [keys,width] turned, to [size,room].
+    // Transpose rows [keys,width] to [size,padded_keys].
     void transpose(const float* rows, float* to) const {
         for (std::size_t unit = 0; unit < size_; ++unit, to += padded_keys_) {
             for (std::size_t key = 0; key < keys_; ++key) to[key] = rows[key * width_ + unit];
@@ -123,7 +129,7 @@ class Head {
         }
     }
 
-    // Scores [queries,room] of what a query must not see become minus infinity.
+    // Set the scores [queries,padded_keys] of keys that a query must not see to minus infinity.
     void apply_mask(float* scores) const {
         for (std::size_t query = 0; query < queries_; ++query, scores += padded_keys_) {
             const std::size_t end = causal_ ? std::min(keys_, query + 1) : keys_;
@@ -133,7 +139,7 @@ class Head {
         }
     }
 
- private:
+  private:
     std::size_t queries_, size_, width_;
     bool causal_;
     const bool* visible_;
@@ -141,7 +147,7 @@ class Head {
     float scale_;
 };
 
-// Scores [room] to their exponentials relative to the highest. Returns the logarithm of the sum of e^score, and the sum.
+// Replace scores [padded_keys] by exp(score - maximum). Return the log of the sum of e^score, and the sum.
 struct ExpSum {
     float normaliser, sum;
 };
@@ -171,7 +177,7 @@ void for_each_head(const AttentionShape& shape, int threads, const Body& body) {
     });
 }
 
-// Queries / sqrt(d), and their scores for all keys, `space.keys` being read.
+// Read queries / sqrt(d) and compute their scores for all keys in `workspace.keys`.
 template <typename Value>
 void score(const AttentionShape& shape, const Head& head, const Value* queries, std::ptrdiff_t stride, Workspace& workspace) {
     workspace.queries.reserve(shape.queries * head.width());
@@ -179,7 +185,8 @@ void score(const AttentionShape& shape, const Head& head, const Value* queries, 
     workspace.weights.reserve(shape.queries * head.padded_keys());
     head.read(queries, stride, shape.queries, head.scale(), workspace.queries.data());
     head.transpose(workspace.keys.data(), workspace.transposed.data());
-    multiply({workspace.queries.data(), head.width(), 1, workspace.transposed.data(), head.padded_keys(), workspace.weights.data(), head.padded_keys(), shape.size},
+    multiply({workspace.queries.data(), head.width(), 1, workspace.transposed.data(), head.padded_keys(), workspace.weights.data(),
+              head.padded_keys(), shape.size},
              shape.queries, head.padded_keys());
     head.apply_mask(workspace.weights.data());
 }
@@ -200,10 +207,13 @@ void fused_attention(const AttentionShape& shape, const HeadRows<const Value>& q
             const auto [logarithm, sum] = exponentiate(weights, padded_keys);
             normaliser[query] = logarithm;
             const float factor = sum == 0.0F ? 0.0F : 1.0F / sum;
-            for (std::size_t position = 0; position < padded_keys; position += STEP) store(weights + position, load(weights + position) * factor);
+            for (std::size_t position = 0; position < padded_keys; position += STEP)
+                store(weights + position, load(weights + position) * factor);
         }
         head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.keys.data());
-        multiply({workspace.weights.data(), padded_keys, 1, workspace.keys.data(), width, workspace.output.data(), width, head.keys()}, shape.queries, width);
+        multiply(
+            {workspace.weights.data(), padded_keys, 1, workspace.keys.data(), width, workspace.output.data(), width, head.keys()},
+            shape.queries, width);
         head.write(workspace.output.data(), shape.queries, shape.queries, output_rows.at(sentence, number), output_rows.row_stride);
     });
 }
@@ -214,15 +224,18 @@ void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const
                                const AttentionGradients<Value>& gradients, int threads) {
     for_each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Workspace& workspace) {
         const std::size_t width = head.width(), padded_keys = head.padded_keys(), count = shape.queries;
-        workspace.keys.reserve(head.keys() * width), workspace.values.reserve(head.keys() * width), workspace.upstream.reserve(count * width);
+        workspace.keys.reserve(head.keys() * width), workspace.values.reserve(head.keys() * width),
+            workspace.upstream.reserve(count * width);
         workspace.products.reserve(count * padded_keys), workspace.output.reserve(std::max(count, head.keys()) * width);
         head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
         head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.values.data());
         head.read(upstream.at(sentence, number), upstream.row_stride, count, 1.0F, workspace.upstream.data());
         score(shape, head, queries.at(sentence, number), queries.row_stride, workspace);
         head.transpose(workspace.values.data(), workspace.transposed.data());
-        float *const weights = workspace.weights.data(), *const products = workspace.products.data(), *const output = workspace.output.data();
-        multiply({workspace.upstream.data(), width, 1, workspace.transposed.data(), padded_keys, products, padded_keys, shape.size}, count, padded_keys);
+        float *const weights = workspace.weights.data(), *const products = workspace.products.data(),
+                     *const output = workspace.output.data();
+        multiply({workspace.upstream.data(), width, 1, workspace.transposed.data(), padded_keys, products, padded_keys, shape.size},
+                 count, padded_keys);
         const float* const normaliser = normalisers + (sentence * shape.heads + number) * count;
         for (std::size_t query = 0; query < count; ++query) {
             float *const weight = weights + query * padded_keys, *const product = products + query * padded_keys;
@@ -245,7 +258,8 @@ void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const
         multiply({products, 1, padded_keys, workspace.queries.data(), width, output, width, count}, head.keys(), width);
         write(gradients.keys, head.keys(), shape.keys);
         multiply({products, padded_keys, 1, workspace.keys.data(), width, output, width, head.keys()}, count, width);
-        for (std::size_t position = 0; position < count * width; position += STEP) store(output + position, load(output + position) * head.scale());
+        for (std::size_t position = 0; position < count * width; position += STEP)
+            store(output + position, load(output + position) * head.scale());
         write(gradients.queries, count, count);
     });
 }

@@ -17,14 +17,14 @@ constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 constexpr std::size_t STEP = F32_LANES, BLOCK = 4 * STEP;
 constexpr std::size_t ROWS_PER_BLOCK = 64;  // rows that a thread takes at a time
 
-// A row as floats, filled up to whole blocks with minus infinity.
+// A row as floats, padded to whole blocks with minus infinity.
 class Row {
- public:
+  public:
     explicit Row(std::size_t size) : size_(size), padded_((size + BLOCK - 1) / BLOCK * BLOCK), x_(padded_) {
         std::fill(x_.data() + size, x_.data() + padded_, MINUS_INFINITY);
     }
 
-    // Returns the highest.
+    // Read a row and return its maximum.
     template <typename Logit>
     float read(const Logit* logits) {
         float* x = x_.data();
@@ -66,13 +66,14 @@ class Row {
         return sum / static_cast<float>(size_);
     }
 
-    // The first place of `top`; 0 where there is none (of NaNs).
+    // The first index of `top`, or 0 if there is none (NaN).
     std::int64_t find(float top) const {
         const float* x = x_.data();
         std::size_t position = 0;
         for (; position < padded_; position += BLOCK) {
             const F32Vector one = vector_max(load(x + position), load(x + position + STEP));
-            if (horizontal_max(vector_max(one, vector_max(load(x + position + 2 * STEP), load(x + position + 3 * STEP)))) == top) break;
+            if (horizontal_max(vector_max(one, vector_max(load(x + position + 2 * STEP), load(x + position + 3 * STEP)))) == top)
+                break;
         }
         const float* found = std::find(x + std::min(position, size_), x + size_, top);
         return found == x + size_ ? 0 : found - x;
@@ -87,18 +88,19 @@ class Row {
 
     float& operator[](std::int64_t position) { return x_.data()[position]; }
 
- private:
+  private:
     std::size_t size_, padded_;
     Buffer x_;
 };
 
-// Calls body(number of the row, its floats, its sentence, its vertex) for all rows.
+// Call body(row, values, sentence, vertex) for all rows.
 template <typename Body>
 void for_each_row(const TokenRows& batch, int threads, const Body& body) {
     const std::size_t blocks = (batch.count + ROWS_PER_BLOCK - 1) / ROWS_PER_BLOCK;
     parallel_for(static_cast<std::int64_t>(blocks), threads, [&](std::int64_t block, int) {
         Row x(batch.vocabulary);
-        const std::size_t first = static_cast<std::size_t>(block) * ROWS_PER_BLOCK, end = std::min(batch.count, first + ROWS_PER_BLOCK);
+        const std::size_t first = static_cast<std::size_t>(block) * ROWS_PER_BLOCK,
+                          end = std::min(batch.count, first + ROWS_PER_BLOCK);
         for (std::size_t row = first; row < end; ++row) {
             const auto position = static_cast<std::size_t>(batch.rows[row]);
             body(row, x, position / batch.vertices, position % batch.vertices);
@@ -123,7 +125,8 @@ void token_scores(const TokenRows& batch, const Logit* logits, float* scores, fl
 }
 
 template <typename Logit>
-void token_gradients(const TokenRows& batch, Logit* logits, const float* normalisers, const float* upstream, float penalty, int threads) {
+void token_gradients(const TokenRows& batch, Logit* logits, const float* normalisers, const float* upstream, float penalty,
+                     int threads) {
     const float own = 1.0F - batch.smoothing;
     for_each_row(batch, threads, [&](std::size_t row, Row& x, std::size_t sentence, std::size_t vertex) {
         const std::int64_t* targets = batch.targets + sentence * batch.tokens;
