@@ -5,7 +5,7 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
-NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
+NATIVE := kernels/CMakeLists.txt $(shell find kernels/csrc kernels/bindings -name "*.cc" -o -name "*.h")
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/bench-demo.yaml

@@ -53,7 +53,7 @@ class BeamOptions:
     """EOS in either of two slots ends the output, both slots count, and the token beside EOS is kept; else the first EOS ends it
     and what stands after it costs nothing."""
     selection: Literal["exact", "outer", "double-top-k"] = "exact"
-    """How joint continuations are ranked (`kernels/csrc/stepwise/step_selection.h`): exactly, or as Zhang et al. 2020 or
+    """How joint continuations are ranked (`kernels/csrc/inference/stepwise/step_selection.h`): exactly, or as Zhang et al. 2020 or
     Imamura & Sumita 2020 do."""
     n_best: int = 1
     """Hypotheses returned per sentence, at most `beam_size`."""

@@ -12,8 +12,8 @@ constexpr double INFINITE_SCORE = std::numeric_limits<double>::infinity();
 double probability_limit(const DagWalkOptions& options) { return options.top_p < 1 ? options.top_p : INFINITE_SCORE; }
 
 // A SplitMix64 random number in [0, 1) (Steele et al. 2014), as a function of its index in the sequence.
-double uniform(std::uint64_t seed, std::uint64_t place) {
-    std::uint64_t bits = seed + (place + 1) * 0x9e3779b97f4a7c15u;
+double uniform(std::uint64_t seed, std::uint64_t index) {
+    std::uint64_t bits = seed + (index + 1) * 0x9e3779b97f4a7c15u;
     bits = (bits ^ bits >> 30) * 0xbf58476d1ce4e5b9u;
     bits = (bits ^ bits >> 27) * 0x94d049bb133111ebu;
     return static_cast<double>((bits ^ bits >> 31) >> 11) * 0x1p-53;

@@ -154,8 +154,8 @@ Int8Matrix::Int8Matrix(const PackedMatrix& matrix) : outputs_(matrix.outputs()),
                 sum += quantized_weight;
                 group_weights |= (quantized_weight & 0xff) << static_cast<int>(8 * position);
             }
-            const Groups narrow = __builtin_convertvector(group_weights, Groups);
-            std::memcpy(to + group * columns, &narrow, sizeof narrow);
+            const Groups packed = __builtin_convertvector(group_weights, Groups);
+            std::memcpy(to + group * columns, &packed, sizeof packed);
         }
         sum *= VALUE_OFFSET;
         store(scales_.data() + output, scale);

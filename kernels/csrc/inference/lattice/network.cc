@@ -151,13 +151,13 @@ LatticeNetwork::LatticeNetwork(const TransformerShape& shape, const Arrays& arra
 }
 
 std::vector<LatticeCrossCache> LatticeNetwork::project_memory(const float* states, std::size_t length) const {
-    const std::size_t width = network.shape.width, size = network.heads.size, places = network.heads.count * length;
-    const std::size_t padded = round_up_to_vectors(places);
-    Buffer projected(length * 2 * width), folded(padded * width), outputs(places * width);
+    const std::size_t width = network.shape.width, size = network.heads.size, num_scores = network.heads.count * length;
+    const std::size_t padded = round_up_to_vectors(num_scores);
+    Buffer projected(length * 2 * width), folded(padded * width), outputs(num_scores * width);
     std::vector<const float*> rows(padded);
     std::vector<float> bias(padded, 0.0F);
     std::vector<LatticeCrossCache> cross_cache(layers.size());
-    std::fill_n(folded.data() + places * width, (padded - places) * width, 0.0F);
+    std::fill_n(folded.data() + num_scores * width, (padded - num_scores) * width, 0.0F);
     for (std::size_t index = 0; index < layers.size(); ++index) {
         const LatticeLayer& layer = layers[index];
         network.decoder[index].cross_projection.multiply(states, width, length, projected.data(), 2 * width);
@@ -170,7 +170,7 @@ std::vector<LatticeCrossCache> LatticeNetwork::project_memory(const float* state
         }
         for (std::size_t row = 0; row < padded; ++row) rows[row] = folded.data() + row * width;
         cross_cache[index].scores.pack(rows, bias.data(), width);
-        cross_cache[index].mix.pack_transposed(outputs.data(), layer.output_bias.data(), width, places);
+        cross_cache[index].mix.pack_transposed(outputs.data(), layer.output_bias.data(), width, num_scores);
         cross_cache[index].quantized_scores = QuantizedMatrix(cross_cache[index].scores, precision_);
         cross_cache[index].quantized_mix = QuantizedMatrix(cross_cache[index].mix, precision_);
     }
@@ -211,20 +211,21 @@ void LatticeNetwork::add_cross_attention(const LatticeCrossCache& cross_cache, s
 
 void LatticeNetwork::add_feed_forward(std::size_t layer, std::size_t rows, Workspace& workspace) const {
     const FeedForward& block = network.decoder[layer].feed_forward;
-    const QuantizedLayer& narrow = network.quantized_decoder[layer];
+    const QuantizedLayer& quantized = network.quantized_decoder[layer];
     residual(block.norm, network.shape.pre_norm, workspace.x.data(), rows, workspace.normed.data(), [&](const float* input) {
-        gemm(block.widen, narrow.widen, input, rows, workspace.inner.data(), block.activation, workspace.scratch);
-        gemm(block.narrow, narrow.narrow, workspace.inner.data(), rows, workspace.x.data(), Epilogue::ADD, workspace.scratch);
+        gemm(block.widen, quantized.widen, input, rows, workspace.inner.data(), block.activation, workspace.scratch);
+        gemm(block.narrow, quantized.narrow, workspace.inner.data(), rows, workspace.x.data(), Epilogue::ADD, workspace.scratch);
     });
 }
 
 const float* LatticeNetwork::states(std::span<const Row> rows, const std::vector<LatticeCrossCache>& cross_cache,
                                     std::size_t length, Workspace& workspace) const {
-    const std::size_t width = network.shape.width, count = rows.size(), places = round_up_to_vectors(network.heads.count * length);
+    const std::size_t width = network.shape.width, count = rows.size(),
+                      num_scores = round_up_to_vectors(network.heads.count * length);
     const bool pre_norm = network.shape.pre_norm;
     workspace.x.reserve(count * width), workspace.normed.reserve(count * width),
         workspace.inner.reserve(count * std::max(width, network.shape.inner));
-    workspace.scores.reserve(count * places + 2 * STEP), workspace.weights.reserve(count * places + 2 * STEP);
+    workspace.scores.reserve(count * num_scores + 2 * STEP), workspace.weights.reserve(count * num_scores + 2 * STEP);
     float *x = workspace.x.data(), *normed = workspace.normed.data();
     embed_rows(rows, x);
     for (std::size_t index = 0; index < layers.size(); ++index) {
