@@ -1,9 +1,9 @@
-"""The house keeps its shape: imports run one way, and heavy libraries stay behind their doors."""
+"""Imports run one way, and few files import heavy libraries."""
 
-import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import get_type_hints
@@ -11,13 +11,19 @@ from typing import get_type_hints
 import pytest
 
 from pipeline.plan.wiring import STAGES
+from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_imports
 
-ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ["kernels", "models", "stages", "pipeline"]
-"""Each may import itself and those before it."""
+KNOWN = modules()
 
-NATIVE = ["base", "align", "candidates", "ngram", "network", "dag", "lattice", "stepwise", "aggressive"]
-"""Folders of `kernels/csrc`, of which the same holds."""
+NATIVE = {
+    "base": [""],
+    "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive"],
+    "ops": ["align", "candidates", "ngram", "dag", "training"],
+}
+"""The rooms of `kernels/csrc` and their folders. A file may include its own folder, earlier folders of its room and earlier rooms."""
+
+MAX_NATIVE_FILES = 20
+"""C++ files that may lie directly in a folder."""
 
 DOORS = {
     "ray": {
@@ -26,64 +32,86 @@ DOORS = {
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",
     },
-    "mlflow": {"pipeline/tracking/mlflow_server.py"},
+    "mlflow": {"pipeline/tracking/mlflow_server.py", "pipeline/tracking/artifacts.py"},
     "pydantic": {"pipeline/config/schema.py", "pipeline/config/yaml.py", "pipeline/config/docs.py"},
 }
-"""Which files may import a library that the others must not know."""
+"""The only files that may import each library."""
 
 
-def imports(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.split(".")[0])
-    return names
+def sources(folder: str) -> list[Module]:
+    return [module for module in KNOWN.values() if module.path.is_relative_to(ROOT / folder)]
 
 
-def sources(room: str) -> list[Path]:
-    return sorted((ROOT / room).rglob("*.py"))
+def test_imports_run_one_way() -> None:
+    wrong = upward_imports(KNOWN)
+    assert not wrong, f"{wrong}: expected imports of {' <- '.join(ROOMS)}; move the imported code down or the importing code up"
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_run_one_way(room: str) -> None:
-    forbidden = set(ROOMS[ROOMS.index(room) + 1 :])
-    wrong = {str(path.relative_to(ROOT)): imports(path) & forbidden for path in sources(room) if imports(path) & forbidden}
-    assert not wrong
+def native_files(folder: str) -> list[Path]:
+    return [path for path in sorted((ROOT / "kernels" / folder).rglob("*")) if path.suffix in (".cc", ".h")]
+
+
+def included_folders(path: Path) -> set[str]:
+    return set(re.findall(r'#include "((?:csrc|bindings)(?:/\w+)*)/\w+\.h"', path.read_text(encoding="utf-8")))
 
 
 def test_native_folders_include_one_way() -> None:
-    folders = {path.parent.name for path in (ROOT / "kernels/csrc").rglob("*.cc")}
-    assert folders == set(NATIVE)
-    for room in NATIVE:
-        text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "kernels/csrc" / room).iterdir())
-        included = set(re.findall(r'#include "csrc/(\w+)/', text))
-        assert included <= set(NATIVE[: NATIVE.index(room) + 1])
+    order = ["/".join(filter(None, ("csrc", room, folder))) for room, folders in NATIVE.items() for folder in folders]
+    for path in native_files("csrc"):
+        folder = str(path.parent.relative_to(ROOT / "kernels"))
+        assert folder in order, f"{path}: expected a folder of {order}; move the file, or add its folder to NATIVE at its place"
+        wrong = included_folders(path) - set(order[: order.index(folder) + 1])
+        assert not wrong, f"{path} includes {sorted(wrong)}: expected earlier folders of {order}; move the shared code down"
+
+
+def test_native_inference_is_bound_without_ops() -> None:
+    for path in native_files("bindings/inference"):
+        wrong = [folder for folder in included_folders(path) if "ops" in folder.split("/")]
+        assert not wrong, f"{path} includes {wrong}: expected csrc/base and csrc/inference; bind the function in bindings/ops"
+
+
+def test_native_folders_are_small() -> None:
+    files = Counter(path.parent for folder in ("csrc", "bindings") for path in native_files(folder))
+    large = {str(folder.relative_to(ROOT)): count for folder, count in files.items() if count > MAX_NATIVE_FILES}
+    assert not large, f"{large}: expected at most {MAX_NATIVE_FILES} files in a folder; move files of one subject to a folder of their own"
 
 
 @pytest.mark.parametrize("library", DOORS)
 def test_libraries_stay_behind_their_doors(library: str) -> None:
-    users = {str(path.relative_to(ROOT)) for room in ROOMS for path in sources(room) if library in imports(path)}
-    assert users <= DOORS[library]
+    users = {
+        str(module.path.relative_to(ROOT))
+        for module in KNOWN.values()
+        if any(entry.name.split(".")[0] == library for entry in module.imports)
+    }
+    assert users <= DOORS[library], f"{sorted(users - DOORS[library])}: expected {library} in {sorted(DOORS[library])} alone"
 
 
-def test_families_do_not_import_each_other() -> None:
-    families = {path.parent.name for path in (ROOT / "models").glob("*/config.py")} - {"training"}
-    for family in families:
-        for path in sources(f"models/{family}"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-            assert not {m for m in modules for other in families - {family} if m.startswith(f"models.{other}")}
+@pytest.mark.parametrize("family", families())
+def test_families_do_not_import_each_other(family: str) -> None:
+    others = tuple(f"models.{other}." for other in families() if other != family)
+    wrong = [
+        f"{module.name}:{entry.line} imports {entry.name}"
+        for module in sources(f"models/{family}")
+        for entry in module.imports
+        if f"{entry.name}.".startswith(others)
+    ]
+    assert not wrong, f"{wrong}: move what two families share to models/common"
 
 
 def test_planning_loads_no_heavy_library() -> None:
     """Declarations, the command line and the plan are light; so a cached rerun takes no more than a glance."""
-    declared = [path.stem for path in sources("stages") if "STAGE = " in path.read_text(encoding="utf-8")]
-    modules = ["pipeline.commands.cli", "pipeline.plan.wiring", "pipeline.run.execute", "pipeline.plan.explain", "models"]
-    modules += [f"stages.{name}" for name in declared]
+    declared = [module.name for module in sources("stages") if "STAGE = " in module.text]
+    light = [
+        "pipeline.commands.app",
+        "pipeline.commands.plan",
+        "pipeline.plan.wiring",
+        "pipeline.run.execute",
+        "pipeline.plan.explain",
+        "models",
+        *declared,
+    ]
     heavy = {"torch", "ray", "mlflow", "pyarrow", "numpy", "sentencepiece"}
-    code = f"import importlib, sys\nfor m in {modules!r}: importlib.import_module(m)\nprint(sorted(set(sys.modules) & {heavy!r}))"
+    code = f"import importlib, sys\nfor m in {light!r}: importlib.import_module(m)\nprint(sorted(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.plan.fingerprint import artifacts, canonical, digest, fingerprint
-from stages.stage import Artifact, ExternalFile
+from stages.artifacts import Artifact, ExternalFile
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fingerprinted_defaults.json"
 PLAIN = st.recursive(

@@ -23,6 +23,7 @@ from models.dag.vertices import Words
 from models.family import BOS, EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
+from stages.context import StepContext
 from stages.dag_analysis import STAGE, GraphsConfig, GraphsInputs
 from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
@@ -31,10 +32,9 @@ from stages.errors import ArtifactError, DataError
 from stages.report.dag_drawing import Drawing, Vertex, draw, drawing_of
 from stages.report.dag_figures import posteriors, statistics
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
 PAIRS = [
@@ -64,9 +64,15 @@ class LastFirst:
         raise NotImplementedError
 
 
-def make_work(directory: Path, workers: Any = None) -> Work:
+def make_work(directory: Path, workers: Any = None) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", workers or LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=workers or LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
 
 
 def make_system(root: Path, family: str = "dag") -> System:
@@ -113,11 +119,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], Work]:
-    work = make_work(directory, workers)
+def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], StepContext]:
+    context = make_work(directory, workers)
     trained = Trained(root / "trained", "t") if early else None
-    STAGE.run(GraphsInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), GraphsConfig(sentences=2), work)
-    return json.loads((directory / "graphs.json").read_text()), work
+    STAGE.run(GraphsInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), GraphsConfig(sentences=2), context)
+    return json.loads((directory / "graphs.json").read_text()), context
 
 
 def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) -> None:
@@ -136,7 +142,7 @@ def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) ->
 
 def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_path: Path) -> None:
     plain, _ = run(root, tmp_path / "a")
-    found, work = run(root, tmp_path / "b", early=True)
+    found, context = run(root, tmp_path / "b", early=True)
     early = found.pop("early")
     assert found == plain
     assert early.pop("update") == 50
@@ -147,7 +153,7 @@ def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_p
     del expected["left_out"]
     assert early == expected
     assert early["spread"] != found["spread"]
-    svg = work.records("figures", "01-posteriors.svg").read_text()
+    svg = context.records("figures", "01-posteriors.svg").read_text()
     assert "After 50 updates" in svg
     assert "At the end of training" in svg
 

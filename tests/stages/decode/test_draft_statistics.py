@@ -1,4 +1,4 @@
-"""Systems that carry their verifier, and what their decoding tells of drafting."""
+"""Systems that carry their verifier, and the statistics of drafting that their decoding records."""
 
 from __future__ import annotations
 
@@ -23,20 +23,26 @@ from stages.artifacts import System, Text, Trained, Vocabulary
 from stages.benchmark.tables import table_of_parts
 from stages.benchmark.timing import measure
 from stages.benchmark.translator import timed_translator
+from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.system import STAGE, SystemConfig, SystemInputs
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 32, "heads": 2, "max_positions": 64}
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
 GAD = AggressiveSearch(worthwhile=0.0, max_extra_tokens=8)
 
 
-def work_in(directory: Path) -> Work:
+def work_in(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / f"{directory.name}.cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / f"{directory.name}.cache",
+    )
 
 
 def vocabulary_of(path: Path, lines: list[str]) -> tuple[Vocabulary, Sizes]:
