@@ -69,7 +69,7 @@ struct BoundAggressive {
     std::optional<Drafter> drafter;
 
     Sources checked_sources(const Table& ids, const Ids& lengths, const std::vector<std::int64_t>& limits,
-                            const TokenRules& draft_shortlist_tokens, const DraftRules& rules, int threads) const {
+                            const TokenRules& token_rules, const DraftRules& rules, int threads) const {
         require(threads >= 1, "threads: expected at least 1" + got(threads));
         require(rules.width >= 1 && rules.top_k >= 1 && rules.ngram >= 1 && rules.max_logprob_gap >= 0.0F,
                 "expected width, top_k and ngram of at least 1, max_logprob_gap of at least 0");
@@ -79,27 +79,28 @@ struct BoundAggressive {
         require(rules.proposals != Proposals::NETWORK || drafter.has_value(),
                 "proposals: expected lookup or nothing without a drafter, got network");
         const bool reads_source = drafter.has_value() && (!drafter->shares_encoder || drafter->mask < 0);
-        const auto smaller = [&](std::size_t TransformerShape::* member) {
-            const std::size_t verifier_lexicon = verifier.shape.*member;
-            return static_cast<std::int64_t>(network ? std::min(verifier_lexicon, (*network).shape.*member) : verifier_lexicon);
+        const auto common_size = [&](std::size_t TransformerShape::* member) {
+            const std::size_t of_verifier = verifier.shape.*member;
+            return static_cast<std::int64_t>(network ? std::min(of_verifier, (*network).shape.*member) : of_verifier);
         };
-        const std::int64_t slots = smaller(&TransformerShape::slots), target_size = smaller(&TransformerShape::target_vocabulary);
-        const std::int64_t positions = reads_source ? smaller(&TransformerShape::source_positions)
+        const std::int64_t slots = common_size(&TransformerShape::slots),
+                           target_size = common_size(&TransformerShape::target_vocabulary);
+        const std::int64_t positions = reads_source ? common_size(&TransformerShape::source_positions)
                                                     : static_cast<std::int64_t>(verifier.shape.source_positions);
-        const std::int64_t source_size = reads_source ? smaller(&TransformerShape::source_vocabulary)
+        const std::int64_t source_size = reads_source ? common_size(&TransformerShape::source_vocabulary)
                                                       : static_cast<std::int64_t>(verifier.shape.source_vocabulary);
         require(static_cast<std::int64_t>(rules.top_k) <= target_size, "top_k: expected at most the vocabulary's " +
                                                                            std::to_string(target_size) +
                                                                            got(static_cast<std::int64_t>(rules.top_k)));
-        for (const std::int64_t token : draft_shortlist_tokens.banned)
+        for (const std::int64_t token : token_rules.banned)
             require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
-        require(draft_shortlist_tokens.eos >= 0 && draft_shortlist_tokens.eos < target_size,
-                "eos: expected an id below " + std::to_string(target_size) + got(draft_shortlist_tokens.eos));
-        const auto limits_vector = std::min(static_cast<std::int64_t>(ids.shape(1)), positions);
+        require(token_rules.eos >= 0 && token_rules.eos < target_size,
+                "eos: expected an id below " + std::to_string(target_size) + got(token_rules.eos));
+        const auto max_length = std::min(static_cast<std::int64_t>(ids.shape(1)), positions);
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::string at = "[" + std::to_string(row) + "]: expected ";
             const std::int64_t length = lengths.data()[row];
-            require(length >= 1 && length <= limits_vector, "lengths" + at + "1 to " + std::to_string(limits_vector) + got(length));
+            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
             require(limits[row] <= slots,
                     "limits" + at + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
             for (std::int64_t position = 0; position < length; ++position) {
@@ -136,15 +137,15 @@ struct BoundAggressive {
                                {shortlist_tokens, shortlist_links}};
         const TokenRules token_rules{std::move(banned), eos, min_tokens};
         const BeamOptions options = beam_options(1, 1, false, "exact", eos, 0, 1, alpha, gnmt);
-        const std::vector<std::int64_t> limits_vector(view(limits).begin(), view(limits).end());
-        const Sources sources = checked_sources(ids, lengths, limits_vector, token_rules, rules, threads);
+        const std::vector<std::int64_t> max_lengths(view(limits).begin(), view(limits).end());
+        const Sources sources = checked_sources(ids, lengths, max_lengths, token_rules, rules, threads);
         require(draft_shortlist_links == 0 ||
                     (drafter.has_value() && draft_shortlist_links <= drafter->network.lexicon.links && draft_shortlist_tokens > 0),
                 "draft_shortlist_links: expected at most the number of links of the drafter's lexicon, and common tokens beside "
                 "them, got " +
                     std::to_string(draft_shortlist_links));
         require_shortlist(verifier.lexicon, rules.verifier_shortlist, eos);
-        require(proposals_kind != Proposals::LOOKUP || hints.size() == limits_vector.size(),
+        require(proposals_kind != Proposals::LOOKUP || hints.size() == max_lengths.size(),
                 "hints: expected one for each row of sources");
         for (const auto& hint : hints)
             for (const std::int64_t token : hint)
@@ -154,9 +155,9 @@ struct BoundAggressive {
         Aggressive result;
         {
             const nb::gil_scoped_release release;
-            result = verify ? aggressive(verifier, drafter ? &*drafter : nullptr, sources, limits_vector, hints, options,
-                                         token_rules, rules, threads)
-                            : draft_only(verifier, *drafter, sources, limits_vector, options, token_rules, rules, threads);
+            result = verify ? aggressive(verifier, drafter ? &*drafter : nullptr, sources, max_lengths, hints, options, token_rules,
+                                         rules, threads)
+                            : draft_only(verifier, *drafter, sources, max_lengths, options, token_rules, rules, threads);
         }
         nb::list outcomes;
         for (AggressiveOutcome& outcome : result.outcomes)
@@ -174,19 +175,19 @@ BoundAggressive* make(const std::map<std::string, Array>& verifier, const Sizes&
                       const std::map<std::string, Array>& drafter, const Sizes& drafter_shape, bool shares_encoder,
                       bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
                       const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_tokens,
-                      const LinkedTokens& linked_tokens, const Ids& verifier_common_words,
-                      const LinkedTokens& verifier_linked_words, const std::string& precision) {
-    const Precision verifies = precision_of(precision);
+                      const LinkedTokens& linked_tokens, const Ids& verifier_common_tokens,
+                      const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
+    const Precision verifier_precision = precision_of(precision);
     const bool drafts = !drafter.empty();
     require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_vocabulary")),
             "mask: expected a token of the drafter" + got(mask));
-    Lexicon verifier_lexicon = lexicon_of(verifier_common_words, verifier_linked_words, shape_of(verifier_shape));
+    Lexicon verifier_lexicon = lexicon_of(verifier_common_tokens, verifier_linked_tokens, shape_of(verifier_shape));
     Lexicon lexicon = drafts ? lexicon_of(common_tokens, linked_tokens, shape_of(drafter_shape)) : Lexicon();
     const nb::gil_scoped_release release;
     auto bound =
         std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
     bound->verifier.lexicon = std::move(verifier_lexicon);
-    bound->verifier.quantize(verifies);
+    bound->verifier.quantize(verifier_precision);
     if (!drafts) return bound.release();
     bound->network.emplace(transformer_of(drafter, drafter_shape));
     const std::size_t width = bound->network->shape.width;

@@ -27,11 +27,11 @@ using Ids = Vector<std::int64_t>;
 std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
 
 struct BoundDagNetwork {
-    DagNetwork network_data;
+    DagNetwork dags;
 
     Sources checked(const Table& ids, const Ids& lengths, const Ids& sizes, const DagRules& rules, int threads) const {
-        const TransformerShape& shape = network_data.network.shape;
-        const std::size_t classes = network_data.lengths.size() / shape.width;
+        const TransformerShape& shape = dags.network.shape;
+        const std::size_t classes = dags.lengths.size() / shape.width;
         require(threads >= 1, "threads: expected at least 1" + got(threads));
         require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
         require(sizes.size() == (classes ? classes : ids.shape(0)),
@@ -39,23 +39,24 @@ struct BoundDagNetwork {
         for (const std::int64_t size : view(sizes))
             require(size >= 2 && size <= static_cast<std::int64_t>(shape.slots),
                     "graph_lengths: expected 2 to " + std::to_string(shape.slots) + " vertices with codes" + got(size));
-        const auto num_tokens = static_cast<std::int64_t>(shape.source_vocabulary),
+        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
                    target_size = static_cast<std::int64_t>(shape.target_vocabulary);
         for (const std::int64_t token : rules.token_rules.banned)
             require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
         for (const std::int64_t token : {rules.bos, rules.token_rules.eos, rules.mask})
             require(token >= 0 && token < target_size,
                     "bos, eos, mask: expected ids below " + std::to_string(target_size) + got(token));
-        require_shortlist(network_data.network.lexicon, rules.shortlist, rules.token_rules.eos);
+        require_shortlist(dags.network.lexicon, rules.shortlist, rules.token_rules.eos);
         require(rules.num_tokens >= 1, "tokens: expected at least 1" + got(static_cast<std::int64_t>(rules.num_tokens)));
-        const auto longest = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
+        const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::int64_t length = lengths.data()[row];
             const std::string at = "[" + std::to_string(row) + "]: expected ";
-            require(length >= 1 && length <= longest, "lengths" + at + "1 to " + std::to_string(longest) + got(length));
+            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
             for (std::int64_t position = 0; position < length; ++position) {
                 const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
-                require(token >= 0 && token < num_tokens, "sources" + at + "ids below " + std::to_string(num_tokens) + got(token));
+                require(token >= 0 && token < source_size,
+                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
             }
         }
         Sources sources{
@@ -73,7 +74,7 @@ struct BoundDagNetwork {
         {
             const nb::gil_scoped_release release;
             for_each_dag(
-                network_data, sources, {view(sizes).begin(), view(sizes).end()}, rules, false, threads,
+                dags, sources, {view(sizes).begin(), view(sizes).end()}, rules, false, threads,
                 [&](std::size_t sentence, Dag& dag) { paths[sentence] = fewstep::follow(dag, static_cast<float>(token_weight)); });
         }
         nb::list all;
@@ -90,22 +91,22 @@ struct BoundDagNetwork {
         const Sources sources = checked(ids, lengths, sizes, rules, threads);
         const std::size_t sentences = ids.shape(0);
         struct Scores {
-            std::vector<float> transitions, num_tokens;
+            std::vector<float> transitions, tokens;
             std::vector<std::int64_t> ids;
         };
         std::vector<Scores> results(sentences);
         std::vector<std::int64_t> vertices(sentences);
         std::size_t max_vertices = 0;
         std::vector<float> transitions, scores;
-        std::vector<std::int64_t> tokens;
+        std::vector<std::int64_t> token_ids;
         {
             const nb::gil_scoped_release release;
-            for_each_dag(network_data, sources, {view(sizes).begin(), view(sizes).end()}, rules, true, threads,
+            for_each_dag(dags, sources, {view(sizes).begin(), view(sizes).end()}, rules, true, threads,
                          [&](std::size_t sentence, Dag& dag) {
                              const std::size_t size = dag.vertices();
                              Scores& dag_scores = results[sentence];
                              vertices[sentence] = static_cast<std::int64_t>(size);
-                             dag_scores.num_tokens.assign(dag.scores(0), dag.scores(0) + size * num_tokens);
+                             dag_scores.tokens.assign(dag.scores(0), dag.scores(0) + size * num_tokens);
                              dag_scores.ids.assign(dag.ids(0), dag.ids(0) + size * num_tokens);
                              dag_scores.transitions.reserve(size * size);
                              for (std::size_t vertex = 0; vertex < size; ++vertex) {
@@ -114,21 +115,23 @@ struct BoundDagNetwork {
                              }
                          });
             for (const std::int64_t size : vertices) max_vertices = std::max(max_vertices, static_cast<std::size_t>(size));
-            constexpr float NONE = -std::numeric_limits<float>::infinity();
-            transitions.assign(sentences * max_vertices * max_vertices, NONE),
-                scores.assign(sentences * max_vertices * num_tokens, NONE), tokens.assign(sentences * max_vertices * num_tokens, 0);
+            constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+            transitions.assign(sentences * max_vertices * max_vertices, MINUS_INFINITY),
+                scores.assign(sentences * max_vertices * num_tokens, MINUS_INFINITY),
+                token_ids.assign(sentences * max_vertices * num_tokens, 0);
             for (std::size_t sentence = 0; sentence < sentences; ++sentence) {
                 const auto size = static_cast<std::size_t>(vertices[sentence]);
                 for (std::size_t vertex = 0; vertex < size; ++vertex)
                     std::copy_n(results[sentence].transitions.data() + vertex * size, size,
                                 transitions.data() + (sentence * max_vertices + vertex) * max_vertices);
-                std::copy_n(results[sentence].num_tokens.data(), size * num_tokens,
+                std::copy_n(results[sentence].tokens.data(), size * num_tokens,
                             scores.data() + sentence * max_vertices * num_tokens);
-                std::copy_n(results[sentence].ids.data(), size * num_tokens, tokens.data() + sentence * max_vertices * num_tokens);
+                std::copy_n(results[sentence].ids.data(), size * num_tokens,
+                            token_ids.data() + sentence * max_vertices * num_tokens);
             }
         }
         return nb::make_tuple(own(std::move(vertices)), own(std::move(transitions)), own(std::move(scores)),
-                              own(std::move(tokens)));
+                              own(std::move(token_ids)));
     }
 };
 

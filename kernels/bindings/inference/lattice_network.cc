@@ -47,11 +47,11 @@ struct BoundLatticeNetwork {
         Sources sources{
             ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
         std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
-        const auto longest = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
+        const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::int64_t length = sources.lengths[row];
             const std::string at = "[" + std::to_string(row) + "]: expected ";
-            require(length >= 1 && length <= longest, "lengths" + at + "1 to " + std::to_string(longest) + got(length));
+            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
             for (std::int64_t position = 0; position < length; ++position) {
                 const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
                 require(token >= 0 && token < static_cast<std::int64_t>(shape.source_vocabulary),

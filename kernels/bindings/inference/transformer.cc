@@ -69,7 +69,7 @@ struct BoundTransformer {
                    slots = static_cast<std::int64_t>(shape.slots) / size * size;
         require(rules.slots.directions >= 1 && rules.token_rules.min_tokens >= 0,
                 "rules: expected directions of at least 1, min_tokens of at least 0");
-        const auto num_candidates = static_cast<std::int64_t>(shape.source_vocabulary),
+        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
                    target_size = static_cast<std::int64_t>(shape.target_vocabulary);
         for (const std::int64_t token : rules.token_rules.banned)
             require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
@@ -79,17 +79,17 @@ struct BoundTransformer {
         const auto& banned = rules.token_rules.banned;
         require(std::find(banned.begin(), banned.end(), steps.pad) != banned.end(),
                 "banned: expected pad (" + std::to_string(steps.pad) + ") among them: it fills the slots without a token");
-        const auto longest = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
+        const auto max_lengths = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
         for (std::size_t row = 0; row < lengths.size(); ++row) {
             const std::string at = "[" + std::to_string(row) + "]: expected ";
-            require(lengths[row] >= 1 && lengths[row] <= longest,
-                    "lengths" + at + "1 to " + std::to_string(longest) + got(lengths[row]));
+            require(lengths[row] >= 1 && lengths[row] <= max_lengths,
+                    "lengths" + at + "1 to " + std::to_string(max_lengths) + got(lengths[row]));
             require(limits[row] <= slots,
                     "limits" + at + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
             for (std::int64_t position = 0; position < lengths[row]; ++position) {
                 const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
-                require(token >= 0 && token < num_candidates,
-                        "sources" + at + "ids below " + std::to_string(num_candidates) + got(token));
+                require(token >= 0 && token < source_size,
+                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
             }
         }
     }
@@ -100,12 +100,12 @@ struct BoundTransformer {
         Sources sources{
             ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
         std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
-        const std::vector<std::int64_t> longest(view(limits).begin(), view(limits).end());
-        check(ids, sources.lengths, longest, rules, steps, threads);
+        const std::vector<std::int64_t> max_lengths(view(limits).begin(), view(limits).end());
+        check(ids, sources.lengths, max_lengths, rules, steps, threads);
         std::vector<Outcome> outcomes;
         {
             const nb::gil_scoped_release release;
-            outcomes = search(sources, longest);
+            outcomes = search(sources, max_lengths);
         }
         return as_list(outcomes);
     }
@@ -127,8 +127,8 @@ struct BoundTransformer {
                                 {shortlist_tokens, shortlist_links}};
         const std::vector<const Transformer*> networks = ensemble_with(others);
         return run(ids, lengths, limits, rules, options.rules, threads,
-                   [&](const Sources& sources, const std::vector<std::int64_t>& longest) {
-                       return fewstep::greedy(networks, sources, longest, options, rules, is_joint ? &joint_step : nullptr,
+                   [&](const Sources& sources, const std::vector<std::int64_t>& max_lengths) {
+                       return fewstep::greedy(networks, sources, max_lengths, options, rules, is_joint ? &joint_step : nullptr,
                                               threads);
                    });
     }
@@ -149,8 +149,8 @@ struct BoundTransformer {
         require(num_candidates >= 1, "num_candidates: expected at least 1");
         const std::vector<const Transformer*> networks = ensemble_with(others);
         return run(ids, lengths, limits, rules, options.rules, threads,
-                   [&](const Sources& sources, const std::vector<std::int64_t>& longest) {
-                       return fewstep::beam_search(networks, sources, longest, options, rules, num_candidates, separate_eos,
+                   [&](const Sources& sources, const std::vector<std::int64_t>& max_lengths) {
+                       return fewstep::beam_search(networks, sources, max_lengths, options, rules, num_candidates, separate_eos,
                                                    threads);
                    });
     }

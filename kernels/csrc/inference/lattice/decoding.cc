@@ -62,7 +62,7 @@ class BatchDecoder {
         chunks_.push_back(sentences_.size());
     }
 
-    void encode_and_look_up(const LatticeLookup* lookup, const LatticeCandidates* candidates_given) {
+    void encode_and_look_up(const LatticeLookup* lookup, const LatticeCandidates* given) {
         const std::size_t chunks = chunks_.size() - 1;
         const bool shared = encode_with_all_threads(lookup != nullptr);
         std::vector<Buffer> states(chunks);
@@ -80,9 +80,8 @@ class BatchDecoder {
                 project_memory(chunk, states[chunk].data());
             } else {
                 const SecondsTimer timer(workspace.seconds[LOOKUP]);
-                for (std::size_t sentence = chunks_[chunk]; candidates_given != nullptr && sentence < chunks_[chunk + 1];
-                     ++sentence)
-                    copy_candidates(*candidates_given, sentence);
+                for (std::size_t sentence = chunks_[chunk]; given != nullptr && sentence < chunks_[chunk + 1]; ++sentence)
+                    copy_candidates(*given, sentence);
                 if (lookup != nullptr) look_up(*lookup, chunk);
                 for (std::size_t sentence = chunks_[chunk]; !selects_candidates() && sentence < chunks_[chunk + 1]; ++sentence)
                     scoring_.prepare(sentences_[sentence], workspace.scoring);
@@ -133,12 +132,12 @@ class BatchDecoder {
             SentenceLattice& lattice = sentences_[b];
             for (std::size_t slot = 0; slot < lattice.max_length; ++slot)
                 for (std::size_t k = 0; k < lattice.counts[slot]; ++k) {
-                    const std::size_t position = lattice.position(slot, k);
-                    if (slot == 0) start[b * count + position] = lattice.start.data()[k];
-                    exits[(b * slots + slot) * count + position] = lattice.exits.data()[slot * lattice.width + k];
-                    float* row = edges + ((b * (slots - 1) + slot) * count + position) * count;
+                    const std::size_t index = lattice.original_index(slot, k);
+                    if (slot == 0) start[b * count + index] = lattice.start.data()[k];
+                    exits[(b * slots + slot) * count + index] = lattice.exits.data()[slot * lattice.width + k];
+                    float* row = edges + ((b * (slots - 1) + slot) * count + index) * count;
                     for (std::size_t next = 0; slot + 1 < lattice.max_length && next < lattice.counts[slot + 1]; ++next)
-                        row[lattice.position(slot + 1, next)] = lattice.edge_row(slot, k)[next];
+                        row[lattice.original_index(slot + 1, next)] = lattice.edge_row(slot, k)[next];
                 }
         }
     }
@@ -146,8 +145,7 @@ class BatchDecoder {
     LatticeSeconds seconds() const {
         LatticeSeconds sum{};
         for (const Workspace& workspace : workspaces_)
-            for (std::size_t head_output = 0; head_output < sum.size(); ++head_output)
-                sum[head_output] += workspace.seconds[head_output];
+            for (std::size_t part = 0; part < sum.size(); ++part) sum[part] += workspace.seconds[part];
         return sum;
     }
 
@@ -158,12 +156,12 @@ class BatchDecoder {
     };
 
     Sources sources_of(std::size_t chunk) const {
-        Sources head_output{sources_.ids, sources_.stride, {}, {}};
+        Sources part{sources_.ids, sources_.stride, {}, {}};
         for (std::size_t sentence = chunks_[chunk]; sentence < chunks_[chunk + 1]; ++sentence) {
-            head_output.lengths.push_back(sources_.lengths[sentence]);
-            head_output.rows.push_back(sources_.rows[sentence]);
+            part.lengths.push_back(sources_.lengths[sentence]);
+            part.rows.push_back(sources_.rows[sentence]);
         }
-        return head_output;
+        return part;
     }
 
     void project_memory(std::size_t chunk, const float* states) {
@@ -175,13 +173,13 @@ class BatchDecoder {
         }
     }
 
-    void copy_candidates(const LatticeCandidates& candidates_given, std::size_t sentence) {
+    void copy_candidates(const LatticeCandidates& given, std::size_t sentence) {
         SentenceLattice& lattice = sentences_[sentence];
-        lattice.token_ids = candidates_given.token_ids + sentence * candidates_given.slots * candidates_given.candidates;
-        lattice.log_probs = candidates_given.log_probs + sentence * candidates_given.slots * candidates_given.candidates;
-        lattice.min_length = static_cast<std::size_t>(candidates_given.min_length[sentence]),
-        lattice.max_length = static_cast<std::size_t>(candidates_given.max_length[sentence]);
-        lattice.slots = candidates_given.slots, lattice.candidates = candidates_given.candidates;
+        lattice.token_ids = given.token_ids + sentence * given.slots * given.candidates;
+        lattice.log_probs = given.log_probs + sentence * given.slots * given.candidates;
+        lattice.min_length = static_cast<std::size_t>(given.min_length[sentence]),
+        lattice.max_length = static_cast<std::size_t>(given.max_length[sentence]);
+        lattice.slots = given.slots, lattice.candidates = given.candidates;
     }
 
     void look_up(const LatticeLookup& lookup, std::size_t chunk) {
@@ -227,8 +225,8 @@ class BatchDecoder {
         const std::size_t chunks = chunks_.size() - 1, layer = 4 * shape.width * shape.width + 2 * shape.width * shape.inner;
         std::size_t tokens = 0;
         for (const std::int64_t length : sources_.lengths) tokens += static_cast<std::size_t>(length);
-        const bool beside = looks_up && tokens * shape.encoder_layers * layer <= LONG_ENCODING_WORK;
-        return (beside ? 2 * chunks : chunks) < workspaces_.size();
+        const bool in_parallel = looks_up && tokens * shape.encoder_layers * layer <= LONG_ENCODING_WORK;
+        return (in_parallel ? 2 * chunks : chunks) < workspaces_.size();
     }
 
     bool selects_candidates() const { return rules_.candidate_threshold < std::numeric_limits<float>::infinity(); }
@@ -240,8 +238,8 @@ class BatchDecoder {
             const std::size_t slots = scoring_.slots_looked_up(sentences_[sentence]),
                               parts = std::max<std::size_t>(1, slots / MIN_SELECTED_SLOTS);
             sentences_[sentence].selected.resize(slots);
-            for (std::size_t head_output = 0; head_output < parts; ++head_output)
-                items.push_back({sentence, slots * head_output / parts, slots * (head_output + 1) / parts});
+            for (std::size_t part = 0; part < parts; ++part)
+                items.push_back({sentence, slots * part / parts, slots * (part + 1) / parts});
         }
         team_.run(items.size(), [&](std::size_t item, int thread) {
             Workspace& workspace = workspaces_[static_cast<std::size_t>(thread)];
@@ -267,12 +265,12 @@ class BatchDecoder {
     std::vector<LookedUp> looked_up_;  // by chunk
 };
 
-std::vector<LatticeOutcome> decode(BatchDecoder& task, const LatticeLookup* lookup, const LatticeCandidates* candidates_given,
+std::vector<LatticeOutcome> decode(BatchDecoder& decoder, const LatticeLookup* lookup, const LatticeCandidates* given,
                                    LatticeSeconds& seconds) {
-    task.encode_and_look_up(lookup, candidates_given);
-    task.score();
-    std::vector<LatticeOutcome> outcomes = task.search();
-    seconds = task.seconds();
+    decoder.encode_and_look_up(lookup, given);
+    decoder.score();
+    std::vector<LatticeOutcome> outcomes = decoder.search();
+    seconds = decoder.seconds();
     return outcomes;
 }
 
@@ -280,15 +278,15 @@ std::vector<LatticeOutcome> decode(BatchDecoder& task, const LatticeLookup* look
 
 std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeLookup& lookup,
                                             const LatticeRules& rules, int threads, LatticeSeconds& seconds) {
-    BatchDecoder task(network, sources, rules, false, threads);
-    return decode(task, &lookup, nullptr, seconds);
+    BatchDecoder decoder(network, sources, rules, false, threads);
+    return decode(decoder, &lookup, nullptr, seconds);
 }
 
 std::vector<LatticeOutcome> decode_lattices(const LatticeNetwork& network, const Sources& sources,
                                             const LatticeCandidates& candidates, const LatticeRules& rules, int threads,
                                             LatticeSeconds& seconds) {
-    BatchDecoder task(network, sources, rules, false, threads);
-    return decode(task, nullptr, &candidates, seconds);
+    BatchDecoder decoder(network, sources, rules, false, threads);
+    return decode(decoder, nullptr, &candidates, seconds);
 }
 
 void score_lattices(const LatticeNetwork& network, const Sources& sources, const LatticeCandidates& candidates,
@@ -297,10 +295,10 @@ void score_lattices(const LatticeNetwork& network, const Sources& sources, const
     std::fill_n(start, sentences * count, MINUS_INFINITY);
     std::fill_n(edges, sentences * (slots == 0 ? 0 : slots - 1) * count * count, MINUS_INFINITY);
     std::fill_n(exits, sentences * slots * count, MINUS_INFINITY);
-    BatchDecoder task(network, sources, rules, true, threads);
-    task.encode_and_look_up(nullptr, &candidates);
-    task.score();
-    task.copy_scores(slots, count, start, edges, exits);
+    BatchDecoder decoder(network, sources, rules, true, threads);
+    decoder.encode_and_look_up(nullptr, &candidates);
+    decoder.score();
+    decoder.copy_scores(slots, count, start, edges, exits);
 }
 
 }  // namespace fewstep

@@ -29,7 +29,7 @@ struct SentenceLattice {
 
     const std::int64_t* tokens(std::size_t slot) const { return token_ids + slot * candidates; }
     std::size_t count_candidates(std::size_t slot) const;  // number of candidates of a slot
-    std::size_t position(std::size_t slot, std::size_t k) const { return selected.empty() ? k : selected[slot][k]; }
+    std::size_t original_index(std::size_t slot, std::size_t k) const { return selected.empty() ? k : selected[slot][k]; }
     // Drop all candidates that are not selected.
     void apply_selection();
     float* edge_row(std::size_t slot, std::size_t candidate) { return edges.data() + (slot * candidates + candidate) * width; }

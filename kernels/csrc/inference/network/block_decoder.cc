@@ -18,10 +18,10 @@ std::size_t count_outputs(std::span<const Block> blocks) {
 
 }  // namespace
 
-BlockDecoder::BlockDecoder(const Transformer& model, CrossCache memory, const std::vector<std::int64_t>& slots, Sight sight,
+BlockDecoder::BlockDecoder(const Transformer& model, CrossCache cross_cache, const std::vector<std::int64_t>& slots, Sight sight,
                            bool codes_in_layers, std::span<const QuantizedLayer> quantized, ThreadTeam& team)
     : model_(model),
-      memory_(std::move(memory)),
+      cross_cache_(std::move(cross_cache)),
       sight_(sight),
       codes_in_layers_(codes_in_layers),
       quantized_(quantized),
@@ -173,7 +173,7 @@ void BlockDecoder::attend_to_source(std::size_t layer, const Part& part, bool la
     std::size_t row = 0;
     for (const Block& block : part.blocks) {
         const std::size_t count = last ? block.num_outputs : block.count;
-        part.workspace.attention.attend(part.wide + row * width_, width_, count, memory_.layers[layer][block.sentence],
+        part.workspace.attention.attend(part.wide + row * width_, width_, count, cross_cache_.layers[layer][block.sentence],
                                         part.mixed + row * width_);
         row += count;
     }

@@ -25,7 +25,7 @@ enum class Sight { CAUSAL, PREFIX, ALL };
 class BlockDecoder {
   public:
     // `slots`: the maximum number of slots of each sentence. `quantized`: the layers in the precision of the products.
-    BlockDecoder(const Transformer& model, CrossCache memory, const std::vector<std::int64_t>& slots, Sight sight,
+    BlockDecoder(const Transformer& model, CrossCache cross_cache, const std::vector<std::int64_t>& slots, Sight sight,
                  bool codes_in_layers, std::span<const QuantizedLayer> quantized, ThreadTeam& team);
 
     // Return a buffer for the inputs [rows,D] of the next call of `states`.
@@ -72,7 +72,7 @@ class BlockDecoder {
     }
 
     const Transformer& model_;
-    CrossCache memory_;
+    CrossCache cross_cache_;
     Sight sight_;
     bool codes_in_layers_;
     std::span<const QuantizedLayer> quantized_;

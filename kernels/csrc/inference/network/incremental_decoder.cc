@@ -10,7 +10,7 @@ IncrementalDecoder::IncrementalDecoder(const Transformer& model, const SlotRules
     : model_(model),
       rules_(rules),
       team_(team),
-      memory_(model.encode(sources, team)),
+      cross_cache_(model.encode(sources, team)),
       sentences_(sources.rows.size()),
       counts_(sources.rows.size(), 1),
       ancestors_(sources.rows.size()),
@@ -108,7 +108,7 @@ void IncrementalDecoder::attend_to_source(std::size_t layer) {
     std::size_t first = 0;
     for (std::size_t position = 0; position < sentences_.size(); ++position) {
         const std::size_t num_queries = counts_[position] * rules_.step_size;
-        attention_.attend(wide_.data() + first, width, num_queries, memory_.layers[layer][sentences_[position]],
+        attention_.attend(wide_.data() + first, width, num_queries, cross_cache_.layers[layer][sentences_[position]],
                           mixed_.data() + first);
         first += num_queries * width;
     }

@@ -41,7 +41,7 @@ class IncrementalDecoder {
     const Transformer& model_;
     SlotRules rules_;
     ThreadTeam& team_;
-    CrossCache memory_;
+    CrossCache cross_cache_;
     std::vector<std::size_t> sentences_;                 // active sentences, as indices into `cross_cache`
     std::vector<std::size_t> counts_;                    // rows of each active sentence
     std::vector<std::vector<std::uint32_t>> ancestors_;  // [R][steps] the row that wrote the entry of each step

@@ -127,8 +127,8 @@ void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<co
     for (std::size_t start = 0; start < rows; start += ROWS_PER_BLOCK) {
         const std::size_t end = std::min(rows, start + ROWS_PER_BLOCK);
         for (std::size_t network = 0; network < networks; ++network) {
-            const float* subset = states[network] + start * vocabularies[network].matrix.inputs();
-            vocabularies[network].logits(subset, end - start, result.logits.data() + network * rows_per_block * num_tokens,
+            const float* block_states = states[network] + start * vocabularies[network].matrix.inputs();
+            vocabularies[network].logits(block_states, end - start, result.logits.data() + network * rows_per_block * num_tokens,
                                          result.scratch, team);
         }
         for (std::size_t row = start; row < end; ++row) {
@@ -175,8 +175,8 @@ void resize_results(TopTokens& result, std::size_t rows, const TopKRequest& requ
 
 // Rank the tokens of a row by its logits x, which are modified temporarily. The row predicts `slot`; the score of token `given` is
 // returned too (-1: no token).
-void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t given_scores, const TopKRequest& request,
-              std::size_t row, TopTokens& result) {
+void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t given, const TopKRequest& request, std::size_t row,
+              TopTokens& result) {
     const auto& [top_k, separate_eos, rules] = request;
     float* scores = result.scores.data() + row * top_k;
     const bool may_end = slot >= rules.min_tokens;
@@ -190,7 +190,7 @@ void rank_row(float* x, std::size_t num_tokens, std::int64_t slot, std::int64_t 
     }
     if (separate_eos || !may_end) x[rules.eos] = MINUS_INFINITY;
     insert_top_k(x, num_tokens, top_k, scores, result.ids.data() + row * top_k);
-    if (given_scores >= 0) result.given_scores[row] = x[given_scores];
+    if (given >= 0) result.given_scores[row] = x[given];
     for (std::size_t position = 0; position < banned_logits.size(); ++position) x[rules.banned[position]] = banned_logits[position];
     x[rules.eos] = eos;
     top = std::max(top, scores[0]);
@@ -221,7 +221,7 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::size_t
 }
 
 void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<const std::int64_t> slots,
-                  std::span<const std::int64_t> given_scores, std::size_t top_k, const TokenRules& rules,
+                  std::span<const std::int64_t> given, std::size_t top_k, const TokenRules& rules,
                   const std::function<std::size_t(std::size_t)>& next, TopTokens& result, ThreadTeam& team) {
     const std::size_t num_tokens = vocabulary.num_tokens(), rows = slots.size();
     const TopKRequest request{top_k, false, rules};
@@ -231,31 +231,32 @@ void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<c
         vocabulary.logits(states + start * vocabulary.matrix.inputs(), end - start, result.logits.data(), result.scratch, team);
         std::size_t row = start;
         for (; row < end; row = next(row))
-            rank_row(result.logits.data() + (row - start) * num_tokens, num_tokens, slots[row], given_scores[row], request, row,
-                     result);
+            rank_row(result.logits.data() + (row - start) * num_tokens, num_tokens, slots[row], given[row], request, row, result);
         start = row;
     }
     map_to_vocabulary(vocabulary, result);
 }
 
-void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* bytes, const float* states,
-                   std::span<const std::int64_t> slots, std::size_t num_tokens, const TokenRules& rules,
-                   std::span<std::int64_t> argmax, std::span<float> probabilities, Buffer& logits, ThreadTeam& team) {
-    const std::size_t width = bytes != nullptr ? bytes->inputs() : vocabulary.inputs(),
-                      matrix = bytes != nullptr ? bytes->outputs() : vocabulary.outputs();
+void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states, std::span<const std::int64_t> slots,
+                   std::size_t num_tokens, const TokenRules& rules, std::span<std::int64_t> argmax, std::span<float> probabilities,
+                   Buffer& logits, ThreadTeam& team) {
+    const std::size_t width = int8 != nullptr ? int8->inputs() : vocabulary.inputs(),
+                      num_outputs = int8 != nullptr ? int8->outputs() : vocabulary.outputs();
     const std::size_t panels = (num_tokens + PackedMatrix::panel_width() - 1) /
                                PackedMatrix::panel_width();  // that contain the first `num_tokens` outputs
-    logits.reserve(std::min(slots.size(), ROWS_PER_BLOCK) * matrix);
+    logits.reserve(std::min(slots.size(), ROWS_PER_BLOCK) * num_outputs);
     std::vector<Int8Matrix::Value> values;
     for (std::size_t start = 0; start < slots.size(); start += ROWS_PER_BLOCK) {
         const std::size_t end = std::min(slots.size(), start + ROWS_PER_BLOCK);
-        const float* subset = states + start * width;
-        if (bytes != nullptr)
-            bytes->multiply_first_panels(subset, width, end - start, logits.data(), matrix, panels, Epilogue::STORE, values);
+        const float* block_states = states + start * width;
+        if (int8 != nullptr)
+            int8->multiply_first_panels(block_states, width, end - start, logits.data(), num_outputs, panels, Epilogue::STORE,
+                                        values);
         else
-            vocabulary.multiply_first_panels(subset, width, end - start, logits.data(), matrix, panels, Epilogue::STORE, team);
+            vocabulary.multiply_first_panels(block_states, width, end - start, logits.data(), num_outputs, panels, Epilogue::STORE,
+                                             team);
         for (std::size_t row = start; row < end; ++row) {
-            float* x = logits.data() + (row - start) * matrix;
+            float* x = logits.data() + (row - start) * num_outputs;
             for (const std::int64_t token : rules.banned) x[token] = MINUS_INFINITY;
             if (slots[row] < rules.min_tokens) x[rules.eos] = MINUS_INFINITY;
             float max_of = MINUS_INFINITY;

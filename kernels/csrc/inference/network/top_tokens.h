@@ -55,14 +55,14 @@ void top_k_tokens_of_mean(std::span<const Vocabulary> vocabularies, std::span<co
 // The same where row r predicts slot `slots[r]` and eos may be among the top tokens; `given_scores[r]` is the token whose score is
 // returned too (-1: no token). After row `row`, `next(row)` is the next row to rank; the results of skipped rows are undefined.
 void top_k_tokens(const Vocabulary& vocabulary, const float* states, std::span<const std::int64_t> slots,
-                  std::span<const std::int64_t> given_scores, std::size_t top_k, const TokenRules& rules,
+                  std::span<const std::int64_t> given, std::size_t top_k, const TokenRules& rules,
                   const std::function<std::size_t(std::size_t)>& next, TopTokens& result, ThreadTeam& team);
 
 // The most probable token of each row among the first `num_tokens`; -1 if none is allowed. If `probabilities` is not empty, it
 // receives the probability among these tokens, banned ones excluded. `bytes`: the vocabulary in int8, used instead of `vocabulary`
 // unless null.
-void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* bytes, const float* states,
-                   std::span<const std::int64_t> slots, std::size_t num_tokens, const TokenRules& rules,
-                   std::span<std::int64_t> argmax, std::span<float> probabilities, Buffer& logits, ThreadTeam& team);
+void argmax_tokens(const PackedMatrix& vocabulary, const Int8Matrix* int8, const float* states, std::span<const std::int64_t> slots,
+                   std::size_t num_tokens, const TokenRules& rules, std::span<std::int64_t> argmax, std::span<float> probabilities,
+                   Buffer& logits, ThreadTeam& team);
 
 }  // namespace fewstep

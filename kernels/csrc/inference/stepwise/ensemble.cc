@@ -5,29 +5,29 @@
 
 namespace fewstep {
 
-Ensemble::Ensemble(Networks networks, const SearchRules& rules, const BatchPart& share)
+Ensemble::Ensemble(Networks networks, const SearchRules& rules, const BatchPart& part)
     : networks_(networks),
       rules_(rules),
-      team_(share.team),
-      shortlists_(rules.shortlist.tokens > 0 ? share.limits.size() : 0),
+      team_(part.team),
+      shortlists_(rules.shortlist.tokens > 0 ? part.limits.size() : 0),
       sentences_(shortlists_.size()),
       counts_(shortlists_.size(), 1),
       states_(networks.size()) {
     std::iota(sentences_.begin(), sentences_.end(), std::size_t{0});
     team_.run(shortlists_.size(),
-              [&](std::size_t sentence, int) { shortlists_[sentence] = build_shortlist(share.sources.sentence(sentence)); });
+              [&](std::size_t sentence, int) { shortlists_[sentence] = build_shortlist(part.sources.sentence(sentence)); });
     for (const Transformer* network : networks) {
         vocabularies_.push_back({network->vocabulary, network->quantized_vocabulary});
-        decoders_.emplace_back(*network, rules.slots, share.sources, share.team);
+        decoders_.emplace_back(*network, rules.slots, part.sources, part.team);
     }
 }
 
 Ensemble::SentenceShortlist Ensemble::build_shortlist(std::span<const std::int64_t> source) const {
-    const std::vector<std::int64_t> token_rules =
+    const std::vector<std::int64_t> tokens =
         networks_[0]->lexicon.shortlist_tokens(source, rules_.shortlist, networks_[0]->shape.target_vocabulary);
     SentenceShortlist result;
     for (const Transformer* network : networks_)
-        result.lists.emplace_back(*network, token_rules, rules_.shortlist.tokens, network->lexicon.quantized());
+        result.lists.emplace_back(*network, tokens, rules_.shortlist.tokens, network->lexicon.quantized());
     for (std::size_t network = 0; network < networks_.size(); ++network)
         result.vocabularies.push_back(result.lists[network].vocabulary(*networks_[network]));
     result.rules = result.lists[0].localize(rules_.token_rules);

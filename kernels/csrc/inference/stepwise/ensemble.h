@@ -30,7 +30,7 @@ struct StepRequest {
 
 class Ensemble {
   public:
-    Ensemble(Networks networks, const SearchRules& rules, const BatchPart& share);
+    Ensemble(Networks networks, const SearchRules& rules, const BatchPart& part);
 
     // Return the top tokens of the next slots of all rows, given the tokens of the previous step (empty in the first).
     const TopTokens& step(std::span<const std::int64_t> previous, const StepRequest& request);

@@ -11,11 +11,11 @@ namespace fewstep {
 
 namespace {
 
-constexpr double NONE = -std::numeric_limits<double>::infinity();
+constexpr double MINUS_INFINITY = -std::numeric_limits<double>::infinity();
 
 // The best chain of candidates that ends with a candidate of a slot, and its predecessor.
 struct Chain {
-    double score = NONE;
+    double score = MINUS_INFINITY;
     std::size_t earlier_candidate = 0;
 };
 
@@ -48,10 +48,10 @@ void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::
         const Chain* earlier_chains = chains.data() + chains.size() - (slot == direction ? 0 : num_candidates);
         UnigramCache unigrams(coupling, ids + slot * num_candidates, num_candidates);
         std::vector<Chain> next(num_candidates);
-        double best = NONE;  // of the last slot, where only the best chain matters
+        double best = MINUS_INFINITY;  // of the last slot, where only the best chain matters
         for (std::size_t candidate = 0; candidate < num_candidates; ++candidate) {
             const double score = scores[slot * num_candidates + candidate];
-            if (slot == direction || score == NONE) {
+            if (slot == direction || score == MINUS_INFINITY) {
                 next[candidate].score = score;
                 continue;
             }
@@ -72,9 +72,8 @@ void JointStep::choose_chain(const float* scores, const std::int64_t* ids, std::
     for (std::size_t candidate = 1; candidate < num_candidates; ++candidate)
         if (ends[candidate].score > ends[best].score) best = candidate;
     for (std::size_t step = chains.size() / num_candidates; step-- > 0;) {
-        const std::size_t slot_index = direction + step * coupling.right_to_left.size();
-        chosen[slot_index] = ids[slot_index * num_candidates + best],
-        chosen_scores[slot_index] = scores[slot_index * num_candidates + best];
+        const std::size_t slot = direction + step * coupling.right_to_left.size();
+        chosen[slot] = ids[slot * num_candidates + best], chosen_scores[slot] = scores[slot * num_candidates + best];
         best = chains[step * num_candidates + best].earlier_candidate;
     }
 }

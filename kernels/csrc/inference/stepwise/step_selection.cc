@@ -28,10 +28,10 @@ struct Extension {
 
 // Keep the `count` best, sorted; ties by parent, then by candidate, EOS last.
 void keep_top_k(std::vector<Extension>& extensions, std::size_t count) {
-    const auto better = [](const Extension& one, const Extension& unfinished_selector) {
-        if (one.key != unfinished_selector.key) return one.key > unfinished_selector.key;
-        if (one.parent != unfinished_selector.parent) return one.parent < unfinished_selector.parent;
-        return static_cast<unsigned>(one.candidate) < static_cast<unsigned>(unfinished_selector.candidate);
+    const auto better = [](const Extension& one, const Extension& other) {
+        if (one.key != other.key) return one.key > other.key;
+        if (one.parent != other.parent) return one.parent < other.parent;
+        return static_cast<unsigned>(one.candidate) < static_cast<unsigned>(other.candidate);
     };
     if (extensions.size() > count) {
         std::nth_element(extensions.begin(), extensions.begin() + static_cast<std::ptrdiff_t>(count), extensions.end(), better);
@@ -109,12 +109,12 @@ class CouplingCache {
 class Selector {
   public:
     Selector(const StepRules& rules, const SlotCandidates& slots, std::span<const double> live, std::int64_t remaining,
-             CouplingCache& coupling_caches)
+             CouplingCache& coupling_cache)
         : rules_(rules),
           slots_(slots),
           live_(live),
           remaining_(std::min<std::int64_t>(remaining, rules.step_size)),
-          coupling_cache_(coupling_caches) {}
+          coupling_cache_(coupling_cache) {}
 
     std::vector<Continuation> exact(bool with_eos) const;
     std::vector<Continuation> outer() const;
@@ -206,8 +206,8 @@ std::vector<Continuation> Selector::continuations(const PartialsBySlot& partials
     std::vector<Continuation> found;
     found.reserve(partials.back().size());
     for (const Partial& last : partials.back()) {
-        const std::vector<std::int64_t> nothing(static_cast<std::size_t>(rules_.step_size), rules_.pad);
-        Continuation& one = found.emplace_back(Continuation{last.score, last.hypothesis, last.ends, nothing});
+        const std::vector<std::int64_t> padding(static_cast<std::size_t>(rules_.step_size), rules_.pad);
+        Continuation& one = found.emplace_back(Continuation{last.score, last.hypothesis, last.ends, padding});
         const Partial* at = &last;
         for (std::size_t slot = partials.size() - 1; slot-- > 0; at = &partials[slot][static_cast<std::size_t>(at->earlier)])
             one.tokens[slot] = token(*at, static_cast<int>(slot));
@@ -278,9 +278,8 @@ std::vector<Continuation> Selector::outer() const {
         }
         std::ranges::move(continuations(sums), std::back_inserter(all));
     }
-    std::stable_sort(all.begin(), all.end(), [](const Continuation& one, const Continuation& unfinished_selector) {
-        return one.score > unfinished_selector.score;
-    });
+    std::stable_sort(all.begin(), all.end(),
+                     [](const Continuation& one, const Continuation& other) { return one.score > other.score; });
     if (all.size() > 2 * beams + 1) all.resize(2 * beams + 1);
     return all;
 }

@@ -21,7 +21,7 @@ std::uint32_t to_uint32(std::uint64_t value, const char* what) {
 
 // Call take(event, count) for every distinct event of the slices, ascending, with the sum of its counts.
 template <typename Take>
-void merge(std::span<const RunFile::Slice> slices, const Take& read_values) {
+void merge(std::span<const RunFile::Slice> slices, const Take& take) {
     using Head = std::pair<std::uint64_t, std::size_t>;  // the next event of a slice
     std::priority_queue<Head, std::vector<Head>, std::greater<>> heads;
     std::vector<std::size_t> next(slices.size(), 0);
@@ -38,7 +38,7 @@ void merge(std::span<const RunFile::Slice> slices, const Take& read_values) {
             count += slices[slice].counts[next[slice]++];
             push(slice);
         }
-        read_values(event, count);
+        take(event, count);
     }
 }
 
@@ -74,10 +74,10 @@ struct Entries {
         const auto before = [](const auto& a, const auto& b) {
             return a.first != b.first ? a.first > b.first : a.second < b.second;
         };
-        const std::size_t max = std::min<std::size_t>(top, pending.size());
-        std::partial_sort(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(max), pending.end(), before);
+        const std::size_t num_kept = std::min<std::size_t>(top, pending.size());
+        std::partial_sort(pending.begin(), pending.begin() + static_cast<std::ptrdiff_t>(num_kept), pending.end(), before);
         std::uint64_t kept = 0;
-        for (std::size_t i = 0; i < max; ++i) {
+        for (std::size_t i = 0; i < num_kept; ++i) {
             pieces.push_back(pending[i].second);
             counts.push_back(to_uint32(pending[i].first, "equal links"));
             kept += pending[i].first;
