@@ -139,7 +139,7 @@ class NgramModel {
     }
     NgramState state_after(std::uint32_t ngram) const { return is_state(ngram) ? ngram : entries_[ngram].shorter; }
 
-    std::shared_ptr<const void> cross_cache_;  // owns the bytes
+    std::shared_ptr<const void> memory_;  // owns the bytes
     std::span<const std::byte> bytes_;
     NgramHeader header_;
     std::span<const NgramNode> nodes_;
