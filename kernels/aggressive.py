@@ -161,7 +161,9 @@ class AggressiveTransformer:
                     f"drafter: expected the verifier's width {shape.width} to share its encoder, got {drafter.shape.width}"
                 )
             if sizes["target_vocabulary"] != numbers["target_vocabulary"]:
-                raise ValueError(f"drafter: expected the verifier's {numbers['target_words']} words, got {sizes['target_words']}")
+                raise ValueError(
+                    f"drafter: expected the verifier's {numbers['target_vocabulary']} words, got {sizes['target_vocabulary']}"
+                )
             if drafter.copy_queries is not None:
                 queries = np.ascontiguousarray(drafter.copy_queries, dtype=np.float32)
                 if queries.shape != (sizes["slots"], drafter.shape.width):

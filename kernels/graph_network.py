@@ -90,7 +90,9 @@ class GraphNetwork:
         if len(arrays["link_codes"]) != arguments["slots"]:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_dag_network(**arguments, classes=classes, **arguments_of(lexicon), precision=native_precision(precision))
+        self._native = fewstep_native.make_dag_network(
+            **arguments, classes=classes, **arguments_of(lexicon), precision=native_precision(precision)
+        )
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, word_weight: float, rules: GraphRules, threads: int = 1

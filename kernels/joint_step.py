@@ -37,7 +37,9 @@ class JointStep:
         """
         from kernels.native import fewstep_native
 
-        chosen, log_probs = fewstep_native.choose_jointly(scores, ids, ends, eos=eos, end_threshold=self.end, **self.neighbours.native())
+        chosen, log_probs = fewstep_native.choose_jointly(
+            scores, ids, ends, eos=eos, end_threshold=self.end, **self.neighbours.native()
+        )
         return chosen.reshape(ends.shape), log_probs.reshape(ends.shape)
 
     def native(self) -> dict[str, Any]:

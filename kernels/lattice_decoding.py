@@ -111,7 +111,9 @@ class LatticeTransformer:
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")
         wanted = expected_arrays(shape, "source_embedding" in arrays)
-        self._native = fewstep_native.make_lattice_network(**native_arguments(arrays, wanted, shape), precision=native_precision(precision))
+        self._native = fewstep_native.make_lattice_network(
+            **native_arguments(arrays, wanted, shape), precision=native_precision(precision)
+        )
 
     def decode(
         self, sources: I64, lengths: I64, tables: CandidateTables, *, options: LatticeOptions = LatticeOptions(), threads: int = 1

@@ -20,7 +20,7 @@ NATIVE = {
     "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive"],
     "ops": ["align", "candidates", "ngram", "dag", "training"],
 }
-"""The rooms of `kernels/csrc` and their folders. A file may include its own folder, earlier folders of its room and earlier rooms."""
+"""The rooms of `kernels/csrc` and their folders: a file may include its own folder, earlier ones of its room, and earlier rooms."""
 
 MAX_NATIVE_FILES = 20
 """C++ files that may lie directly in a folder."""
@@ -73,7 +73,9 @@ def test_native_inference_is_bound_without_ops() -> None:
 def test_native_folders_are_small() -> None:
     files = Counter(path.parent for folder in ("csrc", "bindings") for path in native_files(folder))
     large = {str(folder.relative_to(ROOT)): count for folder, count in files.items() if count > MAX_NATIVE_FILES}
-    assert not large, f"{large}: expected at most {MAX_NATIVE_FILES} files in a folder; move files of one subject to a folder of their own"
+    assert not large, (
+        f"{large}: expected at most {MAX_NATIVE_FILES} files in a folder; move files of one subject to a folder of their own"
+    )
 
 
 @pytest.mark.parametrize("library", DOORS)

@@ -169,7 +169,7 @@ class AggressiveDecoder(DraftDecoder):
             )
         check_listing(search, self.lexicon)
         if search.strategy == "gad++" and search.ranks > self.model.sizes.target:
-            raise ValueError(f"ranks: expected at most the vocabulary's {self.model.sizes.target}, got {search.ranks}")
+            raise ValueError(f"top_k: expected at most the vocabulary's {self.model.sizes.target}, got {search.ranks}")
         found = super().decode(prepared, search)
         self._warn(search)
         return found

@@ -392,7 +392,9 @@ def test_bad_candidates_and_arrays():
     arrays = arrays_for(shape, 1, vocabulary=30, slots=4)
     network = LatticeTransformer(arrays, shape=shape)
     sources, lengths, given_, least, most = lattices_for(1, 2, 3, 2, 30)
-    with pytest.raises(ValueError, match=r"max_lengths\[0\]: expected 1 <= min_length <= max_length <= 3 slots, or 0 and 0, got 1 and 4"):
+    with pytest.raises(
+        ValueError, match=r"max_lengths\[0\]: expected 1 <= min_length <= max_length <= 3 slots, or 0 and 0, got 1 and 4"
+    ):
         network.decode_candidates(sources, lengths, given_, np.array([1, 1]), np.array([4, 3]))
     with pytest.raises(ValueError, match=r"expected token_ids and log_probs \[B,N,K\]"):
         network.decode_candidates(sources, lengths, given_._replace(log_probs=given_.log_probs[:, :2].copy()), least, most)

@@ -354,7 +354,10 @@ def test_words_that_every_network_holds_for_all_but_impossible_are_scored_all_th
 
 def test_networks_that_do_not_go_together_are_refused():
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
-    for changes, message in (({"vocabulary": 12}, "same vocabularies"), ({"slots": 12}, "same numbers of position codes and slots")):
+    for changes, message in (
+        ({"vocabulary": 12}, "same vocabularies"),
+        ({"slots": 12}, "same numbers of position codes and slots"),
+    ):
         other = Transformer(arrays_for(SHAPE, 1, **changes), shape=SHAPE)
         with pytest.raises(ValueError, match=message):
             run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), WritingRules(), others=[other])
