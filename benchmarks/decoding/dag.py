@@ -3,12 +3,12 @@
     python -m benchmarks.decoding.dag [--engines native torch] [--lists none 300] [--sizes tiny base] [--vocabularies 2000 8000]
         [--factors 4 8] [--threads 1 2] [--batches 1 32] [--rounds 30] [--json FILE]
 
-Networks have random weights, but for a graph's links, which lead every vertex to the one `factor` behind it; the autoregressive
-network writes as many tokens as its source has. A decode is everything from lists of ids to lists of ids. All take turns, five
-decodes a turn, round by round. Milliseconds are wall time of one batch, the median and the least of all rounds; "gain" is how many
-times faster than the autoregressive network of the same size by the same engine in the same precision with the same list, by the
-median. What lookahead takes natively depends on how sure a network is of its words, as one of random weights is not: time that with
-trained systems. Through torch it ranks all vertices whatever they hold.
+Networks have random weights, except for the links of a graph, which lead every vertex to the one `factor` positions later. The
+autoregressive network writes as many tokens as its source has. A decode starts with lists of ids and ends with lists of ids.
+Entries take turns of five decodes, round by round. Milliseconds are wall time of one batch, the median and the minimum of all
+rounds. "gain" is the ratio of medians to the autoregressive network with the same size, engine, precision and shortlist. The time
+of native lookahead depends on how peaked the token distributions are, which random weights do not show: measure it with trained
+systems. In torch it ranks all vertices in any case.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ STRATEGIES = {"native": ("greedy", "joint-viterbi", "beam"), "torch": ("greedy",
 PRECISIONS: dict[str, tuple[Literal["fp32", "bf16", "int8"], ...]] = {"native": ("fp32", "bf16", "int8"), "torch": ("fp32",)}
 ENGINES: dict[str, Literal["auto", "torch"]] = {"native": "auto", "torch": "torch"}
 IN_A_ROW = 5
-"""Batches of a turn, one after the other as in a text."""
+"""Number of batches of a turn, decoded one after the other as in a text."""
 STEPWISE: dict[str, Any] = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
-"""Precisions by the names that stepwise searches have for them."""
+"""Precisions of stepwise searches by the names of the command line."""
 SURE = 20.0
-"""How far the next vertex is before others."""
+"""Gap between the score of the next vertex and the scores of others."""
 
 
 class Entry(NamedTuple):
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
     @property
     def peers(self) -> tuple[str, str, int | None]:
-        """Engine, precision and shortlist, which it shares with its baseline."""
+        """Engine, precision and shortlist, which are those of its baseline."""
         return self.engine, self.precision, self.listed
 
 
@@ -89,14 +89,14 @@ def lead(model: DagModel, factor: float) -> None:
 
 
 def lexicon(vocabulary: int) -> Lexicon:
-    """All words by their ids, and for each of a source itself and others at random."""
+    """Return a lexicon of all tokens by their ids that links each source token to itself and to random others."""
     draw = random.Random(vocabulary)
     linked = [[word, *draw.sample(range(len(RESERVED), vocabulary), MOST_LINKS - 1)] for word in range(vocabulary)]
     return Lexicon(np.arange(min(MOST, vocabulary)), np.array(linked))
 
 
 def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[Entry]:
-    """The autoregressive ones first."""
+    """Return all entries, the autoregressive ones first."""
     sizes, words = Sizes(vocabulary, vocabulary, True), lexicon(vocabulary)
     torch.manual_seed(1)
     autoregressive = NativeDecoder(build(StepwiseConfig(size=size, **SIZES[size]), sizes).eval(), lexicon=words)

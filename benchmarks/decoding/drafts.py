@@ -33,14 +33,14 @@ from models.stepwise.config import StepwiseSearch
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over all sentences."""
+    """The outcome of one pass over all sentences."""
 
     found: list[Hypothesis]
     seconds: float
 
     @property
     def tokens_a_pass(self) -> float:
-        """Target tokens a pass of the verifier, EOS included."""
+        """Return target tokens for each pass of the verifier, EOS included."""
         return sum(len(one.ids) + 1 for one in self.found) / sum(one.steps for one in self.found)
 
 

@@ -145,7 +145,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", nargs="+", default=[""], help="Entries (system/search) whose names contain one of these.")
+    parser.add_argument("--only", nargs="+", default=[""], help="Only entries (system/search) whose names contain one of these.")
     parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
