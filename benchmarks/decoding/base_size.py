@@ -40,6 +40,7 @@ from models.aggressive.head import DraftHead
 from models.common.backbone import Backbone
 from models.common.linear import pack
 from models.common.network import SIZES
+from models.config.options import OutputLimits, Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import build as build_graph
@@ -92,14 +93,14 @@ def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> D
 
     def decode(sources: list[list[int]]) -> object:
         ids, lengths = padded(sources)
-        return found(ids, lengths, search, np.full_like(lengths, search.max_tokens or 1))
+        return found(ids, lengths, search, np.full_like(lengths, search.output_limits.max_tokens or 1))
 
     return decode
 
 
 def by_ctranslate2(size: str, layers: Layers, search: StepwiseSearch, precision: str) -> Decode:
     found = ctranslate2_search(size, layers, precision)
-    return lambda sources: found(sources, search, [search.max_tokens or 1] * len(sources))
+    return lambda sources: found(sources, search, [search.output_limits.max_tokens or 1] * len(sources))
 
 
 @cache
@@ -178,7 +179,7 @@ def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> 
 
 def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str]) -> dict[str, Decode]:
     """Return the decoders by name. A new family adds its decoders here."""
-    fixed: dict[str, Any] = {"min_tokens": tokens, "max_tokens": tokens}
+    fixed: dict[str, Any] = {"output_limits": OutputLimits(min_tokens=tokens, max_tokens=tokens)}
     searches = {"greedy": StepwiseSearch(rescore=False, **fixed), "beam5": StepwiseSearch(strategy="beam", rescore=False, **fixed)}
     depth = SIZES[size]["encoder_layers"]
     found: dict[str, Callable[[], Decode]] = {}
@@ -193,14 +194,14 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
     for precision in PRECISIONS["native"]:
         for strategy in ("greedy", "lookahead", "beam"):
             graph = DagSearch(strategy=strategy, precision=precision)
-            found[f"graph {graph.name}"] = partial(by_graph, size, graph)
-    for lattice in (LatticeSearch(normalizer="local"), LatticeSearch(normalizer="local", precision="bf16")):
+            found[f"graph {graph.label}"] = partial(by_graph, size, graph)
+    for lattice in (LatticeSearch(normalizer="local"), LatticeSearch(normalizer="local", precision="bfloat16")):
         for candidates in (16, 64):
             chosen = replace(lattice, candidates=candidates)
-            found[f"lattice {chosen.name}"] = partial(by_lattice, size, batches, tokens, chosen)
+            found[f"lattice {chosen.label}"] = partial(by_lattice, size, batches, tokens, chosen)
     found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
     *short, paper = DRAFTERS
-    few = AggressiveSearch(draft_words=2000, **fixed)
+    few = AggressiveSearch(draft_shortlist=Shortlist(tokens=2000, links=0), **fixed)
     narrow = replace(few, draft_precision="int8")
     for drafter in short:
         found[f"aggressive {drafter}, all kept"] = partial(by_drafts, size, drafter, True, few)

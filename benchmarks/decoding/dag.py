@@ -28,8 +28,8 @@ import torch
 from benchmarks.record import publish, spread
 from kernels import Lexicon
 from models.common.embeddings import sinusoids
-from models.common.limits import MOST, MOST_LINKS
 from models.common.network import SIZES
+from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, OutputLimits, Precision, Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import DagModel
@@ -40,12 +40,10 @@ from models.stepwise.decode import NativeDecoder
 from models.stepwise.model import build
 
 STRATEGIES = {"native": ("greedy", "joint-viterbi", "beam"), "torch": ("greedy", "lookahead")}
-PRECISIONS: dict[str, tuple[Literal["fp32", "bf16", "int8"], ...]] = {"native": ("fp32", "bf16", "int8"), "torch": ("fp32",)}
+PRECISIONS: dict[str, tuple[Precision, ...]] = {"native": ("float32", "bfloat16", "int8"), "torch": ("float32",)}
 ENGINES: dict[str, Literal["auto", "torch"]] = {"native": "auto", "torch": "torch"}
 IN_A_ROW = 5
 """Number of batches of a turn, decoded one after the other as in a text."""
-STEPWISE: dict[str, Any] = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
-"""Precisions of stepwise searches by the names of the command line."""
 SURE = 20.0
 """Gap between the score of the next vertex and the scores of others."""
 
@@ -91,8 +89,8 @@ def lead(model: DagModel, factor: float) -> None:
 def lexicon(vocabulary: int) -> Lexicon:
     """Return a lexicon of all tokens by their ids that links each source token to itself and to random others."""
     draw = random.Random(vocabulary)
-    linked = [[word, *draw.sample(range(len(RESERVED), vocabulary), MOST_LINKS - 1)] for word in range(vocabulary)]
-    return Lexicon(np.arange(min(MOST, vocabulary)), np.array(linked))
+    linked = [[word, *draw.sample(range(len(RESERVED), vocabulary), MAX_LINKS - 1)] for word in range(vocabulary)]
+    return Lexicon(np.arange(min(MAX_SHORTLIST_TOKENS, vocabulary)), np.array(linked))
 
 
 def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[Entry]:
@@ -108,14 +106,16 @@ def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[E
         graphs[f"graph {factor:g}"] = GraphDecoder(model, lexicon=words)
     kinds = itertools.product(arguments.engines, arguments.lists)
     alike = [(engine, precision, listed) for engine, listed in kinds for precision in PRECISIONS[engine]]
-    fixed: dict[str, Any] = {"min_tokens": arguments.tokens, "max_tokens": arguments.tokens}
+    limits = OutputLimits(min_tokens=arguments.tokens, max_tokens=arguments.tokens)
     found = []
     for engine, precision, listed in alike:
-        greedy = StepwiseSearch(**fixed, engine=ENGINES[engine], precision=STEPWISE[precision], shortlist_words=listed)
+        shortlist = None if listed is None else Shortlist(tokens=listed)
+        greedy = StepwiseSearch(output_limits=limits, engine=ENGINES[engine], precision=precision, shortlist=shortlist)
         found.append(Entry("autoregressive", engine, precision, listed, "greedy", autoregressive, greedy))
     for (name, decoder), (engine, precision, listed) in itertools.product(graphs.items(), alike):
         for strategy in STRATEGIES[engine]:
-            search = DagSearch(strategy=strategy, engine=ENGINES[engine], precision=precision, shortlist_words=listed)  # type: ignore[arg-type]
+            shortlist = None if listed is None else Shortlist(tokens=listed)
+            search = DagSearch(strategy=strategy, engine=ENGINES[engine], precision=precision, shortlist=shortlist)  # type: ignore[arg-type]
             found.append(Entry(name, engine, precision, listed, strategy, decoder, search))
     return found
 

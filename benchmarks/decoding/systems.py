@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import publish
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.run.history import find_run
 from pipeline.run.records import step_directory
 from stages.report.text import table

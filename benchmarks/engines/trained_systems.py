@@ -6,7 +6,7 @@
 Nothing is trained: systems that the config's store does not hold are left out and named. Each search of each system decodes the
 same sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines; turns are
 A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both engines wrote alike. A
-dash stands where a search has one engine alone: sampling has no native one, bf16 none through torch.
+dash stands where a search has one engine alone: sampling has no native one, bfloat16 none through torch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from benchmarks.record import publish
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.decode import NativeDecoder as NativeDrafting
 from models.bundle.system import System
+from models.config.search import SearchConfig
 from models.dag.decode import DagDecoder
 from models.dag.decode import NativeDecoder as NativeGraphs
 from models.lattice.decode import LatticeDecoder
 from models.lattice.engines.native import NativeDecoder as NativeLattices
 from models.stepwise.config import StepwiseSearch
-from pipeline.config.schema import RunConfig, load_config
+from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
@@ -38,7 +40,6 @@ from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
 from stages.benchmark.timing import Turn, evenly_spaced, measure
 from stages.benchmark.translator import timed_translator
-from stages.decoding.ctranslate2 import foreign
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
 
@@ -57,11 +58,11 @@ def through_torch(system: System) -> System:
     return system
 
 
-def engines(system: System, search: Any) -> dict[str, tuple[System, Any]]:
+def engines(system: System, search: SearchConfig) -> dict[str, tuple[System, Any]]:
     """Return system and search by engine."""
     asked = replace(search, engine="torch") if isinstance(search, StepwiseSearch) else search
     found = {}
-    if getattr(search, "precision", "fp32") in ("fp32", "float32"):
+    if search.workload.precision == "float32":
         found[TORCH] = (through_torch(system), asked)
     if search.strategy != "sample":
         found[NATIVE] = (system, search)
@@ -107,10 +108,14 @@ def entries(config: RunConfig, plan: Plan, only: Sequence[str]) -> dict[str, dic
         if name not in finished:
             print(f"left out, not made yet: {name}", file=sys.stderr)
             continue
-        searches = [one for one in settings.search if not foreign(one) and any(part in f"{name}/{one.name}" for part in only)]
+        searches = {
+            f"{name}/{label}": search
+            for label, search in settings.search.items()
+            if not search.uses_ctranslate2 and any(part in f"{name}/{label}" for part in only)
+        }
         if searches:
             system = load(SystemArtifact(finished[name], "system"), "cpu")
-            found |= {f"{name}/{search.name}": engines(system, search) for search in searches}
+            found |= {entry: engines(system, search) for entry, search in searches.items()}
     return found
 
 

@@ -39,7 +39,7 @@ class Order:
     resources: Resources
     log: Path
     checkpoint_seconds: float
-    pass_tokens: int
+    microbatch_tokens: int
     avoid: tuple[str, ...] = ()
     """Nodes that its workers are kept off."""
 
@@ -87,7 +87,7 @@ def _work(order: Order, store: Store, partial: Path, workers: Workers) -> StepCo
         resources=order.resources,
         shard_cache=store.shard_cache,
         checkpoint_seconds=order.checkpoint_seconds,
-        pass_tokens=order.pass_tokens,
+        microbatch_tokens=order.microbatch_tokens,
     )
 
 

@@ -76,4 +76,4 @@ def test_a_sentence_has_the_same_hypothesis_alone_and_in_a_batch() -> None:
 
 
 def test_the_search_is_named_in_configs_and_tables() -> None:
-    assert SEARCH.name == "widest"
+    assert (WidestSearch().label, SEARCH.label) == ("widest", "widest-no_deduplicate")
