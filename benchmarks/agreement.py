@@ -114,9 +114,10 @@ def main() -> None:
     parser.add_argument("reference", type=Path)
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--beam-size", type=int, default=5)
+    parser.add_argument("--no-verify", action="store_true", help="load without comparing checksums")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    system = load_system(arguments.system)
+    system = load_system(arguments.system, verify=not arguments.no_verify)
     lines, references = (
         path.read_text(encoding="utf-8").splitlines()[: arguments.sentences] for path in (arguments.source, arguments.reference)
     )

@@ -29,7 +29,8 @@ import kernels
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference.candidates import ReferenceTables
 from models.family import RESERVED
-from stages.vocabulary import VocabularyConfig, train_pieces
+from stages.vocabulary import VocabularyConfig
+from stages.vocabulary.run import train_pieces
 
 
 def parse() -> argparse.Namespace:

@@ -59,6 +59,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=8000, help="most frequent words of the text that graphs emit")
     parser.add_argument("--order", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=7, help="the quickest counts")
+    parser.add_argument("--no-verify", action="store_true", help="load systems without comparing checksums")
     parser.add_argument("--json", type=Path, help="where to write the result")
     return parser.parse_args()
 
@@ -110,7 +111,7 @@ def of_words(args: argparse.Namespace, text: list[str]) -> tuple[dict[str, list[
 
 def of_pieces(args: argparse.Namespace, text: list[str], path: Path) -> tuple[dict[str, list[Graph]], NgramModel, list[str]]:
     """The graphs of a trained system, and the n-gram model of its pieces."""
-    system = load_system(path)
+    system = load_system(path, verify=not args.no_verify)
     pieces = system.target_pieces
     lines = args.source.read_text(encoding="utf-8").splitlines()
     some = lines[:: max(1, len(lines) // args.sentences)][: args.sentences]

@@ -33,14 +33,14 @@ from pipeline.config.schema import RunConfig, load_config
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
+from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
-from stages.benchmark import entrant
 from stages.benchmark.timing import Turn, evenly_spaced, measure
+from stages.benchmark.translator import timed_translator
 from stages.decoding.ctranslate2 import foreign
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
 from stages.report.text import table
-from stages.stage import MANIFEST
 
 TORCH, NATIVE = "torch", "native"
 
@@ -125,7 +125,7 @@ def compared(
     pairs: dict[str, dict[str, tuple[System, Any]]], lines: Sequence[str], rounds: int, size: int
 ) -> dict[str, dict[str, Any]]:
     """What each entry takes with each engine."""
-    entrants = {(entry, engine): entrant(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
+    entrants = {(entry, engine): timed_translator(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
     turns: list[Turn] = []
     for number, fresh in enumerate(measure({" ".join(key): one for key, one in entrants.items()}, lines, rounds, (size,)), 1):
         turns += fresh

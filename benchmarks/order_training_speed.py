@@ -27,16 +27,16 @@ from models.stepwise.config import StepwiseConfig
 from models.stepwise.orders import ORDERS
 from models.training.batch import Position, Stream, shares
 from models.training.config import TrainingConfig
-from stages.stage import Resources, Work
+from stages.context import StepContext
 from stages.train.token_files import TokenFiles
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 
-def measure(arguments: argparse.Namespace, work: Work) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, Any]:
     """Seconds of each order in each round, and the ratios of its speed to the autoregressive one; the first round warms up."""
-    write_tokens(work, 30000, arguments.vocabulary)
+    write_tokens(context, 30000, arguments.vocabulary)
     sizes = Sizes(arguments.vocabulary, arguments.vocabulary, True)
-    files = TokenFiles([work.directory], sizes)
+    files = TokenFiles([context.directory], sizes)
     rows = [len(files.lengths(shard)[0]) for shard in range(len(files.paths))]
     stream = Stream(rows, files.pool, lambda source, target: np.ones(len(source), dtype=bool), arguments.batch_tokens, 1)
     total = (arguments.rounds + 1) * arguments.updates
@@ -75,8 +75,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         resources = Resources(workers=1, cpus=arguments.threads)
-        work = Work(directory=path, attempt="benchmark", workers=LocalWorkers(), resources=resources, shard_cache=path)
-        result = measure(arguments, work)
+        context = StepContext(directory=path, attempt="benchmark", workers=LocalWorkers(), resources=resources, shard_cache=path)
+        result = measure(arguments, context)
     for name, ratio in result["median"].items():
         rounds = result["ratios"][name]
         print(f"{name:30s} {ratio:6.3f} of the autoregressive speed (rounds {min(rounds):.3f} to {max(rounds):.3f})")

@@ -21,8 +21,9 @@ from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan.step import Builder
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
-from stages.artifacts import Text
-from stages.stage import RECORDS, Stage, Work
+from stages.artifacts import RECORDS, Text
+from stages.context import StepContext
+from stages.stage import Stage
 
 MIB = 2**20
 READ_EVERY = 500
@@ -49,21 +50,21 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write(inputs: After, config: Toy, work: Work) -> None:
+def write(inputs: After, config: Toy, context: StepContext) -> None:
     """A trivial step."""
-    work.write_text(work.directory / "text", str(config.number))
+    context.write_text(context.directory / "text", str(config.number))
 
 
-def hand_out(inputs: After, config: Toy, work: Work) -> None:
+def hand_out(inputs: After, config: Toy, context: StepContext) -> None:
     """Many trivial shards; the memory of this process, now and then."""
     used: list[float] = []
-    for done, _ in enumerate(work.workers.map(make_nothing, None, range(config.shards)), 1):
-        work.progress(done, config.shards, "shards")
+    for done, _ in enumerate(context.workers.map(make_nothing, None, range(config.shards)), 1):
+        context.progress(done, config.shards, "shards")
         if done % READ_EVERY == 0:
             gc.collect()
             used.append(own_memory())
-    work.write_json(work.records("memory.json"), used)
-    write(inputs, config, work)
+    context.write_json(context.records("memory.json"), used)
+    write(inputs, config, context)
 
 
 def make_nothing(argument: None) -> Callable[[int], int]:

@@ -79,10 +79,11 @@ def main() -> None:
     parser.add_argument("--selection", default="exact")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--no-verify", action="store_true", help="load without comparing checksums")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    system = load_system(arguments.system)
+    system = load_system(arguments.system, verify=not arguments.no_verify)
     lines = arguments.source.read_text(encoding="utf-8").splitlines()[: arguments.sentences]
     search = StepwiseSearch(strategy="beam", beam_size=arguments.beam_size, selection=arguments.selection)
     rounds = [profile(system, system.encode(lines), search, arguments.batch_size) for _ in range(arguments.rounds)]

@@ -36,11 +36,11 @@ from models.training.optimizer import Optimizer, learning_rate
 from models.training.parallel import prefetched
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import Place
+from stages.context import StepContext
 from stages.shards import write_shards
-from stages.stage import Resources, Work
 from stages.train.meter import Meter
 from stages.train.token_files import TokenFiles
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 FAMILY = models.family_of("stepwise")
 
@@ -60,7 +60,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write_tokens(work: Work, rows: int, vocabulary: int) -> None:
+def write_tokens(context: StepContext, rows: int, vocabulary: int) -> None:
     """Token shards with the lengths of image captions: log-normal, about 14 tokens."""
     generator = np.random.default_rng(1)
     lengths = np.clip(np.exp(generator.normal(2.55, 0.35, rows)).astype(int), 1, 60)
@@ -71,7 +71,7 @@ def write_tokens(work: Work, rows: int, vocabulary: int) -> None:
         return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32()), pa.array(values))
 
     sides = {"source": side(lengths), "target": side(np.clip((lengths * jitter).astype(int), 1, 60))}
-    write_shards([pa.table({"id": pa.array(range(rows), pa.int64()), **sides})], work.directory, 4096, work)
+    write_shards([pa.table({"id": pa.array(range(rows), pa.int64()), **sides})], context.directory, 4096, context)
 
 
 def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device: torch.device) -> Callable[[int], None]:
@@ -95,7 +95,7 @@ def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device:
     return advance
 
 
-def pipeline(model: nn.Module, stream: Stream, recipe: TrainingConfig, place: Place, work: Work) -> Callable[[int], None]:
+def pipeline(model: nn.Module, stream: Stream, recipe: TrainingConfig, place: Place, context: StepContext) -> Callable[[int], None]:
     """A function that makes the next n updates as the train stage does."""
     meter = Meter()
     mine = prefetched(shares(stream, Position()))
@@ -104,10 +104,10 @@ def pipeline(model: nn.Module, stream: Stream, recipe: TrainingConfig, place: Pl
     def advance(count: int) -> None:
         for report in islice(reports, count):
             meter.add(report)
-            work.stop_requested()
+            context.stop_requested()
             if report.update % recipe.log_every == 0:
-                work.metrics(report.update, meter.line())
-                work.progress(report.update, recipe.updates, "updates")
+                context.metrics(report.update, meter.line())
+                context.progress(report.update, recipe.updates, "updates")
 
     return advance
 
@@ -120,12 +120,12 @@ def timed(advance: Callable[[int], None], count: int, device: torch.device) -> f
     return time.perf_counter() - started
 
 
-def measure(arguments: argparse.Namespace, work: Work) -> dict[str, object]:
+def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, object]:
     """Rounds of both sides; the first one warms up and is left out."""
     device = torch.device(arguments.device)
-    write_tokens(work, 30000, arguments.vocabulary)
+    write_tokens(context, 30000, arguments.vocabulary)
     sizes = Sizes(arguments.vocabulary, arguments.vocabulary, True)
-    files = TokenFiles([work.directory], sizes)
+    files = TokenFiles([context.directory], sizes)
     rows = [len(files.lengths(shard)[0]) for shard in range(len(files.paths))]
     stream = Stream(rows, files.pool, lambda source, target: np.ones(len(source), dtype=bool), arguments.batch_tokens, 1)
     total = (arguments.rounds + 1) * arguments.updates
@@ -139,7 +139,7 @@ def measure(arguments: argparse.Namespace, work: Work) -> dict[str, object]:
         sides[name] = (
             bare(model, batches, recipe, device)
             if name == "bare"
-            else pipeline(model, stream, recipe, Place(device=arguments.device), work)
+            else pipeline(model, stream, recipe, Place(device=arguments.device), context)
         )
     tokens = [sum(int(batch.target_lengths.sum()) for batch in part) for part in grouped(batches, arguments.updates)]
     speeds: dict[str, list[float]] = {"bare": [], "pipeline": []}
@@ -167,14 +167,14 @@ def main() -> None:
     arguments = parse()
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as folder:
-        work = Work(
+        context = StepContext(
             directory=Path(folder),
             attempt="benchmark",
             workers=LocalWorkers(),
             resources=Resources(workers=1, cpus=arguments.threads),
             shard_cache=Path(folder),
         )
-        result = measure(arguments, work)
+        result = measure(arguments, context)
     speeds = result["target_tokens_per_second"]
     assert isinstance(speeds, dict)
     print(f"{arguments.size}, {arguments.precision}, {arguments.device}, {arguments.threads} threads, {arguments.rounds} rounds")

@@ -4,6 +4,8 @@ A training leaves `model.json` and `model.safetensors`. A system is `system.json
 sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
 candidates are looked up `tables/`, where several networks write together `members/`,
 where others work with it `verifier/` and `drafter/`, systems themselves, and needs nothing else to work.
+
+Both descriptions hold the size and the checksum of every file beside them (`models.bundle.integrity`); each load compares them.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 
 import models
 from kernels import CandidateTables
+from models.bundle.integrity import check_description, check_parts, measure, seal
 from models.bundle.system import System, load_pieces
 from models.bundle.weights import (
     MEMBERS,
@@ -38,22 +41,33 @@ from models.family import Sizes
 
 __all__ = ["FORMAT", "BundleError", "System", "load_model", "load_system", "read_description", "save_model", "write_system"]
 
-FORMAT = 1
-"""Version of a system directory; raised when an older program could no longer read it."""
+FORMAT = 2
+"""Version of both descriptions; raised when another program could no longer read them. Format 2 added sizes and checksums."""
 
 
-def save_model(directory: Path, family: str, network: Any, sizes: Sizes, state: Mapping[str, Tensor]) -> None:
-    """Write what a training leaves. `network` is the family's config dataclass, `state` a state dict."""
+def save_model(
+    directory: Path, family: str, network: Any, sizes: Sizes, state: Mapping[str, Tensor], kept: Sequence[str] = ()
+) -> None:
+    """Write what a training leaves. `network` is the family's config dataclass, `state` a state dict.
+
+    `kept` names files with other weights of the same network that lie in the directory already.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     description = describe(family, network, sizes)
-    write_json(directory / "model.json", description)
     save_weights(directory / WEIGHTS, state, description["network"])
+    parts = {name: measure(directory / name) for name in (WEIGHTS, *kept)}
+    write_json(directory / "model.json", seal({**description, "format": FORMAT, "parts": parts}))
 
 
-def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS) -> nn.Module:
-    """The network of a directory that `save_model` wrote, in evaluation mode; `weights` names others that lie there. Raises
-    BundleError."""
-    return make_model(directory, read_json(directory / "model.json", "a trained network"), device, weights)
+def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS, verify: bool = True) -> nn.Module:
+    """The network of a directory that `save_model` wrote, in evaluation mode; `weights` names others that were kept there.
+
+    With `verify`, the description and the weights are compared with their digests first. Raises BundleError.
+    """
+    description = _read(directory, "model.json", "a trained network", ("family", "network", "sizes", "parts"), verify)
+    if verify:
+        check_parts(directory, description, [weights])
+    return make_model(directory, description, device, weights)
 
 
 def write_system(
@@ -81,7 +95,7 @@ def write_system(
     `members` are weights of further networks of the same sizes: all write together, by the mean of their probabilities.
     `companions` are systems that travel along, each in a directory of its own (`verifier`, `drafter`).
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
-    Raises BundleError for candidate `tables` that are none.
+    The checksums that are kept are those of the originals. Raises BundleError for candidate `tables` that are none.
     """
     directory.mkdir(parents=True, exist_ok=True)
     parts = {WEIGHTS: weights, SOURCE_PIECES: source_vocabulary, TARGET_PIECES: target_vocabulary}
@@ -90,9 +104,11 @@ def write_system(
         parts[NGRAM] = ngram
     if tables is not None:
         parts[TABLES] = tables
+    measured = {file: measure(origin) for file, origin in parts.items()}
     for companion, origin in (companions or {}).items():
-        files = ["system.json", *read_description(origin)["parts"]]
-        parts |= {f"{companion}/{file}": origin / file for file in files}
+        described = {"system.json": measure(origin / "system.json"), **read_description(origin)["parts"]}
+        measured |= {f"{companion}/{file}": entry for file, entry in described.items()}
+        parts |= {f"{companion}/{file}": origin / file for file in described}
     for file, origin in parts.items():
         (directory / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin, directory / file)
@@ -102,13 +118,13 @@ def write_system(
         "name": name,
         "languages": {"source": source_language, "target": target_language},
         "search": asdict(search),
-        "parts": list(parts),
+        "parts": measured,
     }
     if max_source_tokens is not None:
         description["max_source_tokens"] = max_source_tokens
     if tables is not None:
         description["links"] = links_of(tables)
-    write_json(directory / "system.json", {**description, **describe(family, network, sizes)})
+    write_json(directory / "system.json", seal({**description, **describe(family, network, sizes)}))
 
 
 def links_of(tables: Path) -> str:
@@ -119,26 +135,42 @@ def links_of(tables: Path) -> str:
         raise BundleError(f"{tables}: {error}") from error
 
 
-def read_description(directory: Path) -> dict[str, Any]:
-    """`system.json` of a whole system. Raises BundleError for another directory, another format version or a missing part."""
-    description = read_json(directory / "system.json", "a system")
-    found = description.get("format")
-    if found != FORMAT:
-        older = isinstance(found, int) and found < FORMAT
-        remedy = "write the system anew" if older else "use the version of this program that wrote it, or a later one"
-        raise BundleError(f"{directory}: expected a system of format {FORMAT}, got {found!r}; {remedy}")
-    lacking = [key for key in ("family", "network", "sizes", "name", "languages", "search", "parts") if key not in description]
-    if lacking:
-        raise BundleError(f"{directory / 'system.json'}: {', '.join(lacking)} missing; the file is damaged")
+def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
+    """`system.json` of a whole system, compared with its own digest unless `verify` is false; the parts are not read.
+
+    Raises BundleError for another directory, another format version, a damaged description or a missing part.
+    """
+    keys = ("family", "network", "sizes", "name", "languages", "search", "parts")
+    description = _read(directory, "system.json", "a system", keys, verify)
     for part in description["parts"]:
         require_file(directory / part)
     return description
 
 
-def load_system(directory: Path | str, device: str = "cpu") -> System:
-    """A system that is ready to work. Raises BundleError when the directory does not hold a whole one."""
+def _read(directory: Path, name: str, what: str, keys: Sequence[str], verify: bool) -> dict[str, Any]:
+    """The description `name` of a directory that holds `what`, with these keys. Raises BundleError."""
+    description = read_json(directory / name, what)
+    found = description.get("format")
+    if found != FORMAT:
+        older = found is None or (isinstance(found, int) and found < FORMAT)
+        remedy = "make it again" if older else "use the version of this program that wrote it, or a later one"
+        raise BundleError(f"{directory}: expected {what} of format {FORMAT}, got {found!r}; {remedy}")
+    if verify:
+        check_description(directory / name, description)
+    if lacking := [key for key in keys if key not in description]:
+        raise BundleError(f"{directory / name}: {', '.join(lacking)} missing; the file is damaged")
+    return description
+
+
+def load_system(directory: Path | str, device: str = "cpu", verify: bool = True) -> System:
+    """A system that is ready to work. Raises BundleError when the directory does not hold a whole one.
+
+    With `verify`, the description and all parts are compared with their digests before any part is parsed.
+    """
     directory = Path(directory)
-    description = read_description(directory)
+    description = read_description(directory, verify)
+    if verify:
+        check_parts(directory, description)
     try:
         family = models.family_of(description["family"])
         search = family.search_type(**description["search"])

@@ -6,20 +6,24 @@ import shutil
 from pathlib import Path
 
 from models.bundle.directory import read_description
+from models.bundle.integrity import check_parts
 from models.bundle.system import load_pieces
 from models.bundle.weights import SOURCE_PIECES, TARGET_PIECES, make_model, weights_of
 from models.family import Sizes
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
 
 
-def export_ctranslate2(system: Path, directory: Path, precision: str) -> None:
+def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bool = True) -> None:
     """A CTranslate2 model of an autoregressive system in `directory`, its weights in `precision`, with its vocabularies.
 
     Whoever uses it encodes a line with `source.spm` as pieces (CTranslate2 appends EOS) and decodes pieces with `target.spm`.
+    With `verify`, the system's files are compared with their digests first.
     Raises BundleError for a directory that holds no whole system, EngineError where CTranslate2 is not installed, and ValueError
     for a network that it cannot express.
     """
-    description = read_description(system)
+    description = read_description(system, verify)
+    if verify:
+        check_parts(system, description)
     if len(weights_of(description)) > 1:
         raise ValueError("CTranslate2: expected a single network, got an ensemble")
     model = convertible(make_model(system, description, "cpu"))

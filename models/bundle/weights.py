@@ -55,7 +55,8 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str, wei
 
 def weights_of(description: Mapping[str, Any]) -> list[str]:
     """The files with weights of a system, of which there are several where networks write together."""
-    return [WEIGHTS, *(part for part in description.get("parts", []) if part.startswith(f"{MEMBERS}/"))]
+    members = [part for part in description.get("parts", ()) if part.startswith(f"{MEMBERS}/")]
+    return [WEIGHTS, *sorted(members, key=lambda part: int(Path(part).stem))]
 
 
 def _differences(trained: Any, described: Any) -> list[str]:

@@ -29,6 +29,7 @@ Overrides = Annotated[
 ]
 Until = Annotated[str | None, typer.Option(metavar="STEP", help="Only this step, or all of this stage, and what they need.")]
 RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run id or run directory.")]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Load the system without comparing its files with their checksums.")]
 StorePath = Annotated[Path, typer.Option("--store", metavar="DIRECTORY", help="Store that holds the run.")]
 STORE = Path("store")
 
@@ -141,12 +142,14 @@ def translate(
     ] = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda:0, or auto.")] = "auto",
     batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Lines translated together at most.")] = 64,
+    no_verify: NoVerify = False,
     store: StorePath = STORE,
 ) -> None:
     """Translate text line by line, in order, as it comes; or summarise it, with a system that learnt to."""
     from pipeline.commands.translate import system_directory, translate_files
 
-    translate_files(system_directory(store, where, system), source, output, search=search, device=device, batch=batch)
+    directory = system_directory(store, where, system)
+    translate_files(directory, source, output, search=search, device=device, batch=batch, verify=not no_verify)
 
 
 @app.command()
@@ -158,6 +161,7 @@ def export(
     precision: Annotated[
         str, typer.Option(metavar="PRECISION", help="Of the weights: float32, int8, float16 or bfloat16.")
     ] = "float32",
+    no_verify: NoVerify = False,
     store: StorePath = STORE,
 ) -> None:
     """Give a finished autoregressive system to another program: as a CTranslate2 model with its vocabularies."""
@@ -168,7 +172,7 @@ def export(
 
     if to != "ctranslate2" or precision not in PRECISIONS:
         raise DataError(f"export: expected --to ctranslate2 and --precision {', '.join(PRECISIONS)}, got {to} and {precision}")
-    export_system(system_directory(store, where, system), output, precision)
+    export_system(system_directory(store, where, system), output, precision, not no_verify)
     print(f"written: {output}; encode lines with source.spm, decode pieces with target.spm (docs/benchmark.md)")
 
 

@@ -11,8 +11,9 @@ from pipeline.errors import ArtifactError, DataError, StageError
 PRECISIONS = ("float32", "int8", "float16", "bfloat16")
 
 
-def export(system: Path, output: Path, precision: str) -> None:
-    """Write the system in the directory `system` into a new directory `output`, which is there whole or not at all.
+def export(system: Path, output: Path, precision: str, verify: bool = True) -> None:
+    """Write the system in the directory `system` into a new directory `output`, which is there whole or not at all. With
+    `verify`, the system's files are compared with their digests first.
 
     Raises DataError for an output that is there already and for a system that CTranslate2 cannot express, StageError where
     CTranslate2 is not installed or the disk is full, ArtifactError for a broken system.
@@ -26,7 +27,7 @@ def export(system: Path, output: Path, precision: str) -> None:
         raise DataError(f"export: expected a directory that is not there yet, got {output}; remove it or name another")
     fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     try:
-        export_ctranslate2(system, fresh, precision)
+        export_ctranslate2(system, fresh, precision, verify)
         os.replace(fresh, output)
     except EngineError as error:
         raise StageError(str(error)) from error

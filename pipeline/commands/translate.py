@@ -59,9 +59,11 @@ def _of_run(run: Run, name: str) -> Path:
 
 
 def translate_files(
-    directory: Path, source: Path | None, output: Path | None, *, search: str | None, device: str, batch: int
+    directory: Path, source: Path | None, output: Path | None, *, search: str | None, device: str, batch: int, verify: bool = True
 ) -> None:
     """Load the system in `directory` and translate a file or standard input. What `output` held stays until the system is ready.
+
+    With `verify`, the system's files are compared with their digests first.
 
     Raises ConfigError for a search that is none, DataError for a file that cannot be opened, for an output that is the input and
     for a device that is not there, ArtifactError for a broken system.
@@ -70,7 +72,7 @@ def translate_files(
     with ExitStack() as stack:
         read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
         _check_apart(read, output)
-        system = _loaded(directory, device)
+        system = _loaded(directory, device, verify)
         write = STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
         stream(system, read, write, search=options, batch=batch)
 
@@ -165,7 +167,7 @@ def _family(directory: Path) -> str:
         return "stepwise"
 
 
-def _loaded(directory: Path, device: str) -> Translator:
+def _loaded(directory: Path, device: str, verify: bool) -> Translator:
     import torch
 
     from models.bundle.directory import BundleError, load_system
@@ -178,6 +180,6 @@ def _loaded(directory: Path, device: str) -> Translator:
         reason = str(error).splitlines()[0]
         raise DataError(f"--device: expected cpu, or a GPU of this machine such as cuda:0, got {device!r} ({reason})") from error
     try:
-        return load_system(directory, device)
+        return load_system(directory, device, verify)
     except BundleError as error:
         raise ArtifactError(str(error)) from error

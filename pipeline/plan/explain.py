@@ -14,7 +14,7 @@ from pipeline.run.attempt import input_fingerprints
 from pipeline.run.mirror_sync import reached
 from pipeline.run.records import read_json
 from pipeline.store.artifacts import SCHEMA, Store
-from stages.stage import MANIFEST
+from stages.artifacts import MANIFEST
 
 ABSENT = object()
 """Stands for what a config does not have."""
@@ -50,7 +50,7 @@ def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Ex
             idle = "" if step.name in wanted else "; not made: nothing that is to be made needs it"
             lines.append(Explanation(step, "MISS", _why(step, store, names, missing) + idle))
         else:
-            changed = manifest.code_digest != code_digest(step.stage.run.__module__)
+            changed = manifest.code_digest != code_digest(step.stage.module)
             lines.append(Explanation(step, "HIT", "code changed since" if changed else ""))
     return lines
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.plan.fingerprint import artifacts, fingerprint
+from stages.artifacts import Artifact
 from stages.errors import DataError
-from stages.stage import Artifact, Stage
+from stages.stage import Stage
 
 I = TypeVar("I")  # noqa: E741
 C = TypeVar("C")

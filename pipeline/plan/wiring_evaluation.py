@@ -10,9 +10,21 @@ from pipeline.plan.step import Builder
 from stages import benchmark, contrastive, decode, likelihood, report, score
 from stages import dag_analysis as graphs
 from stages import lattice_analysis as lattices
-from stages.artifacts import Contrasted, Graphs, Lattices, Likelihood, Report, System, Text, Timings, Tokens, Trained, Tuned
+from stages.artifacts import (
+    Artifact,
+    Contrasted,
+    Graphs,
+    Lattices,
+    Likelihood,
+    Report,
+    System,
+    Text,
+    Timings,
+    Tokens,
+    Trained,
+    Tuned,
+)
 from stages.families import Search
-from stages.stage import Artifact
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,10 @@ from pipeline.plan.fingerprint import artifacts, canonical, external_files
 from pipeline.plan.step import Step
 from pipeline.run.lease import step_lease
 from pipeline.store.artifacts import Manifest, Store
+from stages.artifacts import STOP
+from stages.context import StepContext
 from stages.errors import FULL, TransientError, unwritable
-from stages.stage import STOP, Resources, Work
-from stages.workers import Workers
+from stages.workers import Resources, Workers
 from stages.workers.logs import logged
 
 PACKAGES = ("torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "ray")
@@ -77,8 +78,8 @@ def _check_lease(order: Order) -> None:
         raise TransientError("its driver was silent for so long that another has taken the step over")
 
 
-def _work(order: Order, store: Store, partial: Path, workers: Workers) -> Work:
-    return Work(
+def _work(order: Order, store: Store, partial: Path, workers: Workers) -> StepContext:
+    return StepContext(
         directory=partial,
         attempt=order.attempt,
         workers=workers,
@@ -99,7 +100,7 @@ def _manifest(order: Order, seconds: float) -> Manifest:
         config=canonical(step.config, keep_defaults=True),
         inputs=input_fingerprints(step.inputs),
         environment=environment(order.resources),
-        code_digest=code_digest(step.stage.run.__module__),
+        code_digest=code_digest(step.stage.module),
         git_revision=git_revision(),
         run_id=order.run_id,
         attempt=order.attempt,

@@ -6,14 +6,15 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
 from stages.errors import FULL, ArtifactError, DataError, FewstepError, unwritable
-from stages.stage import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile, Stage
+from stages.stage import Stage
 
 SCHEMA = 1
 
@@ -103,19 +104,19 @@ class Store:
     def verify(self, directory: Path) -> None:
         """Compare every result file with its sha256. Files that have not been touched since the last check are not read again.
 
-        Raises ArtifactError naming the first file that differs.
+        An artifact outside the store is remembered by its path. Raises ArtifactError naming the first file that differs.
         """
         manifest = self.manifest(directory)
         if manifest is None:
             raise ArtifactError(f"{directory}: expected a finished artifact, got none; repeat the run command to make it")
+        if directory.absolute().parent.parent != self.root:
+            _compare(directory, manifest, self.digest)
+            return
         seen = self._seen(directory)
         now = {name: _stamp(directory / name) for name in manifest.files}
         if seen == now:
             return
-        for name, entry in manifest.files.items():
-            got = file_digest(directory / name)
-            if got != entry["sha256"]:
-                raise ArtifactError(f"{directory / name}: expected sha256 {entry['sha256']}, got {got}; {_remedy(directory)}")
+        _compare(directory, manifest, file_digest)
         self._remember(directory, now)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:
@@ -167,15 +168,16 @@ class Store:
         self._remember(directory, {name: _stamp(directory / name) for name in manifest.files} if manifest else {})
 
     def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:
-        """A finished artifact that the config names by path (`from:`); it keeps its own fingerprint.
+        """A finished artifact that the config names by path (`from:`), verified; it keeps its own fingerprint.
 
-        Raises DataError when there is no finished artifact of one of these stages at `path`.
+        Raises DataError when there is no finished artifact of one of these stages at `path`, ArtifactError when it is damaged.
         """
         manifest = self.manifest(path)
         if manifest is None:
             raise DataError(f"{key}: expected the directory of a finished artifact (with {MANIFEST}), got {path}")
         for stage in stages:
             if stage.name == manifest.stage:
+                self.verify(path)
                 return stage.output(path.absolute(), manifest.fingerprint), manifest
         expected = " or ".join(stage.name for stage in stages)
         raise DataError(f"{key}: expected an artifact of stage {expected}, got one of stage {manifest.stage}: {path}")
@@ -240,7 +242,14 @@ def _read_json(path: Path) -> Any:
 
 def _stamp(path: Path) -> list[int]:
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]  # a copy may keep its original's time of modification
+
+
+def _compare(directory: Path, manifest: Manifest, digest: Callable[[Path], str]) -> None:
+    for name, entry in manifest.files.items():
+        got = digest(directory / name)
+        if got != entry["sha256"]:
+            raise ArtifactError(f"{directory / name}: expected sha256 {entry['sha256']}, got {got}; {_remedy(directory)}")
 
 
 def _check_size(directory: Path, name: str, expected: int) -> None:
@@ -253,4 +262,5 @@ def _check_size(directory: Path, name: str, expected: int) -> None:
 
 
 def _remedy(directory: Path) -> str:
-    return f"the artifact was altered: remove {directory} and repeat the run command to make it again"
+    remove = f"remove {directory} and repeat the run command to make it again"
+    return f"the artifact was altered: {remove}, or copy it again if the config names it by its path"

@@ -15,8 +15,8 @@ from pathlib import Path
 from pipeline.run.records import read_json
 from pipeline.store.artifacts import Store, write_atomically
 from pipeline.store.remote import copy_of
+from stages.artifacts import ExternalFile
 from stages.errors import DataError
-from stages.stage import ExternalFile
 
 URLS = "urls"
 FORM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")

@@ -20,8 +20,8 @@ from pipeline.store.artifacts import Store
 from pipeline.store.downloads import URLS, digits, folder, note, note_file
 from pipeline.store.marker import FOLDERS, is_own_artifact, is_own_digest, require_marker
 from pipeline.store.mirror import FETCHING
+from stages.artifacts import CHECKPOINTS, MANIFEST
 from stages.errors import ArtifactError
-from stages.stage import CHECKPOINTS, MANIFEST
 
 QUIET_SECONDS = 3600.0
 """What no lease tells of may be somebody's while it was touched within this time."""

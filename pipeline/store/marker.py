@@ -12,8 +12,8 @@ from pathlib import Path
 from pipeline.plan.wiring import STAGES
 from pipeline.run.records import read_json
 from pipeline.store.artifacts import Store, write_atomically
+from stages.artifacts import MANIFEST
 from stages.errors import ArtifactError, DataError
-from stages.stage import MANIFEST
 
 MARKER = "fewstep-store.json"
 """Written before anything else into a new store. Without it nothing in a directory is ever removed."""

@@ -21,8 +21,8 @@ from typing import Any, TypeVar
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import SCHEMA, Store, file_digest
 from pipeline.store.remote import DamagedError, Folder
+from stages.artifacts import CHECKPOINTS, MANIFEST
 from stages.errors import ArtifactError, StageError, unwritable
-from stages.stage import CHECKPOINTS, MANIFEST
 
 FETCHING = ".fetching"
 """Suffix of a directory that is being filled from the mirror."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.run.history import Run
+from pipeline.tracking.artifacts import RunArtifacts
 from pipeline.tracking.database import (
     ARTIFACTS,
     adopt_experiments,
@@ -191,8 +192,7 @@ class Server:
         self.experiment_id = self._experiment(experiment, folders)
         self.runs = self._find()
         """By step; `run` is the run itself."""
-        self._held: dict[tuple[str, str], dict[str, int | None]] = {}
-        """By MLflow run and folder: the size of each artifact there."""
+        self.artifacts = RunArtifacts(self.client, uri)
 
     def _experiment(self, name: str, folders: Sequence[Path]) -> str:
         found = self.client.get_experiment_by_name(name)
@@ -205,23 +205,6 @@ class Server:
                 "name another experiment in tracking.experiment, or publish to an MLflow server"
             )
         return str(found.experiment_id)
-
-    def holds(self, remote: Remote, name: str, size: int) -> bool:
-        """Whether a run has an artifact of this name and size (bytes). Each folder is listed once."""
-        there = self._listed(remote, name).get(name, -1)
-        return there is None or there == size
-
-    def note_artifact(self, remote: Remote, name: str, size: int) -> None:
-        """Remember an artifact that was just sent."""
-        self._listed(remote, name)[name] = size
-
-    def _listed(self, remote: Remote, name: str) -> dict[str, int | None]:
-        folder = name.rpartition("/")[0]
-        key = (remote.run_id, folder)
-        if key not in self._held:
-            found = self.client.list_artifacts(remote.run_id, folder or None)
-            self._held[key] = {file.path: file.file_size for file in found if not file.is_dir}
-        return self._held[key]
 
     def _find(self) -> dict[str, Remote]:
         """Our runs on the server that are not deleted, the earliest if a step has several."""

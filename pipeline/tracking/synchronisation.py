@@ -21,7 +21,7 @@ from pipeline.run.records import (
     timings_of,
 )
 from pipeline.tracking.publication import RUN, Memory, allowed_name, masked_values, run_of_origin, step_tags
-from stages.stage import MANIFEST, RECORDS
+from stages.artifacts import MANIFEST, RECORDS
 
 if TYPE_CHECKING:
     from pipeline.tracking.mlflow_server import Server
@@ -191,8 +191,8 @@ class Synchronisation:
         data = text.encode()
         stamp = hashlib.sha256(data).hexdigest()
         if not self._is_sent(remote, name, stamp, len(data)):
-            self.server.client.log_text(remote.run_id, text, name)
-            self._sent(remote, name, stamp, len(data))
+            self.server.artifacts.send_text(remote.run_id, name, text)
+            self._sent(remote, name, stamp)
 
     def _put_file(self, remote: Remote, path: Path, folder: str | None = None) -> None:
         if not path.is_file():
@@ -201,16 +201,15 @@ class Synchronisation:
         size = path.stat().st_size
         stamp = f"{size} {path.stat().st_mtime_ns}"
         if not self._is_sent(remote, name, stamp, size):
-            self.server.client.log_artifact(remote.run_id, str(path), folder)
-            self._sent(remote, name, stamp, size)
+            self.server.artifacts.send(remote.run_id, path, folder)
+            self._sent(remote, name, stamp)
 
     def _is_sent(self, remote: Remote, name: str, stamp: str, size: int) -> bool:
         """Whether an artifact was sent and is still there: somebody may have removed it."""
         remembered = self.memory.here["artifacts"].get(f"{remote.run_id}/{name}") == stamp
-        return remembered and self.server.holds(remote, name, size)
+        return remembered and self.server.artifacts.holds(remote.run_id, name, size)
 
-    def _sent(self, remote: Remote, name: str, stamp: str, size: int) -> None:
-        self.server.note_artifact(remote, name, size)
+    def _sent(self, remote: Remote, name: str, stamp: str) -> None:
         self.memory.here["artifacts"][f"{remote.run_id}/{name}"] = stamp
         self.memory.save()
 

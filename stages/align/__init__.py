@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from kernels.symmetrize import Method
 from stages.artifacts import Links, Text, Tokens
-from stages.errors import DataError, StageError
-from stages.shards import row_counts
-from stages.stage import Stage, Work
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -48,43 +46,6 @@ class AlignConfig:
     """Words or pieces of a side; longer pairs get no links and take no part in the fit."""
 
 
-def run(inputs: AlignInputs, config: AlignConfig, work: Work) -> None:
-    """Write the links shard by shard, the fitted models and `align.json`. Equal input and config give equal bytes for any number
-    of workers and threads.
-
-    Raises DataError for text that cannot be aligned, StageError when the upstream program is missing or fails.
-    """
-    from stages.align.links import write_links
-    from stages.align.native import align_natively
-    from stages.align.text import Job
-    from stages.align.upstream import align_upstream
-
-    pieces = isinstance(inputs.bitext, Tokens)
-    if pieces != (config.unit == "pieces"):
-        raise StageError(f"align: unit {config.unit}: expected {'tokens' if pieces is False else 'text'}, got {inputs.bitext.path}")
-    if config.engine == "fast_align" and not config.compatible:
-        raise DataError("alignment.compatible: the upstream program has no correct gradient; set it to true, or engine to native")
-    job = Job.of(inputs.bitext, config, work)
-    fitted = align_natively(job, work) if config.engine == "native" else align_upstream(job, work)
-    write_links(job, work)
-    _describe(inputs, config, fitted, work)
-
-
-def _describe(inputs: AlignInputs, config: AlignConfig, fitted: dict[str, Any], work: Work) -> None:
-    rows = row_counts(work.directory)
-    if rows != row_counts(inputs.bitext.path):
-        raise StageError(f"{work.directory}: expected shards of links with the rows of the text, got {rows}; run again")
-    work.write_json(
-        work.directory / "align.json",
-        {
-            "rows": sum(rows),
-            "shards": len(rows),
-            "unit": config.unit,
-            "engine": config.engine,
-            "symmetrization": config.symmetrization,
-            **fitted,
-        },
-    )
-
-
-STAGE = Stage(name="align", version=1, run=run, output=Links, distributes=True)
+STAGE: Stage[AlignInputs, AlignConfig, Links] = Stage(
+    name="align", version=1, run=Implementation(__name__), output=Links, distributes=True
+)

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from stages.artifacts import Contrasted, System
-from stages.corpus.embedded.contrast import Contrast, Language, bands, contrasts, label
-from stages.errors import DataError
-from stages.likelihood.pairs import Scored, loaded, score_pairs
-from stages.shards import shard_path, write_shard
-from stages.stage import Stage, Work
-from stages.workers import LocalWorkers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from stages.corpus.embedded.contrast import Language
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -33,75 +24,7 @@ class ContrastiveConfig:
     """Language of the translations; the sources are in the other one."""
 
 
-PIECE_PAIRS = 128
-"""Pairs scored at a time."""
-
-
-def run(inputs: ContrastiveInputs, config: ContrastiveConfig, work: Work) -> None:
-    """Write the log-probabilities of both translations of each pair, and `contrastive.json`: how often the right one's is larger.
-
-    Raises DataError when the network can take none of the pairs.
-    """
-    pairs = list(contrasts(config.target_language, config.pairs))
-    pieces = [pairs[start : start + PIECE_PAIRS] for start in range(0, len(pairs), PIECE_PAIRS)]
-    scored: dict[int, list[tuple[Scored, Scored]]] = {}
-    work.progress(0, len(pairs), "pairs")
-    for index, found in work.workers.map(make_judge, (inputs.system, replace(work, workers=LocalWorkers())), pieces):
-        scored[index] = found
-        work.progress(sum(map(len, scored.values())), len(pairs), "pairs")
-    scores = [both for index in range(len(pieces)) for both in scored[index]]
-    write_shard(shard_path(work.directory, 0), _table(pairs, scores), work)
-    summary = summarise(config.target_language, [pair.distance for pair in pairs], scores)
-    if not summary["pairs"]:
-        raise DataError(f"contrastive: expected pairs that the system can score, got none of {len(pairs)}")
-    work.metrics(0, {"contrastive_accuracy": summary["correct"] / summary["pairs"]})
-    work.write_json(work.directory / "contrastive.json", summary)
-
-
-def make_judge(argument: tuple[System, Work]) -> Callable[[Sequence[Contrast]], list[tuple[Scored, Scored]]]:
-    """One worker: loads the system once, then scores the right and the wrong translation of each pair."""
-    system = loaded(*argument)
-
-    def judge(pairs: Sequence[Contrast]) -> list[tuple[Scored, Scored]]:
-        sources = [pair.source for pair in pairs]
-        found = score_pairs(system, sources * 2, [pair.right for pair in pairs] + [pair.wrong for pair in pairs])
-        return list(zip(found[: len(pairs)], found[len(pairs) :], strict=True))
-
-    return judge
-
-
-def _table(pairs: Sequence[Contrast], scores: Sequence[tuple[Scored, Scored]]) -> pa.Table:
-    import pyarrow as pa
-
-    columns = {name: pa.array([getattr(pair, name) for pair in pairs], pa.string()) for name in ("source", "right", "wrong")}
-    columns["distance"] = pa.array([pair.distance for pair in pairs], pa.int32())
-    for place, name in enumerate(("right", "wrong")):
-        columns[f"{name}_log_probability"] = pa.array([both[place].log_probability for both in scores], pa.float64())
-        columns[f"{name}_tokens"] = pa.array([both[place].tokens for both in scores], pa.int32())
-    return pa.table(columns)
-
-
-def summarise(target: Language, distances: Sequence[int], scores: Sequence[tuple[Scored, Scored]]) -> dict[str, Any]:
-    """What `contrastive.json` says: how many pairs were compared and how many of them rightly, in all and by distance.
-
-    A tie is wrong. `correct_by_mean` compares log-probabilities per token instead.
-    """
-    right_by_distance: list[tuple[int, bool]] = []
-    by_mean = 0
-    for distance, (right, wrong) in zip(distances, scores, strict=True):
-        if right.log_probability is None or wrong.log_probability is None:
-            continue
-        right_by_distance.append((distance, right.log_probability > wrong.log_probability))
-        by_mean += right.log_probability / right.tokens > wrong.log_probability / wrong.tokens
-    inside = {label(band): [right for distance, right in right_by_distance if distance in band] for band in bands(target)}
-    return {
-        "pairs": len(right_by_distance),
-        "left_out": len(scores) - len(right_by_distance),
-        "correct": sum(right for _, right in right_by_distance),
-        "correct_by_mean": by_mean,
-        "bands": [{"distance": name, "pairs": len(found), "correct": sum(found)} for name, found in inside.items()],
-    }
-
-
-STAGE = Stage(name="contrastive", version=1, run=run, output=Contrasted, distributes=True)
+STAGE: Stage[ContrastiveInputs, ContrastiveConfig, Contrasted] = Stage(
+    name="contrastive", version=1, run=Implementation(__name__), output=Contrasted, distributes=True
+)
 """Raise the version when the pairs of `stages.corpus.embedded.contrast` change."""

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from stages.artifacts import Text
+from stages.artifacts import ExternalFile, Text
 from stages.score.tasks import TaskName
-from stages.stage import ExternalFile, Stage, Work
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,4 @@ class CorpusConfig:
     """Pairs in a shard."""
 
 
-def run(inputs: CorpusInputs, config: CorpusConfig, work: Work) -> None:
-    """Write the text of `inputs.files`, or of the embedded corpus, as shards; with filters also the ledger.
-
-    Raises DataError for files that cannot be used, a text without a pair, and an `exclude` text that says nothing.
-    """
-    from stages.corpus.writer import write_text
-
-    write_text(inputs, config, work)
-
-
-STAGE = Stage(name="corpus", version=1, run=run, output=Text)
+STAGE: Stage[CorpusInputs, CorpusConfig, Text] = Stage(name="corpus", version=1, run=Implementation(__name__), output=Text)

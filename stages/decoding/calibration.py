@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stages.stage import Work
+from stages.context import Context
+from stages.decoding.batching import batches, decode_batch
 
 if TYPE_CHECKING:
     import models.bundle.system
@@ -24,8 +25,8 @@ LOSS = 0.9
 class Calibration:
     """The batch size of one worker. Hypotheses do not depend on it (near-ties aside), so that it enters no fingerprint."""
 
-    def __init__(self, system: models.bundle.system.System, search: Any, device: str, work: Work) -> None:
-        self._system, self._search, self._work = system, search, work
+    def __init__(self, system: models.bundle.system.System, search: Any, device: str, context: Context) -> None:
+        self._system, self._search, self._work = system, search, context
         self._device = _name(device)
 
     def batch_tokens(self, lines: Sequence[str]) -> int:
@@ -51,8 +52,6 @@ class Calibration:
 
     def speeds(self, sources: Sequence[list[int]]) -> dict[int, float]:
         """Source tokens a second with batches of each budget, of sentences of middle length; the first try only warms up."""
-        from stages.decoding.driver import batches, decode_batch
-
         found: dict[int, float] = {}
         lengths = [len(ids) for ids in sources]
         largest = sum(length + 1 for length in lengths)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
-from stages.errors import ArtifactError, StageError
-from stages.stage import Stage, Work
-
-if TYPE_CHECKING:
-    from stages.decoding.driver import Piece
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -39,76 +32,6 @@ class DistillConfig:
     """Language code of the target, for the tokeniser of the sentence BLEU that nearness is measured by."""
 
 
-PIECE_ROWS = 512
-"""Sentences decoded at a time: a killed attempt loses no more than this of each worker."""
-
-TITLES = {
-    "kept": "kept",
-    "empty": "nothing written",
-    "over_long": "too long",
-    "repeating": "repeats itself",
-    "long_source": "source longer than the teacher reads",
-}
-"""What becomes of a source, and how reports call it."""
-
-
-def run(inputs: DistillInputs, config: DistillConfig, work: Work) -> None:
-    """Write the text with the teacher's outputs as targets, without the pairs that it failed on, and `distill.json`.
-
-    Raises StageError when the teacher failed on all of them, ArtifactError when the text or a decoded piece lacks or doubles rows
-    and when the teacher's directory is damaged.
-    """
-    from stages.decoding.driver import Task, decode_text
-    from stages.distill.targets import distilled_tables
-    from stages.shards import drop_shards_from, write_shards
-
-    described = json.loads((inputs.text.path / "text.json").read_text(encoding="utf-8"))
-    decoded = decode_text(inputs.text, Task(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, work)
-    _check_rows(inputs.text, decoded, int(described["rows"]))
-    counts = Counter({"rows": 0, "kept": 0, "empty": 0, "over_long": 0, "repeating": 0})
-    tables = distilled_tables(decoded, config, inputs.teacher, work, counts)
-    shards = write_shards(tables, work.directory, described["shard_rows"], work)
-    drop_shards_from(work.directory, len(shards))
-    if not counts["kept"]:
-        raise StageError(
-            f"distillation: the teacher made something of none of {counts['rows']} sources: {dict(counts)}; train it longer"
-        )
-    if (counts["rows"], counts["kept"]) != (described["rows"], sum(shards)):
-        raise ArtifactError(
-            f"{work.directory}: expected {described['rows']} sources and {counts['kept']} pairs, got {counts['rows']} and "
-            f"{sum(shards)}; remove the directory and run again"
-        )
-    work.write_json(
-        work.directory / "text.json", {"rows": sum(shards), "shards": len(shards), "shard_rows": described["shard_rows"]}
-    )
-    work.write_json(work.directory / "distill.json", dict(counts))
-    work.write_json(work.records("tables", "distillation.json"), _account(counts, config))
-
-
-def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:
-    """Raises ArtifactError unless the text has `rows` rows, whose ids ascend."""
-    last, found = -1, 0
-    for piece in pieces:
-        for id_ in piece.read()["id"].to_pylist():
-            if id_ <= last:
-                raise ArtifactError(
-                    f"{piece.shard}: expected ids that ascend, got {id_} after {last}; the text is damaged: remove {text.path} and "
-                    "run again"
-                )
-            last, found = id_, found + 1
-    if found != rows:
-        raise ArtifactError(f"{text.path}: expected {rows} rows in its shards, got {found}; remove the directory and run again")
-
-
-def _account(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
-    """What became of the sources, as a table of the report."""
-    total = max(counts["rows"], 1)
-    rows = [[TITLES[key], f"{counts[key]:,}", f"{counts[key] / total:.2%}"] for key in TITLES if counts[key] or key == "kept"]
-    caption = f"Outputs of the teacher's {config.search.name} for {counts['rows']:,} sources; only what is kept is learnt from."
-    if config.choose == "reference":
-        others = sum(count for key, count in counts.items() if key.startswith("rank_") and key != "rank_0")
-        caption += f" Of {counts['kept']:,}, {others:,} are nearer to the given target than the likeliest output is."
-    return {"title": "Distillation", "caption": caption, "columns": ["outputs", "sentences", "share"], "rows": rows}
-
-
-STAGE = Stage(name="distill", version=1, run=run, output=Text, distributes=True)
+STAGE: Stage[DistillInputs, DistillConfig, Text] = Stage(
+    name="distill", version=1, run=Implementation(__name__), output=Text, distributes=True
+)

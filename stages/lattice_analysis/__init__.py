@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from stages.artifacts import Lattices, System, Text
-from stages.errors import DataError
-from stages.stage import Stage, Work
-
-if TYPE_CHECKING:
-    from models.lattice.analysis import Ranks
-    from models.lattice.config import LatticeSearch
-    from models.lattice.decode import LatticeDecoder, Taken
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -37,142 +26,7 @@ class LatticesConfig:
     """Sentences whose paths are looked at, at most, evenly spaced."""
 
 
-PARTS = ("lookup", "encoder", "scoring", "search")
-"""What decoding consists of."""
-BATCH_TOKENS = 1000
-"""Padded source tokens in a batch, EOS included."""
-ROUNDS = 3
-"""Times that each sentence is timed; the median counts."""
-LONGEST = (8, 16, 24, 32)
-"""Ends of the classes of lengths, in words of the output; one more holds what is longer."""
-
-
-def run(inputs: LatticesInputs, config: LatticesConfig, work: Work) -> None:
-    """Write `lattices.json`, and as records what each part takes. The search is the system's own, without a window of lengths.
-
-    Raises DataError for a system of another family, and for a text without a sentence that the system can read.
-    """
-    from models.lattice.decode import LatticeDecoder
-    from stages.benchmark.timing import evenly_spaced
-    from stages.decoding.sentences import read_sentences
-    from stages.likelihood.pairs import loaded
-
-    system = loaded(inputs.system, work)
-    if system.family != "lattice":
-        raise DataError(f"lattices: expected a system of family lattice, got {system.name} of family {system.family}")
-    assert isinstance(system.decoder, LatticeDecoder)
-    lines = [sentence.source for sentence in read_sentences(inputs.text.path)]
-    sources = [source for source in system.encode([lines[row] for row in evenly_spaced(len(lines), config.rows)]) if source]
-    if not sources:
-        raise DataError(f"lattices: expected a sentence to read, got none in {inputs.text.path}")
-    search = replace(system.search, strategy="viterbi", length_window=0)
-    work.progress(0, len(sources), "sentences")
-    _write_ranks(_ranked(system.decoder, sources, search), search, config.name, work)
-    work.progress(len(sources), len(sources), "sentences")
-    timed = replace(system.search, strategy="viterbi")
-    chosen = [sources[row] for row in evenly_spaced(len(sources), config.timed)]
-    _write_times(_timed(system.decoder, chosen, timed), timed, config.name, work)
-
-
-def _ranked(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> Iterator[Ranks | None]:
-    from models.lattice.analysis import ranks
-    from stages.decoding.driver import batches
-
-    for batch in batches([len(source) for source in sources], BATCH_TOKENS):
-        yield from ranks(decoder, [sources[row] for row in batch], search)
-
-
-def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str, work: Work) -> None:
-    from stages.report.lattice_figures import ranks as figure
-
-    counts: dict[str, Counter[int]] = {"words": Counter(), "edges": Counter()}
-    sentences = Counter[str]()
-    for told in found:
-        sentences["without a path" if told is None else "with one"] += 1
-        for kind, values in ({} if told is None else told._asdict()).items():
-            counts[kind].update(map(_class_of, values))
-    result: dict[str, Any] = {
-        "candidates": search.candidates,
-        "sentences": sentences.total(),
-        "impossible": sentences["without a path"],
-        **{kind: {str(rank): count for rank, count in sorted(values.items())} for kind, values in counts.items()},
-    }
-    work.write_json(work.directory / "lattices.json", result)
-    shares = {kind: values[1] / max(1, values.total()) for kind, values in counts.items()}
-    work.metrics(0, {f"first_{kind}": share for kind, share in shares.items()})
-    caption = (
-        f"What the search chose on the best paths of {sentences.total():,} sentences ({search.candidates} candidates a slot, "
-        "as many words as predicted), by its rank before the search: of words among the candidates of their slot by the counts, of "
-        "pairs of neighbours among all pairs of their slots by the score of the pair alone."
-    )
-    work.write_text(work.records("figures", "lattice_ranks.svg"), figure(counts["words"], counts["edges"]))
-    work.write_json(work.records("figures", "lattice_ranks.json"), {"caption": f"{name}. {caption}"})
-    columns = ["rank", "words, %", "pairs, %"]
-    ranks = sorted(set(counts["words"]) | set(counts["edges"]))
-    rows = [
-        [class_name(rank), *(f"{100 * values[rank] / max(1, values.total()):.1f}" for values in counts.values())] for rank in ranks
-    ]
-    table = {"title": f"Rank before search of {name}", "caption": caption, "columns": columns, "rows": rows}
-    work.write_json(work.records("tables", "lattice_ranks.json"), table)
-
-
-def _class_of(rank: int) -> int:
-    """The least power of two that is not less: 1, 2, 4 (for 3 and 4), 8 (for 5 to 8), ..."""
-    return 1 << (rank - 1).bit_length()
-
-
-def class_name(rank: int) -> str:
-    """`3-4`, by its class."""
-    return str(rank) if rank <= 2 else f"{rank // 2 + 1}-{rank}"
-
-
-def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> list[Taken]:
-    """The median of each part over some rounds, of sentences one at a time."""
-    from models.lattice.decode import Taken
-
-    for source in sources[:3]:
-        decoder.timed(source, search)
-    rounds = [[decoder.timed(source, search) for source in sources] for _ in range(ROUNDS)]
-    return [
-        Taken(turns[0].words, *(median(values) for values in zip(*(turn[1:] for turn in turns), strict=True)))
-        for turns in zip(*rounds, strict=True)
-    ]
-
-
-def _write_times(found: Sequence[Taken], search: LatticeSearch, name: str, work: Work) -> None:
-    from stages.benchmark.timing import environment
-    from stages.report.lattice_figures import latencies
-
-    classes: dict[str, list[Taken]] = {}
-    for one in sorted(found, key=lambda taken: taken.words):
-        classes.setdefault(length_name(one.words), []).append(one)
-    medians = {
-        length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()
-    }
-    device = "cuda" if work.resources.gpus else "cpu"
-    record = {"environment": environment(device, work.resources.threads), "milliseconds": medians, "search": search.name}
-    work.write_json(work.records("latency.json"), record)
-    caption = (
-        f"Milliseconds that the parts of decoding take, one sentence at a time ({search.name}, {device}, "
-        f"{work.resources.threads} threads, medians), by words of the output. Here the look-up is not overlapped with the network."
-    )
-    rows = [
-        [length, str(len(classes[length])), *(f"{value:.3f}" for value in parts.values()), f"{sum(parts.values()):.3f}"]
-        for length, parts in medians.items()
-    ]
-    columns = ["words", "sentences", *PARTS, "all"]
-    table = {"title": f"Latency by part of {name}", "caption": caption, "columns": columns, "rows": rows}
-    work.write_json(work.records("tables", "latency.json"), table)
-    work.write_text(work.records("figures", "latency.svg"), latencies(medians))
-    work.write_json(work.records("figures", "latency.json"), {"caption": f"{name}. {caption}"})
-
-
-def length_name(words: int) -> str:
-    """`9-16`; `33+` above the last end."""
-    place = bisect_left(LONGEST, words)
-    first = LONGEST[place - 1] + 1 if place else 0
-    return f"{first}+" if place == len(LONGEST) else f"{max(first, 1)}-{LONGEST[place]}"
-
-
-STAGE = Stage(name="lattices", version=1, run=run, output=Lattices, exclusive=True)
+STAGE: Stage[LatticesInputs, LatticesConfig, Lattices] = Stage(
+    name="lattices", version=1, run=Implementation(__name__), output=Lattices, exclusive=True
+)
 """Ranks before the search, latency by part."""

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from hashlib import sha256
-from math import exp, fsum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 from stages.artifacts import Likelihood, System, Text
-from stages.errors import ArtifactError, DataError, TransientError
-from stages.likelihood.pairs import loaded, score_pairs
-from stages.shards import drop_shards_from, read_shard, rows_of, shard_path, shard_paths, write_shard
-from stages.stage import Stage, Work
-from stages.workers import LocalWorkers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -32,105 +19,7 @@ class LikelihoodConfig:
     """There is nothing to choose: each target is scored as it stands."""
 
 
-PIECE_ROWS = 256
-"""Pairs scored at a time, and in a shard: a killed attempt loses no more than this of each worker."""
-
-
-def run(inputs: LikelihoodInputs, config: LikelihoodConfig, work: Work) -> None:
-    """Write the log-probability of every target (of several references, the first) and `likelihood.json`.
-
-    Pairs with an empty side or one too long for the network are left out and counted. Raises DataError when none is left,
-    TransientError when it was asked to stop (what was scored is kept).
-    """
-    pieces = list(cut(inputs.text, work))
-    missing = [piece for piece in pieces if not piece.is_whole()]
-    total = sum(piece.rows for piece in pieces)
-    done = total - sum(piece.rows for piece in missing)
-    work.progress(done, total, "sentences")
-    for _, rows in work.workers.map(make_scorer, (inputs.system, replace(work, workers=LocalWorkers())), missing):
-        done += rows
-        work.progress(done, total, "sentences")
-        if work.stop_requested() and done < total:
-            raise TransientError(f"asked to stop: {done} of {total} sentences are scored and kept")
-    drop_shards_from(work.directory, len(pieces))
-    summary = summarise([row for piece in pieces for row in read_shard(piece.scored).to_pylist()])
-    if not summary["tokens"]:
-        raise DataError(f"likelihood: expected pairs that the system can score, got none of {total} ({summary['left_out']})")
-    work.metrics(0, {"perplexity": summary["perplexity"]})
-    work.write_json(work.directory / "likelihood.json", {**summary, "vocabulary": vocabulary_of(inputs.system)})
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Rows `start` to `start + rows` of a text shard, and where their log-probabilities go."""
-
-    shard: Path
-    start: int
-    rows: int
-    scored: Path
-
-    def read(self) -> pa.Table:
-        """The rows' `id`, `source` and `target`."""
-        return read_shard(self.shard).select(["id", "source", "target"]).slice(self.start, self.rows)
-
-    def is_whole(self) -> bool:
-        """Did an earlier attempt score them?"""
-        try:
-            return self.scored.is_file() and bool(read_shard(self.scored)["id"].equals(self.read()["id"]))
-        except (ArtifactError, KeyError):
-            return False
-
-
-def cut(text: Text, work: Work) -> Iterator[Piece]:
-    """The pieces of a text, in order."""
-    count = 0
-    for path in shard_paths(text.path):
-        rows = rows_of(path)
-        for start in range(0, rows, PIECE_ROWS):
-            yield Piece(path, start, min(PIECE_ROWS, rows - start), shard_path(work.directory, count))
-            count += 1
-
-
-def make_scorer(argument: tuple[System, Work]) -> Callable[[Piece], int]:
-    """One worker: loads the system once, then scores pieces; the rows of each."""
-    import pyarrow as pa
-
-    artifact, work = argument
-    system = loaded(artifact, work)
-
-    def score(piece: Piece) -> int:
-        table = piece.read()
-        found = score_pairs(system, table["source"].to_pylist(), table["target"].to_pylist())
-        columns = {
-            "id": table["id"].combine_chunks(),
-            "log_probability": pa.array([scored.log_probability for scored in found], pa.float64()),
-            "tokens": pa.array([scored.tokens for scored in found], pa.int32()),
-            "left_out": pa.array([scored.left_out for scored in found], pa.string()),
-        }
-        write_shard(piece.scored, pa.table(columns), work)
-        return len(found)
-
-    return score
-
-
-def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What `likelihood.json` says of scored rows; perplexity = exp(-log-probability / tokens), tokens with EOS."""
-    kept = [row for row in rows if row["left_out"] is None]
-    tokens, total = sum(row["tokens"] for row in kept), fsum(row["log_probability"] for row in kept)
-    left_out = Counter(row["left_out"] for row in rows if row["left_out"] is not None)
-    return {
-        "rows": len(rows),
-        "left_out": {reason: left_out[reason] for reason in sorted(left_out)},
-        "tokens": tokens,
-        "log_probability": total,
-        "perplexity": exp(-total / tokens) if tokens else None,
-    }
-
-
-def vocabulary_of(system: System) -> str:
-    """What tells vocabularies apart: perplexities over different ones are not comparable."""
-    return sha256((system.path / "target.spm").read_bytes()).hexdigest()[:8]
-
-
-STAGE = Stage(name="likelihood", version=1, run=run, output=Likelihood, distributes=True)
+STAGE: Stage[LikelihoodInputs, LikelihoodConfig, Likelihood] = Stage(
+    name="likelihood", version=1, run=Implementation(__name__), output=Likelihood, distributes=True
+)
 """Log-probabilities of given translations, and perplexity."""

@@ -8,8 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Le
 
 from stages.artifacts import Ngram, Text, Tokens, Vocabulary
-from stages.errors import DataError, unwritable
-from stages.stage import CHECKPOINTS, Stage, Work
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -49,45 +48,4 @@ class NgramConfig:
     """KenLM's program: a path, or a name to be found on PATH."""
 
 
-def run(inputs: NgramInputs, config: NgramConfig, work: Work) -> None:
-    """Write `model.ngram`, `model.arpa` and `ngram.json`; perplexity as metrics and in a table. Equal input and config give equal
-    bytes for any number of threads.
-
-    Raises DataError for text that gives no model, StageError where it is too large for the native engine and where lmplz is missing
-    or fails.
-    """
-    from stages.likelihood.perplexity import measure
-    from stages.ngram.engines import estimate
-    from stages.ngram.text import write_lines
-
-    folder = work.directory / CHECKPOINTS
-    folder.mkdir(parents=True, exist_ok=True)
-    training, validation = folder / "training.txt", folder / "validation.txt"
-    sentences = write_lines(inputs.training, inputs.vocabulary, config, training)
-    measured = write_lines((inputs.validation,), inputs.vocabulary, config, validation)
-    if not sentences or not measured:
-        raise DataError(f"ngram: expected training and validation text, got {sentences} and {measured} sentences")
-    work.progress(1, 3, "parts")
-    model, fitted = estimate(training, config, work)
-    for name, write in {"model.ngram": model.save, "model.arpa": model.write_arpa}.items():
-        try:
-            write(work.directory / name)
-        except OSError as error:
-            raise unwritable(work.directory / name, error) from error
-    work.progress(2, 3, "parts")
-    measure(model, fitted, work.directory / "model.arpa", validation, work)
-    described = {
-        "order": model.order,
-        "counts": model.counts,
-        "unit": config.unit,
-        "side": config.side,
-        "engine": config.engine,
-        "sentences": sentences,
-        "vocabulary_digest": model.vocabulary_digest,
-        **fitted,
-    }
-    work.write_json(work.directory / "ngram.json", described)
-    work.progress(3, 3, "parts")
-
-
-STAGE = Stage(name="ngram", version=1, run=run, output=Ngram)
+STAGE: Stage[NgramInputs, NgramConfig, Ngram] = Stage(name="ngram", version=1, run=Implementation(__name__), output=Ngram)

@@ -13,7 +13,7 @@ from kernels.ngram import SEPARATORS
 from stages.artifacts import Text, Tokens, Vocabulary
 from stages.errors import DataError, StageError, unwritable
 from stages.shards import read_shard, shard_paths
-from stages.vocabulary import processor
+from stages.vocabulary.run import processor
 
 if TYPE_CHECKING:
     from stages.ngram import NgramConfig

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stages.artifacts import (
+    Artifact,
     Contrasted,
     Graphs,
     Hypotheses,
@@ -18,9 +19,8 @@ from stages.artifacts import (
     Trained,
     Tuned,
 )
-from stages.errors import StageError
 from stages.score.tasks import TaskName
-from stages.stage import Artifact, Stage, Work
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -91,28 +91,4 @@ class ReportConfig:
     """Pairs of systems that the mutual information of tokens written together is estimated from, by name."""
 
 
-def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
-    """Write `results.json`, `records/report.md`, `records/report.html` and the figures.
-
-    Raises DataError when the baseline was not evaluated or perplexities cannot be compared, and StageError, once the page is
-    written, when the baseline scores too little.
-    """
-    from stages.report.extras import collect
-    from stages.report.page import page
-    from stages.report.results import gather, results_json, shortfalls
-    from stages.report.text import markdown
-
-    findings = gather(inputs, config)
-    failures = shortfalls(findings, {"bleu": config.minimum_bleu, "rougeL": config.minimum_rouge})
-    extras = collect(inputs, findings)
-    single = filter(None, [extras.curves, extras.agreement])
-    for figure in [*extras.speed.values(), *single, *extras.spread, *extras.by_length, *extras.diversity]:
-        work.write_text(work.records("figures", f"{figure.name}.svg"), figure.svg)
-    work.write_text(work.records("report.md"), markdown(config.title, findings, failures))
-    work.write_text(work.records("report.html"), page(config.title, findings, extras, failures))
-    work.write_json(work.directory / "results.json", results_json(findings, config))
-    if failures:
-        raise StageError(f"the check failed: {'; '.join(failures)}; the page is {work.records('report.html')}")
-
-
-STAGE = Stage(name="report", version=3, run=run, output=Report)
+STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(name="report", version=3, run=Implementation(__name__), output=Report)

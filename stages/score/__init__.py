@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from stages.artifacts import Hypotheses, Scores, Text
-from stages.stage import Stage, Work
+from stages.stage import Implementation, Stage
 
 MetricName = Literal[
     "bleu",
@@ -51,41 +51,4 @@ class ScoreConfig:
     """Also the quality of all hypotheses of a sentence, and how far they differ?"""
 
 
-def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
-    """Write `scores.json`: metric name -> {score, signature, ...}, and where they are asked for `head_and_tail.json`,
-    `by_length.json` and `diversity.json`.
-
-    Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text hold other sentences.
-    """
-    from stages.decoding.sentences import best_in_order, ranked_in_order, read_sentences
-    from stages.ngram.counts import head_and_tail
-    from stages.score.breakdown import by_length, diversity
-    from stages.score.metrics import Comparison, score, tokenizer_of, word_splitter
-
-    sentences = read_sentences(inputs.text.path)
-    hypotheses = best_in_order(inputs.hypotheses, sentences)
-    references = [sentence.references for sentence in sentences]
-    tokenizer = tokenizer_of(config.target_language) if config.tokenizer == "auto" else config.tokenizer
-    how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
-    scores = {}
-    for done, name in enumerate(config.metrics):
-        work.progress(done, len(config.metrics), "metrics")
-        scores[name] = score(name, hypotheses, references, how)
-    work.progress(len(config.metrics), len(config.metrics), "metrics")
-    work.metrics(0, {name: value["score"] for name, value in scores.items()})
-    if config.head_and_tail:
-        words = word_splitter(how)
-        split = [[words(text) for text in texts] for texts in references]
-        found = head_and_tail([words(text) for text in hypotheses], split, config.long_sentences)
-        work.write_json(work.directory / "head_and_tail.json", found)
-    if config.length_bins:
-        words = word_splitter(how)
-        lengths = [len(words(texts[0])) for texts in references]
-        work.write_json(work.directory / "by_length.json", by_length(hypotheses, references, lengths, config.length_bins, how))
-    if config.diversity:
-        ranked = ranked_in_order(inputs.hypotheses, sentences)
-        work.write_json(work.directory / "diversity.json", diversity(ranked, references, how))
-    work.write_json(work.directory / "scores.json", scores)
-
-
-STAGE = Stage(name="score", version=1, run=run, output=Scores)
+STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=1, run=Implementation(__name__), output=Scores)

@@ -7,22 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from stages.errors import DataError
 from stages.score import rouge
+from stages.score.tokenizers import bleu_metric, sacrebleu_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric, Score
-
-TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""sacreBLEU's tokeniser by target language; 13a for all others."""
-
-EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
-"""Optional part of sacreBLEU that a tokeniser needs."""
-
-
-def tokenizer_of(language: str) -> str:
-    """sacreBLEU's tokeniser for a language code such as `de`, `zh-CN` or `ja`."""
-    return TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,32 +23,6 @@ class Comparison:
     lowercase: bool
 
 
-def _bleu(tokenizer: str, lowercase: bool, *, effective_order: bool = False) -> Metric:
-    from sacrebleu.metrics import BLEU
-
-    try:
-        return BLEU(tokenize=tokenizer, lowercase=lowercase, effective_order=effective_order, force=True)
-    except (RuntimeError, ImportError) as error:
-        extra = EXTRAS.get(tokenizer, tokenizer)
-        raise DataError(
-            f"evaluation: tokeniser {tokenizer} needs an optional package that is not installed;"
-            f' run: pip install "sacrebleu[{extra}]", or choose another tokenizer (char, for one)'
-        ) from error
-
-
-def sentence_bleu(tokenizer: str) -> Callable[[str, str], float]:
-    """sacreBLEU's BLEU of one sentence and one reference, exponentially smoothed, of the orders that the sentence has. Raises
-    DataError for a tokeniser that is not installed."""
-    metric = _bleu(tokenizer, False, effective_order=True)
-    return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
-
-
-def sacrebleu_tokenizer(name: str) -> Callable[[str], str]:
-    """sacreBLEU's tokeniser called `name`, which puts a space between tokens. Raises DataError for one that is not installed."""
-    tokenize: Callable[[str], str] = _bleu(name, False).tokenizer
-    return tokenize
-
-
 def build_metric(name: str, how: Comparison) -> Metric:
     """sacreBLEU's metric called `name`; the tokenised kinds expect text that went through `preparation`."""
     from sacrebleu.metrics import CHRF, TER
@@ -69,7 +32,7 @@ def build_metric(name: str, how: Comparison) -> Metric:
     if name == "ter":
         asian = tokenizer_of(how.language) in ("zh", "ja-mecab")
         return TER(case_sensitive=not how.lowercase, normalized=asian, asian_support=asian)
-    return _bleu(how.tokenizer if name == "bleu" else "none", how.lowercase)
+    return bleu_metric(how.tokenizer if name == "bleu" else "none", how.lowercase)
 
 
 def split_compounds(tokenized: str) -> str:
@@ -154,7 +117,7 @@ def _over_or_under(name: str, hypotheses: Sequence[str], references: Sequence[Se
 
 def word_splitter(how: Comparison) -> Callable[[str], list[str]]:
     """Text to the words that BLEU compares. Raises DataError for a tokeniser that is not installed."""
-    tokenize = _bleu(how.tokenizer, False).tokenizer
+    tokenize = bleu_metric(how.tokenizer, False).tokenizer
     return lambda text: str(tokenize(text.lower() if how.lowercase else text)).split()
 
 

@@ -10,6 +10,8 @@ from importlib import metadata
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from stages.score.tokenizers import sacrebleu_tokenizer
+
 if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
 
@@ -62,8 +64,6 @@ def _scorer(metric: str, tokens: str) -> RougeScorer:
     elif tokens == "words":
         tokenizer = _Words(words)
     else:
-        from stages.score.metrics import sacrebleu_tokenizer
-
         split = sacrebleu_tokenizer(tokens)
         tokenizer = _Words(lambda text: split(text.lower()).split())
     return RougeScorer([metric], tokenizer=tokenizer)

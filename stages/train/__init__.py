@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from models.training.config import TrainingConfig
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
 from stages.families import Network
 from stages.score.tasks import TaskName
-from stages.stage import Stage, Work
-from stages.workers import LocalWorkers
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -41,15 +40,6 @@ class TrainConfig:
     """What is learnt; says by what metric greedy outputs are validated."""
 
 
-def run(inputs: TrainInputs, config: TrainConfig, work: Work) -> None:
-    """Write the files of `Trained`. A rerun continues from the newest checkpoint and ends with the same bytes.
-
-    Raises DataError for tokens that cannot be trained on and for a precision that the device lacks, StageError when training
-    diverges or the disk is full, TransientError when it was asked to stop (its state is then saved).
-    """
-    from stages.train.loop import Job, train
-
-    work.workers.train(train, Job(inputs, config, replace(work, workers=LocalWorkers())))
-
-
-STAGE = Stage(name="train", version=1, run=run, output=Trained, distributes=True, trains=True)
+STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(
+    name="train", version=2, run=Implementation(__name__), output=Trained, distributes=True, trains=True
+)

@@ -22,9 +22,10 @@ from models.training.checkpoint import Checkpoint
 from models.training.optimizer import Optimizer
 from models.training.parallel import told_by_first
 from models.training.worker import Place
+from stages.artifacts import CHECKPOINTS
+from stages.context import Context
 from stages.errors import ArtifactError, unwritable
 from stages.score.tasks import TASKS
-from stages.stage import CHECKPOINTS, Work
 from stages.train import TrainConfig
 
 START = Position()
@@ -42,10 +43,10 @@ class Progress:
 class TrainingFiles:
     """The files of one training. Only the first worker writes."""
 
-    def __init__(self, work: Work, config: TrainConfig) -> None:
-        self._work, self._config = work, config.training
-        self._owner = work.directory.name  # the step's fingerprint: its inputs, config and version
-        self.directory = work.directory / CHECKPOINTS
+    def __init__(self, context: Context, config: TrainConfig) -> None:
+        self._work, self._config = context, config.training
+        self._owner = context.directory.name  # the step's fingerprint: its inputs, config and version
+        self.directory = context.directory / CHECKPOINTS
         self.candidates = self.directory / "candidates"
 
     def candidate(self, update: int) -> Path:
@@ -117,10 +118,11 @@ class TrainingFiles:
         try:
             shutil.rmtree(directory / "kept", ignore_errors=True)
             (directory / "kept").mkdir(parents=True)
-            for update in self.wanted(progress.validations):
-                shutil.copyfile(self.candidate(update), directory / "kept" / f"{update}.safetensors")
+            kept = {f"kept/{update}.safetensors": self.candidate(update) for update in self.wanted(progress.validations)}
+            for name, candidate in kept.items():
+                shutil.copyfile(candidate, directory / name)
             weights = averaging.mean([load_file(self.candidate(update)) for update in averaged])
-            save_model(directory, config.family, config.network, sizes, weights)
+            save_model(directory, config.family, config.network, sizes, weights, list(kept))
             report = {
                 "updates": progress.update,
                 "epochs": progress.position.epoch,

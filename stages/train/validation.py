@@ -17,14 +17,15 @@ from models.training.batch import plan
 from models.training.parallel import gathered, sum_across
 from models.training.seeds import seed_of
 from models.training.worker import Place
-from stages.decoding import driver as decoding
+from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
-from stages.score.metrics import Comparison, score, tokenizer_of
+from stages.score.metrics import Comparison, score
 from stages.score.tasks import TASKS
+from stages.score.tokenizers import tokenizer_of
 from stages.train import TrainConfig, TrainInputs
 from stages.train.token_files import TokenFiles, vocabulary_sizes
-from stages.vocabulary import processor
+from stages.vocabulary.run import processor
 
 BATCH_TOKENS = 4096
 """Padded tokens in a batch of validation at most (a longer sentence is alone)."""
@@ -90,7 +91,7 @@ class Validator:
         decoder: Any = self._family.decoder(model, **self._tables)
         mine: dict[int, list[int]] = {}
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
-        for batch in decoding.batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]:
+        for batch in batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]:
             found = decoder.decode(decoder.prepare([self._sources[row] for row in batch], self._search), self._search)
             mine |= {row: ranked[0].ids for row, ranked in zip(batch, found, strict=True)}
         ids = {row: found for part in gathered(self._place, mine) for row, found in part.items()}

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from io import BytesIO
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from models.family import BOS, EOS, PAD, RESERVED, UNK
 from stages.artifacts import Text, Vocabulary
-from stages.errors import ArtifactError, DataError
-from stages.shards import read_shards
-from stages.stage import Stage, Work
-
-if TYPE_CHECKING:
-    from sentencepiece import SentencePieceProcessor
-
-LONGEST_LINE = 1 << 20
-"""Bytes; SentencePiece leaves longer lines out of its training."""
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
@@ -46,105 +32,6 @@ class VocabularyConfig:
     """Lines, evenly spaced over the text, that it is trained on at most (of each side)."""
 
 
-def run(inputs: VocabularyInputs, config: VocabularyConfig, work: Work) -> None:
-    """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
-
-    Raises DataError when the text cannot fill `size` pieces, or has more characters than fit.
-    """
-    sides = ("source", "target")
-    if config.joint:
-        model = train_pieces(_lines(inputs.text.path, sides, config.sentences), config)
-        models = dict.fromkeys(sides, model)
-    else:
-        models = {side: train_pieces(_lines(inputs.text.path, (side,), config.sentences), config, side) for side in sides}
-    for side, model in models.items():
-        _write(work.directory / f"{side}.spm", model, work)
-    sizes = {f"{side}_size": processor(work.directory, side).get_piece_size() for side in sides}
-    work.write_json(work.directory / "vocabulary.json", {"joint": config.joint, **sizes})
-
-
-def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:
-    """A serialised SentencePiece model of exactly `config.size` pieces, the first of them `RESERVED`.
-
-    Mask, blank and length are control symbols: no text becomes one, not even their names.
-    """
-    from sentencepiece import SentencePieceTrainer
-
-    model: BytesIO = BytesIO()
-    try:
-        SentencePieceTrainer.train(
-            sentence_iterator=lines,
-            model_writer=model,
-            vocab_size=config.size,
-            model_type=config.model,
-            character_coverage=config.character_coverage,
-            normalization_rule_name="identity",
-            byte_fallback=False,
-            max_sentence_length=LONGEST_LINE,
-            num_threads=1,  # the model depends on their number
-            minloglevel=2,
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            pad_piece=RESERVED[PAD],
-            bos_piece=RESERVED[BOS],
-            eos_piece=RESERVED[EOS],
-            unk_piece=RESERVED[UNK],
-            control_symbols=list(RESERVED[UNK + 1 :]),
-        )
-    except RuntimeError as error:
-        raise _explained(error, config, side) from error
-    return model.getvalue()
-
-
-def processor(directory: Path, side: str) -> SentencePieceProcessor:
-    """The SentencePiece model of one side of a vocabulary. Raises ArtifactError when it is missing or has other reserved ids."""
-    from sentencepiece import SentencePieceProcessor
-
-    path = directory / f"{side}.spm"
-    try:
-        loaded = SentencePieceProcessor(model_proto=path.read_bytes())
-    except (OSError, RuntimeError) as error:
-        raise ArtifactError(f"{path}: expected a SentencePiece model, got: {error}") from error
-    first = tuple(loaded.id_to_piece(list(range(min(len(RESERVED), loaded.get_piece_size())))))
-    if first != RESERVED:
-        raise ArtifactError(f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; train it with fewstep")
-    return loaded
-
-
-def _lines(directory: Path, sides: tuple[str, ...], most: int) -> Iterator[str]:
-    """At most `most` lines of each side, evenly spaced: rows floor(i n / most) of n rows."""
-    rows = sum(table.num_rows for table in read_shards(directory))
-    chosen = min(rows, most)
-    for side in sides:
-        start, taken = 0, 0
-        for table in read_shards(directory):
-            column = table[side]
-            while taken < chosen and (row := taken * rows // chosen) < start + table.num_rows:
-                yield column[row - start].as_py()
-                taken += 1
-            start += table.num_rows
-
-
-def _write(path: Path, data: bytes, work: Work) -> None:
-    work.temporary(path).write_bytes(data)
-    os.replace(work.temporary(path), path)
-
-
-def _explained(error: RuntimeError, config: VocabularyConfig, side: str) -> DataError:
-    """SentencePiece's complaint in terms of the config."""
-    text = str(error)
-    if most := re.search(r"value <= (\d+)", text):
-        return DataError(
-            f"vocabulary.size ({side}): expected at most {most[1]} for this text, got {config.size}; choose a smaller size"
-        )
-    if least := re.search(r"required_chars\. \d+ vs (\d+)", text):
-        return DataError(
-            f"vocabulary.size ({side}): expected at least {least[1]}, for the characters of this text alone, got {config.size}; "
-            "choose a larger size or a smaller character_coverage"
-        )
-    return DataError(f"vocabulary ({side}): expected text that SentencePiece can learn pieces from, got: {text}")
-
-
-STAGE = Stage(name="vocabulary", version=1, run=run, output=Vocabulary)
+STAGE: Stage[VocabularyInputs, VocabularyConfig, Vocabulary] = Stage(
+    name="vocabulary", version=1, run=Implementation(__name__), output=Vocabulary
+)

@@ -101,9 +101,10 @@ def test_weights_of_another_order_are_refused_though_they_fit(tmp_path):
     weights = tmp_path / "autoregressive" / "model.safetensors"
     (tmp_path / "interleaved" / "model.safetensors").replace(weights)
     with pytest.raises(BundleError, match=r"model.safetensors: .*order: trained as 'interleaved', described as 'autoregressive'"):
-        load_model(tmp_path / "autoregressive")
+        load_model(tmp_path / "autoregressive", verify=False)
     save_file(load_file(weights), weights)
-    assert load_model(tmp_path / "autoregressive").order.step_size == 1, "weights that do not tell are taken as described"
+    loaded = load_model(tmp_path / "autoregressive", verify=False)
+    assert loaded.order.step_size == 1, "weights that do not tell are taken as described"
 
 
 def test_a_system_translates_as_its_network_and_vocabulary_do(directory):
@@ -237,11 +238,11 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(0, "write the system anew"), (2, "use the version"), ("x", "use the version"), (None, "")]
+    ("found", "remedy"), [(1, "make it again"), (3, "use the version"), ("x", "use the version"), (None, "make it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)
-    with pytest.raises(BundleError, match=f"expected a system of format 1, got {found!r}; .*{remedy}"):
+    with pytest.raises(BundleError, match=f"expected a system of format 2, got {found!r}; {remedy}"):
         load_system(directory)
 
 
@@ -250,7 +251,7 @@ def test_a_missing_or_damaged_part_is_named(directory, part):
     path = directory / part
     path.write_bytes(path.read_bytes()[:50])
     with pytest.raises(BundleError, match=f"{part}.*damaged"):
-        load_system(directory)
+        load_system(directory, verify=False)
     path.unlink()
     with pytest.raises(BundleError, match=f"{part}: the file is missing"):
         load_system(directory)
@@ -264,7 +265,7 @@ def test_all_tensors_that_do_not_fit_are_named_at_once(directory):
     state["encoder.norm.bias"] = torch.zeros(17)
     save_file(state, path)
     with pytest.raises(BundleError) as raised:
-        load_system(directory)
+        load_system(directory, verify=False)
     for text in (
         "missing decoder.norm.bias, encoder.norm.weight",
         "unexpected stray",
@@ -287,7 +288,7 @@ def test_all_tensors_that_do_not_fit_are_named_at_once(directory):
 def test_a_description_that_cannot_be_used_is_explained(directory, changes, message):
     edit(directory / "system.json", **changes)
     with pytest.raises(BundleError, match=message):
-        load_system(directory)
+        load_system(directory, verify=False)
     (directory / "system.json").write_text("{")
     with pytest.raises(BundleError, match="expected JSON"):
         load_system(directory)
@@ -325,4 +326,4 @@ def test_a_damaged_member_is_named(tmp_path, pieces, damage):
     else:
         save_file({"embedding": torch.zeros(2)}, member)
     with pytest.raises(BundleError, match=r"members/3.safetensors: .*(missing|damaged|do not fit)"):
-        load_system(member.parent.parent)
+        load_system(member.parent.parent, verify=False)

@@ -174,7 +174,7 @@ def test_prefetching_keeps_order_and_raises_in_place():
         next(stream)
 
 
-def work(results, rank):
+def context(results, rank):
     """One of two processes; this file is also their program."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{results}/store", rank=rank, world_size=2)
@@ -200,7 +200,7 @@ def test_two_processes_equal_one_up_to_rounding(tmp_path):
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], int(sys.argv[2]))
+    context(sys.argv[1], int(sys.argv[2]))
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,12 @@ def test_what_cannot_be_exported(system: Path, tmp_path: Path, monkeypatch: pyte
         (damaged / path.name).write_bytes(path.read_bytes()[:-9] if path.name == "model.safetensors" else path.read_bytes())
     with pytest.raises(ArtifactError, match="damaged"):
         export(damaged, tmp_path / "out", "float32")
+    weights = bytearray((system / "model.safetensors").read_bytes())
+    weights[-4] ^= 1
+    (damaged / "model.safetensors").write_bytes(weights)
+    with pytest.raises(ArtifactError, match=r"model.safetensors: expected crc32"):
+        export(damaged, tmp_path / "out", "float32")
+    export(damaged, tmp_path / "anyway", "float32", verify=False)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
         export(system, tmp_path / "out", "float32")

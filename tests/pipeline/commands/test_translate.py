@@ -138,7 +138,7 @@ def test_the_command_ends_quietly_while_its_input_stays_open(tmp_path: Path) -> 
     code = (
         "import sys; from pipeline.commands import translate; from pipeline.__main__ import main\n"
         "class Echo:\n    def translate(self, lines, search=None, *, first_line=1): return lines\n"
-        "translate._loaded = lambda directory, device: Echo()\n"
+        "translate._loaded = lambda directory, device, verify: Echo()\n"
         f"sys.exit(main(['translate', {str(tmp_path)!r}]))"
     )
     (tmp_path / "system.json").write_text("{}")
@@ -155,7 +155,7 @@ def test_the_command_ends_quietly_while_its_input_stays_open(tmp_path: Path) -> 
 @pytest.fixture
 def shouter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shouter]:
     system = Shouter()
-    monkeypatch.setattr(translate, "_loaded", lambda directory, device: system)
+    monkeypatch.setattr(translate, "_loaded", lambda directory, device, verify: system)
     return system
 
 

@@ -1,5 +1,6 @@
 import json
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.plan.fingerprint import artifacts, canonical, digest, fingerprint
-from stages.stage import Artifact, ExternalFile
+from stages.artifacts import Artifact, ExternalFile
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fingerprinted_defaults.json"
 PLAIN = st.recursive(
@@ -90,7 +91,7 @@ def fingerprinted() -> dict[str, Any]:
             walk(inner)
 
     for stage in STAGES:
-        walk(get_type_hints(stage.run)["config"])
+        walk(get_type_hints(import_module(stage.module).run)["config"])
     return defaults
 
 

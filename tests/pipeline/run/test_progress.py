@@ -14,9 +14,9 @@ from rich.console import Console
 from pipeline.run.history import Run
 from pipeline.run.progress import LiveDisplay, Narrator, Row, duration, progress_line, rows, show_status
 from pipeline.run.records import Progress, progress_of
-from stages import stage
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages import context as step_context
+from stages.context import StepContext
+from stages.workers import LocalWorkers, Resources
 
 
 @pytest.fixture
@@ -34,9 +34,15 @@ def run(tmp_path: Path) -> Run:
 def report(run: Run, done: int, moment: float, attempt: str = "a-1", total: int = 700) -> None:
     """What the step itself says at a moment of our choice."""
     directory = run.store / "train" / "traintrain.partial"
-    work = Work(directory, attempt, LocalWorkers(), Resources(workers=1, cpus=1), run.store / "shards")
-    with patch.object(stage, "time", SimpleNamespace(time=lambda: moment)):
-        work.progress(done, total, "updates")
+    context = StepContext(
+        directory=directory,
+        attempt=attempt,
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=run.store / "shards",
+    )
+    with patch.object(step_context, "time", SimpleNamespace(time=lambda: moment)):
+        context.progress(done, total, "updates")
 
 
 def event(run: Run, name: str, moment: float, **values: Any) -> None:

@@ -1,14 +1,16 @@
 import errno
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from pipeline.store.artifacts import Manifest, Store, write_atomically
+from stages.artifacts import MANIFEST, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError, StageError
-from stages.stage import MANIFEST, STOP, Artifact, ExternalFile, Stage
+from stages.stage import Stage
 
 
 def manifest(fingerprint: str = "f" * 32) -> Manifest:
@@ -137,12 +139,36 @@ def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -
     moved = tmp_path / "elsewhere"
     directory.rename(moved)
     manifest = store.manifest(moved)
-    stage, other = (Stage(name, 1, lambda inputs, config, work: None, Toy) for name in ("toy", "other"))
+    stage, other = (Stage(name, 1, lambda inputs, config, context: None, Toy) for name in ("toy", "other"))
     assert store.pinned([other, stage], moved, "vocabulary.from") == (Toy(moved, "f" * 32), manifest)
     with pytest.raises(DataError, match=r"vocabulary\.from: expected the directory of a finished artifact"):
         store.pinned([stage], tmp_path, "vocabulary.from")
     with pytest.raises(DataError, match=r"vocabulary\.from: expected an artifact of stage other, got one of stage toy"):
         store.pinned([other], moved, "vocabulary.from")
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "store/toy/" + "f" * 32])
+def test_a_pinned_artifact_with_a_flipped_bit_is_refused(store: Store, tmp_path: Path, place: str) -> None:
+    """Even where its times are those of the original."""
+    finished(store).rename(tmp_path / place)
+    pinned, stage = tmp_path / place, Stage("toy", 1, lambda inputs, config, context: None, Toy)
+    store.pinned([stage], pinned, "vocabulary.from")
+    status = (pinned / "result.txt").stat()
+    (pinned / "result.txt").write_text("hellk")
+    os.utime(pinned / "result.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(ArtifactError, match=r"result\.txt: expected sha256 2cf24dba.*copy it again if the config names it"):
+        store.pinned([stage], pinned, "vocabulary.from")
+
+
+def test_a_damaged_copy_of_an_artifact_is_not_taken_for_the_original(store: Store, tmp_path: Path) -> None:
+    directory = finished(store)
+    store.verify(directory)
+    copy = tmp_path / "other" / "toy" / directory.name
+    shutil.copytree(directory, copy)
+    (copy / "result.txt").write_text("hellk")
+    shutil.copystat(directory / "result.txt", copy / "result.txt")
+    with pytest.raises(ArtifactError, match=r"other/toy/f+/result\.txt: expected sha256"):
+        store.verify(copy)
 
 
 def test_a_request_to_stop_that_comes_late_is_no_result(store: Store) -> None:

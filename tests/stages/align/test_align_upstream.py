@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from kernels import AlignOptions
-from stages.align import AlignConfig, AlignInputs, run
+from stages.align import AlignConfig, AlignInputs
+from stages.align.run import run
 from stages.align.upstream import parse_log
 from stages.errors import DataError, StageError
 from tests.stages.align.align_text import ROWS, WORDS, described, functions, table_of, text_of, tokens_of, work_in

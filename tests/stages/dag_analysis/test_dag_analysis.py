@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-import stages.dag_analysis
+import stages.dag_analysis.run
 from models import family_of
 from models.bundle.directory import load_model, load_system, save_model, write_system
 from models.bundle.weights import save_weights
@@ -23,16 +23,18 @@ from models.dag.vertices import Words
 from models.family import BOS, EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
-from stages.dag_analysis import STAGE, GraphsConfig, GraphsInputs, cut
+from stages.context import StepContext
+from stages.dag_analysis import STAGE, GraphsConfig, GraphsInputs
+from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
 from stages.decoding.sentences import Sentence
 from stages.errors import ArtifactError, DataError
 from stages.report.dag_drawing import Drawing, Vertex, draw, drawing_of
 from stages.report.dag_figures import posteriors, statistics
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
-from stages.vocabulary import VocabularyConfig, train_pieces
-from stages.workers import LocalWorkers
+from stages.vocabulary import VocabularyConfig
+from stages.vocabulary.run import train_pieces
+from stages.workers import LocalWorkers, Resources
 
 WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
 PAIRS = [
@@ -62,29 +64,41 @@ class LastFirst:
         raise NotImplementedError
 
 
-def make_work(directory: Path, workers: Any = None) -> Work:
+def make_work(directory: Path, workers: Any = None) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", workers or LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=workers or LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
 
 
 def make_system(root: Path, family: str = "dag") -> System:
     draw = random.Random(1)
     (root / "pieces").write_bytes(train_pieces((" ".join(draw.choices(WORDS, k=6)) for _ in range(200)), VocabularyConfig(size=37)))
     network: Any = NETWORK if family == "dag" else StepwiseConfig(width=16, feed_forward=16, heads=2, encoder_layers=1)
-    for name, seed in (("trained", 0), ("early", 1)):
-        torch.manual_seed(seed)
-        model = family_of(family).build(network, SIZES)
-        save_model(root / name, family, network, SIZES, model.state_dict())
-        if name == "early":
-            (root / "trained" / "kept").mkdir()
-            save_weights(root / "trained" / "kept" / "50.safetensors", model.state_dict())
+    trained, early = (weights_of(family, network, seed) for seed in (0, 1))
+    (root / "trained" / "kept").mkdir(parents=True)
+    save_weights(root / "trained" / "kept" / "50.safetensors", early)
+    save_model(root / "trained", family, network, SIZES, trained, ["kept/50.safetensors"])
     (root / "trained" / "training.json").write_text(json.dumps({"validations": [{"update": 50}, {"update": 100}]}))
+    return bundle(root, "system", root / "trained" / "model.safetensors", family, network)
+
+
+def weights_of(family: str, network: Any, seed: int) -> dict[str, torch.Tensor]:
+    torch.manual_seed(seed)
+    return family_of(family).build(network, SIZES).state_dict()
+
+
+def bundle(root: Path, name: str, weights: Path, family: str = "dag", network: Any = NETWORK) -> System:
     write_system(
-        root / "system",
+        root / name,
         family=family,
         network=network,
         sizes=SIZES,
-        weights=root / "trained" / "model.safetensors",
+        weights=weights,
         source_vocabulary=root / "pieces",
         target_vocabulary=root / "pieces",
         name="graph",
@@ -92,7 +106,7 @@ def make_system(root: Path, family: str = "dag") -> System:
         target_language="de",
         search=DagSearch() if family == "dag" else StepwiseSearch(),
     )
-    return System(root / "system", "s")
+    return System(root / name, "s")
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +119,11 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], Work]:
-    work = make_work(directory, workers)
+def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], StepContext]:
+    context = make_work(directory, workers)
     trained = Trained(root / "trained", "t") if early else None
-    STAGE.run(GraphsInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), GraphsConfig(sentences=2), work)
-    return json.loads((directory / "graphs.json").read_text()), work
+    STAGE.run(GraphsInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), GraphsConfig(sentences=2), context)
+    return json.loads((directory / "graphs.json").read_text()), context
 
 
 def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) -> None:
@@ -128,27 +142,24 @@ def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) ->
 
 def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_path: Path) -> None:
     plain, _ = run(root, tmp_path / "a")
-    found, work = run(root, tmp_path / "b", early=True)
+    found, context = run(root, tmp_path / "b", early=True)
     early = found.pop("early")
     assert found == plain
     assert early.pop("update") == 50
-    (root / "other").mkdir(exist_ok=True)
-    for name in ("source.spm", "target.spm", "system.json"):
-        (root / "other" / name).write_bytes((root / "system" / name).read_bytes())
-    (root / "other" / "model.safetensors").write_bytes((root / "trained/kept/50.safetensors").read_bytes())
+    other = bundle(root, "other", root / "trained/kept/50.safetensors")
     alone = make_work(tmp_path / "c")
-    STAGE.run(GraphsInputs(System(root / "other", "o"), Text(root / "text", "x")), GraphsConfig(sentences=0), alone)
+    STAGE.run(GraphsInputs(other, Text(root / "text", "x")), GraphsConfig(sentences=0), alone)
     expected = json.loads((alone.directory / "graphs.json").read_text())
     del expected["left_out"]
     assert early == expected
     assert early["spread"] != found["spread"]
-    svg = work.records("figures", "01-posteriors.svg").read_text()
+    svg = context.records("figures", "01-posteriors.svg").read_text()
     assert "After 50 updates" in svg
     assert "At the end of training" in svg
 
 
 def test_pieces_may_finish_in_any_order(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stages.dag_analysis, "PIECE_ROWS", 2)
+    monkeypatch.setattr(stages.dag_analysis.run, "PIECE_ROWS", 2)
     one, first = run(root, tmp_path / "a")
     other, second = run(root, tmp_path / "b", workers=LastFirst())
     assert one == other

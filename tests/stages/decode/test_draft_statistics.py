@@ -13,30 +13,36 @@ import sentencepiece
 import torch
 
 import models
-import stages.decode
+import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import WEIGHTS, take_weights
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
-from stages.benchmark import entrant
 from stages.benchmark.tables import table_of_parts
 from stages.benchmark.timing import measure
+from stages.benchmark.translator import timed_translator
+from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.system import STAGE, SystemConfig, SystemInputs
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 32, "heads": 2, "max_positions": 64}
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
 GAD = AggressiveSearch(worthwhile=0.0, max_extra_tokens=8)
 
 
-def work_in(directory: Path) -> Work:
+def work_in(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / f"{directory.name}.cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / f"{directory.name}.cache",
+    )
 
 
 def vocabulary_of(path: Path, lines: list[str]) -> tuple[Vocabulary, Sizes]:
@@ -86,7 +92,10 @@ def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: Syste
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SystemInputs]:
     """A system with its verifier, and what it was put together from."""
-    path = tmp_path_factory.mktemp("built")
+    return build(tmp_path_factory.mktemp("built"))
+
+
+def build(path: Path) -> tuple[Path, SystemInputs]:
     vocabulary, sizes = vocabulary_of(path / "vocabulary", WORDS)
     verifier = verifier_in(path / "verifier", vocabulary, sizes)
     inputs = drafter_in(path / "trained", vocabulary, sizes, verifier)
@@ -124,7 +133,7 @@ def test_another_vocabulary_of_the_same_size_is_refused(built: tuple[Path, Syste
     other, _ = vocabulary_of(tmp_path / "vocabulary", [line[::-1] for line in WORDS])
     shutil.copy(other.path / "target.spm", tmp_path / "system" / "verifier" / "target.spm")
     with pytest.raises(BundleError, match="expected one vocabulary for the drafter and the verifier, got two"):
-        load_system(tmp_path / "system")
+        load_system(tmp_path / "system", verify=False)
 
 
 def test_a_drafter_of_another_encoder_is_refused(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
@@ -175,7 +184,7 @@ def test_decoding_tells_what_drafting_brought(built: tuple[Path, SystemInputs], 
     )
     out = work_in(tmp_path / "out")
     text, system = Text(tmp_path / "text", "text"), System(directory, "system")
-    stages.decode.run(stages.decode.DecodeInputs(system, text), stages.decode.DecodeConfig(search=GAD), out)
+    stages.decode.run.run(stages.decode.DecodeInputs(system, text), stages.decode.DecodeConfig(search=GAD), out)
     told = json.loads((out.directory / "decode.json").read_text())["drafting"]
     rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist() if row["steps"]]
     assert told["sentences"] == len(WORDS) == len(rows)
@@ -192,7 +201,10 @@ def test_a_benchmark_tells_where_the_time_goes(built: tuple[Path, SystemInputs])
     directory, _ = built
     system = load_system(directory)
     (turns,) = measure(
-        {"a/gad": entrant(system, GAD), "a/greedy": entrant(system, AggressiveSearch(strategy="greedy"))}, WORDS, 1, (4,)
+        {"a/gad": timed_translator(system, GAD), "a/greedy": timed_translator(system, AggressiveSearch(strategy="greedy"))},
+        WORDS,
+        1,
+        (4,),
     )
     assert all(set(turn.parts) == {"encoder", "drafter_encoder", "drafter", "verifier", "rest"} for turn in turns)
     for turn in turns:

@@ -25,12 +25,14 @@ from models.training.batch import collate
 from stages import lattice_analysis as lattices
 from stages import system
 from stages.artifacts import System, Tables, Text, Trained, Vocabulary
+from stages.context import StepContext
 from stages.errors import ArtifactError, DataError
-from stages.lattice_analysis import PARTS, LatticesConfig, LatticesInputs, class_name, length_name
+from stages.lattice_analysis import LatticesConfig, LatticesInputs
+from stages.lattice_analysis.run import PARTS, _class_of, class_name, length_name
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
-from stages.vocabulary import VocabularyConfig, train_pieces
-from stages.workers import LocalWorkers
+from stages.vocabulary import VocabularyConfig
+from stages.vocabulary.run import train_pieces
+from stages.workers import LocalWorkers, Resources
 
 WORDS = ["ein", "zwei", "drei", "haus", "katze", "wald", "see"]
 NETWORK = LatticeModelConfig(width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1, max_positions=60)
@@ -38,9 +40,15 @@ SEARCH = LatticeSearch(candidates=4)
 LINES = ["ein haus", "", "zwei katze drei wald", "see", "ein ein ein", "wald " * 9]
 
 
-def make_work(directory: Path) -> Work:
+def make_work(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
 
 
 def make_tables(path: Path, vocabulary: Path, size: int, seed: int) -> Tables:
@@ -58,7 +66,11 @@ def make_tables(path: Path, vocabulary: Path, size: int, seed: int) -> Tables:
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> system.SystemInputs:
-    root, draw = tmp_path_factory.mktemp("parts"), random.Random(1)
+    return make_parts(tmp_path_factory.mktemp("parts"))
+
+
+def make_parts(root: Path) -> system.SystemInputs:
+    draw = random.Random(1)
     pieces = train_pieces((" ".join(draw.choices(WORDS, k=6)) for _ in range(200)), VocabularyConfig(size=27))
     (root / "vocabulary").mkdir()
     for side in ("source", "target"):
@@ -102,7 +114,7 @@ def test_tables_that_do_not_belong_to_a_system_are_refused(parts: system.SystemI
     ):
         damage()
         with pytest.raises(BundleError, match=problem):
-            load_system(directory)
+            load_system(directory, verify=False)
     with pytest.raises(ArtifactError, match="which the training was validated with, got those of"):
         make_system(parts, tmp_path / "again", tables=other)
     (tmp_path / "words").mkdir()
@@ -115,17 +127,17 @@ def test_tables_that_do_not_belong_to_a_system_are_refused(parts: system.SystemI
         make_system(parts, tmp_path / "none", tables=None)
 
 
-def run(parts: system.SystemInputs, tmp_path: Path, lines: list[str] = LINES) -> tuple[dict[str, Any], Work]:
+def run(parts: system.SystemInputs, tmp_path: Path, lines: list[str] = LINES) -> tuple[dict[str, Any], StepContext]:
     made = make_system(parts, tmp_path / "system")
     table = pa.table({"id": list(range(len(lines))), "source": lines, "target": lines})
     write_shard(shard_path(tmp_path / "text", 0), table, make_work(tmp_path / "text"))
-    work = make_work(tmp_path / "lattices")
-    lattices.STAGE.run(LatticesInputs(made, Text(tmp_path / "text", "x")), LatticesConfig(name="scorer on x", timed=3), work)
-    return json.loads((work.directory / "lattices.json").read_text()), work
+    context = make_work(tmp_path / "lattices")
+    lattices.STAGE.run(LatticesInputs(made, Text(tmp_path / "text", "x")), LatticesConfig(name="scorer on x", timed=3), context)
+    return json.loads((context.directory / "lattices.json").read_text()), context
 
 
 def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInputs, tmp_path: Path) -> None:
-    found, work = run(parts, tmp_path)
+    found, context = run(parts, tmp_path)
     assert (found["sentences"], found["impossible"], found["candidates"]) == (5, 0, 4)
     loaded = load_system(tmp_path / "system")
     decoder = loaded.decoder
@@ -137,9 +149,9 @@ def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInput
     assert sum(found["edges"].values()) == sum(words) - 5
     assert set(found["words"]) <= {"1", "2", "4"}
     assert set(found["edges"]) <= {"1", "2", "4", "8", "16"}
-    told = json.loads(work.records("tables", "lattice_ranks.json").read_text())
+    told = json.loads(context.records("tables", "lattice_ranks.json").read_text())
     assert told["rows"][0][0] == "1"
-    assert work.records("figures", "lattice_ranks.svg").read_text().startswith("<?xml")
+    assert context.records("figures", "lattice_ranks.svg").read_text().startswith("<?xml")
 
 
 def test_a_rank_counts_the_better_ones(parts: system.SystemInputs, tmp_path: Path) -> None:
@@ -178,20 +190,20 @@ def following(decoder: LatticeDecoder, source: list[int], words: list[int]) -> l
 
 
 def test_what_each_part_takes_is_told_by_length(parts: system.SystemInputs, tmp_path: Path) -> None:
-    _, work = run(parts, tmp_path)
-    told = json.loads(work.records("latency.json").read_text())
+    _, context = run(parts, tmp_path)
+    told = json.loads(context.records("latency.json").read_text())
     assert told["search"] == "viterbi4"
     for medians in told["milliseconds"].values():
         assert set(medians) == set(PARTS)
         assert min(medians.values()) > 0
-    table = json.loads(work.records("tables", "latency.json").read_text())
+    table = json.loads(context.records("tables", "latency.json").read_text())
     assert table["columns"] == ["words", "sentences", *PARTS, "all"]
     assert sum(int(row[1]) for row in table["rows"]) == 3
-    assert not (work.directory / "latency.json").exists(), "timings are no results"
+    assert not (context.directory / "latency.json").exists(), "timings are no results"
 
 
 def test_classes_of_ranks_and_lengths() -> None:
-    assert [class_name(lattices._class_of(rank)) for rank in (1, 2, 3, 4, 5, 8, 9)] == [
+    assert [class_name(_class_of(rank)) for rank in (1, 2, 3, 4, 5, 8, 9)] == [
         "1",
         "2",
         "3-4",

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from stages.errors import DataError
-from stages.score.metrics import Comparison, reference_streams, score, split_compounds, tokenizer_of
+from stages.score.metrics import Comparison, reference_streams, score, split_compounds
+from stages.score.tokenizers import tokenizer_of
 
 GERMAN = Comparison(language="de", tokenizer="13a", lowercase=False)
 

@@ -5,6 +5,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import models
-import stages.decode
+import stages.decode.run
 from kernels import NgramModel
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import save_weights
@@ -22,19 +23,25 @@ from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
+from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.system import STAGE, SystemConfig, SystemInputs
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, max_positions=64)
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
 
 
-def make_work(directory: Path) -> Work:
+def make_work(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / f"{directory.name}.cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / f"{directory.name}.cache",
+    )
 
 
 def make_vocabulary(path: Path, lines: list[str]) -> Vocabulary:
@@ -62,12 +69,15 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> SystemInputs:
     """A trained network of random weights, and its vocabulary."""
     path = tmp_path_factory.mktemp("parts")
     vocabulary = make_vocabulary(path / "vocabulary", WORDS)
+    return SystemInputs(make_trained(path / "trained", "stepwise", NETWORK, vocabulary), vocabulary)
+
+
+def make_trained(path: Path, family: str, network: Any, vocabulary: Vocabulary, seed: int = 3) -> Trained:
     size = len(sentencepiece.SentencePieceProcessor(str(vocabulary.path / "source.spm")))
-    torch.manual_seed(3)
+    torch.manual_seed(seed)
     sizes = Sizes(size, size, True)
-    model = models.family_of("stepwise").build(NETWORK, sizes)
-    save_model(path / "trained", "stepwise", NETWORK, sizes, model.state_dict())
-    return SystemInputs(Trained(path / "trained", "trained"), vocabulary)
+    save_model(path, family, network, sizes, models.family_of(family).build(network, sizes).state_dict())
+    return Trained(path, "trained")
 
 
 CONFIG = SystemConfig(
@@ -76,12 +86,12 @@ CONFIG = SystemConfig(
 
 
 def test_a_system_is_whole_and_the_same_again(tmp_path: Path, parts: SystemInputs) -> None:
-    work = make_work(tmp_path / "a")
-    STAGE.run(parts, CONFIG, work)
-    loaded = load_system(work.directory)
+    context = make_work(tmp_path / "a")
+    STAGE.run(parts, CONFIG, context)
+    loaded = load_system(context.directory)
     assert (loaded.name, loaded.source_language, loaded.search) == ("small", "de", CONFIG.search)
     assert len(loaded.translate(["ein haus", ""])) == 2
-    first = {path.name: path.read_bytes() for path in work.directory.iterdir() if path.is_file()}
+    first = {path.name: path.read_bytes() for path in context.directory.iterdir() if path.is_file()}
     again = make_work(tmp_path / "b")
     STAGE.run(parts, CONFIG, again)
     assert {path.name: path.read_bytes() for path in again.directory.iterdir() if path.is_file()} == first
@@ -99,9 +109,9 @@ def test_fewer_of_the_candidates_that_a_training_kept_are_averaged(tmp_path: Pat
     (trained / "training.json").write_text(json.dumps({"validations": validations}))
     inputs = replace(parts, trained=Trained(trained, "trained"))
     for recipe, offset in ((TrainingConfig(average_count=2), 25), (TrainingConfig(average="last", average_count=3), 30)):
-        work = make_work(tmp_path / str(offset))
-        STAGE.run(inputs, replace(CONFIG, averaging=recipe), work)
-        written = load_file(work.directory / "model.safetensors")
+        context = make_work(tmp_path / str(offset))
+        STAGE.run(inputs, replace(CONFIG, averaging=recipe), context)
+        written = load_file(context.directory / "model.safetensors")
         assert all(torch.allclose(written[name], tensor + offset) for name, tensor in state.items())
 
 
@@ -114,17 +124,17 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, parts: SystemInputs) 
 
 
 def test_a_real_system_decodes_alike_in_any_company(tmp_path: Path, parts: SystemInputs) -> None:
-    work = make_work(tmp_path / "system")
-    STAGE.run(parts, CONFIG, work)
-    system = System(work.directory, "system")
+    context = make_work(tmp_path / "system")
+    STAGE.run(parts, CONFIG, context)
+    system = System(context.directory, "system")
     lines = [*WORDS, "", "haus", *(f"{a} {b}" for a in WORDS for b in WORDS)]
     table = pa.table({"id": list(range(len(lines))), "source": lines, "target": lines})
-    write_shard(shard_path(tmp_path / "text", 0), table, work)
+    write_shard(shard_path(tmp_path / "text", 0), table, context)
     written = []
     for budget in (1, 60, 5000):
         out = make_work(tmp_path / f"out{budget}")
         config = stages.decode.DecodeConfig(search=replace(CONFIG.search, n_best=2, max_extra_tokens=8), batch_tokens=budget)
-        stages.decode.run(stages.decode.DecodeInputs(system, Text(tmp_path / "text", "text")), config, out)
+        stages.decode.run.run(stages.decode.DecodeInputs(system, Text(tmp_path / "text", "text")), config, out)
         rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist()]
         ties = json.loads((out.directory / "decode.json").read_text())["near_ties"]["first"]
         written.append([(row["id"], row["rank"], row["ids"], row["text"]) for row in rows if row["id"] not in ties])
@@ -139,16 +149,17 @@ GRAPH = DagConfig(
 ASKS = DagSearch(strategy="beam", beam_size=20, ngram_weight=3.0)
 
 
-def test_a_graph_system_carries_its_language_model(tmp_path: Path, parts: SystemInputs) -> None:
-    pieces = sentencepiece.SentencePieceProcessor(str(parts.vocabulary.path / "target.spm"))
-    sizes = Sizes(len(pieces), len(pieces), True)
-    torch.manual_seed(3)
-    model = models.family_of("dag").build(GRAPH, sizes)
-    save_model(tmp_path / "trained", "dag", GRAPH, sizes, model.state_dict())
-    (tmp_path / "ngram").mkdir()
+def graph_parts(path: Path, vocabulary: Vocabulary) -> SystemInputs:
+    """A graph's network of random weights, and a language model."""
+    pieces = sentencepiece.SentencePieceProcessor(str(vocabulary.path / "target.spm"))
+    (path / "ngram").mkdir()
     text = [pieces.encode(line, out_type=str) for line in WORDS]
-    NgramModel.estimate(text, 3, discount_fallback=(0.5, 1.0, 1.5)).save(tmp_path / "ngram" / "model.ngram")
-    inputs = SystemInputs(Trained(tmp_path / "trained", "trained"), parts.vocabulary, Ngram(tmp_path / "ngram", "ngram"))
+    NgramModel.estimate(text, 3, discount_fallback=(0.5, 1.0, 1.5)).save(path / "ngram" / "model.ngram")
+    return SystemInputs(make_trained(path / "trained", "dag", GRAPH, vocabulary), vocabulary, Ngram(path / "ngram", "ngram"))
+
+
+def test_a_graph_system_carries_its_language_model(tmp_path: Path, parts: SystemInputs) -> None:
+    inputs = graph_parts(tmp_path, parts.vocabulary)
     config = replace(CONFIG, family="dag", search=ASKS)
     STAGE.run(inputs, config, make_work(tmp_path / "with"))
     STAGE.run(replace(inputs, ngram=None), replace(config, search=DagSearch()), make_work(tmp_path / "without"))
@@ -162,4 +173,4 @@ def test_a_graph_system_carries_its_language_model(tmp_path: Path, parts: System
         bare.translate([line], ASKS)
     (tmp_path / "with" / "ngram" / "model.ngram").write_bytes(b"damaged")
     with pytest.raises(BundleError, match="ngram"):
-        load_system(tmp_path / "with")
+        load_system(tmp_path / "with", verify=False)

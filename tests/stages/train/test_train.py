@@ -25,11 +25,11 @@ from models.training.config import TrainingConfig
 from models.training.worker import Place
 from stages import align, encode, lattice, train, vocabulary
 from stages.artifacts import Links, Tables, Text, Tokens, Trained, Vocabulary
+from stages.context import StepContext
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shards import read_shards, write_shards
-from stages.stage import Resources, Work
 from stages.train import TrainConfig, TrainInputs
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64)
 RECIPE = TrainingConfig(
@@ -44,7 +44,7 @@ RECIPE = TrainingConfig(
 )
 
 
-def make_work(directory, kind=Work, **values):
+def make_work(directory, kind=StepContext, **values):
     directory.mkdir(parents=True, exist_ok=True)
     defaults = {"attempt": "a1", "workers": LocalWorkers(), "resources": Resources(workers=1, cpus=1)}
     return kind(directory=directory, shard_cache=directory / "cache", **{**defaults, **values})
@@ -73,10 +73,10 @@ def make_text(directory, count, offset=0):
 def inputs(tmp_path_factory):
     root = tmp_path_factory.mktemp("inputs")
     text, held_out = make_text(root / "text", 150), make_text(root / "held-out", 20, offset=1000)
-    vocabulary.run(vocabulary.VocabularyInputs(text), vocabulary.VocabularyConfig(size=38), make_work(root / "vocabulary"))
+    vocabulary.STAGE.run(vocabulary.VocabularyInputs(text), vocabulary.VocabularyConfig(size=38), make_work(root / "vocabulary"))
     pieces = Vocabulary(root / "vocabulary", "vocabulary")
     for name, part in (("tokens", text), ("validation", held_out)):
-        encode.run(encode.EncodeInputs(part, pieces), encode.EncodeConfig(), make_work(root / name))
+        encode.STAGE.run(encode.EncodeInputs(part, pieces), encode.EncodeConfig(), make_work(root / name))
     tokens = (Tokens(root / "tokens", "tokens"),)
     return TrainInputs(tokens, Tokens(root / "validation", "validation"), held_out, pieces)
 
@@ -102,7 +102,7 @@ def metrics(directory):
 def straight(inputs, tmp_path_factory):
     """An undisturbed training."""
     directory = tmp_path_factory.mktemp("straight")
-    train.run(inputs, config_of(), make_work(directory))
+    train.STAGE.run(inputs, config_of(), make_work(directory))
     return directory
 
 
@@ -138,7 +138,7 @@ def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
 
     monkeypatch.setattr(StepwiseDecoder, "decode", decode)
     config = replace(config_of(validation_metric="rougeL"), task="summarization", target_language="de")
-    train.run(inputs, config, make_work(tmp_path))
+    train.STAGE.run(inputs, config, make_work(tmp_path))
     report = json.loads((tmp_path / "training.json").read_text())
     qualities = [(validation["rougeL"], validation["update"]) for validation in report["validations"]]
     assert all(0 <= quality <= 100 for quality, _ in qualities)
@@ -165,10 +165,13 @@ def test_metrics_tell_the_course(straight):
 
 
 @dataclass(frozen=True)
-class Stopping(Work):
+class Stopping(StepContext):
     """Asked to stop when it is asked for the n-th time."""
 
     after: int = 0
+
+    def for_workers(self):
+        return self
 
     def stop_requested(self):
         counter = self.records("asked")
@@ -180,18 +183,21 @@ class Stopping(Work):
 @pytest.mark.parametrize("after", [1, 6, 11, 19])
 def test_stopped_and_continued_equals_undisturbed_bit_for_bit(inputs, straight, tmp_path, after):
     with pytest.raises(TransientError, match=f"after update {after} is saved"):
-        train.run(inputs, config_of(), make_work(tmp_path, Stopping, after=after))
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path, Stopping, after=after))
     assert results(tmp_path) == {}
-    train.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
     assert results(tmp_path) == results(straight)
     assert min(line["step"] for line in metrics(tmp_path) if line["step"] > after) <= after + 4
 
 
 @dataclass(frozen=True)
-class Dying(Work):
+class Dying(StepContext):
     """Dies without warning when it logs an update."""
 
     at: int = 0
+
+    def for_workers(self):
+        return self
 
     def metrics(self, step, values):
         if step == self.at:
@@ -201,31 +207,31 @@ class Dying(Work):
 @pytest.mark.parametrize(("at", "seconds"), [(8, 0.0), (12, 0.0), (18, 0.0), (12, 1e9)])
 def test_killed_and_repeated_equals_undisturbed_bit_for_bit(inputs, straight, tmp_path, at, seconds):
     with pytest.raises(SystemError):
-        train.run(inputs, config_of(), make_work(tmp_path, Dying, at=at, checkpoint_seconds=seconds))
-    train.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path, Dying, at=at, checkpoint_seconds=seconds))
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
     assert results(tmp_path) == results(straight)
 
 
 def test_killed_after_the_end_only_writes_the_results_again(inputs, straight, tmp_path):
-    train.run(inputs, config_of(), make_work(tmp_path))
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"torn")
     (tmp_path / "kept" / "3.safetensors").write_bytes(b"left over")
-    train.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
     assert results(tmp_path) == results(straight)
     assert not (tmp_path / "records" / "metrics.a2.jsonl").exists()
 
 
 def test_a_checkpoint_of_another_training_is_refused(inputs, tmp_path):
     with pytest.raises(TransientError):
-        train.run(inputs, config_of(), make_work(tmp_path / "one", Stopping, after=3))
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path / "one", Stopping, after=3))
     (tmp_path / "one").rename(tmp_path / "other")
     with pytest.raises(ArtifactError, match=r"checkpoints/3: this checkpoint .*expected that of other, got that of one"):
-        train.run(inputs, config_of(), make_work(tmp_path / "other"))
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path / "other"))
 
 
 def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
     recipe = {"updates": 30, "validate_every": 5, "average": "last", "average_count": 2}
-    train.run(inputs, config_of(**recipe), make_work(tmp_path, checkpoint_seconds=0.0))
+    train.STAGE.run(inputs, config_of(**recipe), make_work(tmp_path, checkpoint_seconds=0.0))
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"29", "30", "candidates"}
     kept = {path.stem for path in (tmp_path / "checkpoints" / "candidates").iterdir()}
     assert kept == {"20", "25", "30"}
@@ -236,11 +242,13 @@ def test_the_first_candidate_stays_where_it_is_asked_for(inputs, tmp_path):
     recipe = {"updates": 30, "validate_every": 5, "average": "last", "average_count": 2}
     first = make_work(tmp_path / "a", Dying, at=20, checkpoint_seconds=0.0)
     with pytest.raises(SystemError):
-        train.run(inputs, config_of(**recipe, keep_first=True), first)
-    train.run(inputs, config_of(**recipe, keep_first=True), make_work(tmp_path / "a", attempt="a2"))
-    train.run(inputs, config_of(**recipe), make_work(tmp_path / "b"))
+        train.STAGE.run(inputs, config_of(**recipe, keep_first=True), first)
+    train.STAGE.run(inputs, config_of(**recipe, keep_first=True), make_work(tmp_path / "a", attempt="a2"))
+    train.STAGE.run(inputs, config_of(**recipe), make_work(tmp_path / "b"))
     with_first, without = results(tmp_path / "a"), results(tmp_path / "b")
     assert with_first.keys() - without.keys() == {"kept/5.safetensors"}
+    described = [json.loads(found.pop("model.json")) for found in (with_first, without)]
+    assert described[0]["parts"].keys() - described[1]["parts"].keys() == {"kept/5.safetensors"}
     assert {name: with_first[name] for name in without} == without
     early = load_model(tmp_path / "a", weights="kept/5.safetensors").state_dict()
     late = load_model(tmp_path / "a").state_dict()
@@ -248,18 +256,18 @@ def test_the_first_candidate_stays_where_it_is_asked_for(inputs, tmp_path):
 
 
 def test_early_stopping(inputs, tmp_path):
-    train.run(inputs, config_of(learning_rate=1e-12, validate_every=3, patience=2), make_work(tmp_path))
+    train.STAGE.run(inputs, config_of(learning_rate=1e-12, validate_every=3, patience=2), make_work(tmp_path))
     report = json.loads((tmp_path / "training.json").read_text())
     assert (report["updates"], report["stopped_early"]) == (9, True)
     before = results(tmp_path)
-    train.run(inputs, config_of(learning_rate=1e-12, validate_every=3, patience=2), make_work(tmp_path, attempt="a2"))
+    train.STAGE.run(inputs, config_of(learning_rate=1e-12, validate_every=3, patience=2), make_work(tmp_path, attempt="a2"))
     assert results(tmp_path) == before
 
 
 def test_several_token_artifacts_and_passes(inputs, tmp_path):
     twice = replace(inputs, tokens=inputs.tokens * 2)
     recipe = {"batch_tokens": 10**6, "updates": 1, "validation_sentences": 0, "validation_metric": "loss"}
-    train.run(twice, config_of(**recipe), make_work(tmp_path, pass_tokens=200))
+    train.STAGE.run(twice, config_of(**recipe), make_work(tmp_path, pass_tokens=200))
     assert json.loads((tmp_path / "training.json").read_text())["validations"][0]["bleu"] is None
     assert json.loads((tmp_path / "checkpoints" / "1" / "state.json").read_text())["position"] == [0, 0, 1]
 
@@ -267,7 +275,7 @@ def test_several_token_artifacts_and_passes(inputs, tmp_path):
 def test_pairs_that_are_left_out_are_counted(inputs, tmp_path):
     lengths = [k % 6 + 1 for k in range(150)]
     table = [json.loads((inputs.tokens[0].path / "tokens.json").read_text())]
-    train.run(inputs, config_of(network=replace(NETWORK, max_positions=10), max_tokens=9, updates=1), make_work(tmp_path))
+    train.STAGE.run(inputs, config_of(network=replace(NETWORK, max_positions=10), max_tokens=9, updates=1), make_work(tmp_path))
     dropped = json.loads((tmp_path / "training.json").read_text())["dropped"]
     assert table[0]["rows"] == len(lengths)
     assert 0 < dropped["too_long"] < 150
@@ -275,7 +283,7 @@ def test_pairs_that_are_left_out_are_counted(inputs, tmp_path):
 
 
 def test_pairs_that_the_network_cannot_take_are_counted(inputs, tmp_path):
-    train.run(inputs, config_of(network=replace(NETWORK, max_positions=8), updates=1), make_work(tmp_path))
+    train.STAGE.run(inputs, config_of(network=replace(NETWORK, max_positions=8), updates=1), make_work(tmp_path))
     dropped = json.loads((tmp_path / "training.json").read_text())["dropped"]
     assert dropped["too_long"] == 0
     assert 0 < dropped["unfit"] < 150
@@ -283,7 +291,7 @@ def test_pairs_that_the_network_cannot_take_are_counted(inputs, tmp_path):
 
 def test_no_pair_left_is_an_error(inputs, tmp_path):
     with pytest.raises(DataError, match=r"no pair is left to train on of 150.*max_tokens"):
-        train.run(inputs, config_of(max_tokens=0), make_work(tmp_path))
+        train.STAGE.run(inputs, config_of(max_tokens=0), make_work(tmp_path))
 
 
 def test_an_id_outside_the_vocabulary_is_an_error_before_training(inputs, tmp_path):
@@ -294,19 +302,19 @@ def test_an_id_outside_the_vocabulary_is_an_error_before_training(inputs, tmp_pa
         (other / name).write_bytes((inputs.vocabulary.path / name).read_bytes())
     (other / "vocabulary.json").write_text(json.dumps({**pieces, "source_size": 20, "target_size": 20}))
     with pytest.raises(DataError, match=r"00000\.arrow: row \d+ .* token \d+ is outside the vocabulary of 20"):
-        train.run(replace(inputs, vocabulary=Vocabulary(other, "v")), config_of(), make_work(tmp_path / "run"))
+        train.STAGE.run(replace(inputs, vocabulary=Vocabulary(other, "v")), config_of(), make_work(tmp_path / "run"))
 
 
 def test_fp16_on_a_cpu_is_the_users_error(inputs, tmp_path):
     with pytest.raises(DataError, match=r"training\.precision"):
-        train.run(inputs, config_of(precision="fp16"), make_work(tmp_path))
+        train.STAGE.run(inputs, config_of(precision="fp16"), make_work(tmp_path))
 
 
 def test_divergence_is_explained(inputs, tmp_path):
     network = replace(NETWORK, norm="post")
     recipe = {"learning_rate": 1e30, "clip_norm": 0.0, "warmup_updates": 0, "updates": 60, "validate_every": 100}
     with pytest.raises(StageError, match=r"not finite.*training\.learning_rate"):
-        train.run(inputs, config_of(network=network, **recipe), make_work(tmp_path))
+        train.STAGE.run(inputs, config_of(network=network, **recipe), make_work(tmp_path))
 
 
 def test_a_full_disk_leaves_the_checkpoint_before_it(inputs, straight, tmp_path, monkeypatch):
@@ -320,10 +328,10 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(inputs, straight, tmp_path,
 
     monkeypatch.setattr(weights, "save_file", filling)
     with pytest.raises(StageError, match=r"checkpoints/3: could not be written: No space left on device \(.* MiB free\)"):
-        train.run(inputs, config_of(), make_work(tmp_path, checkpoint_seconds=0.0))
+        train.STAGE.run(inputs, config_of(), make_work(tmp_path, checkpoint_seconds=0.0))
     assert checkpoint.newest(tmp_path / "checkpoints").state["update"] == 2
     monkeypatch.undo()
-    train.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
+    train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
     assert results(tmp_path) == results(straight)
 
 
@@ -351,9 +359,9 @@ def work_as_one_of_two(root, rank):
         Vocabulary(place / "vocabulary", "vocabulary"),
     )
     for attempt, after in (("a1", 8), ("a2", 0)):
-        work = make_work(root / "run", Stopping, attempt=attempt, after=after, workers=Pair(rank, root / f"store-{attempt}"))
+        context = make_work(root / "run", Stopping, attempt=attempt, after=after, workers=Pair(rank, root / f"store-{attempt}"))
         try:
-            train.run(given, config_of(network=replace(NETWORK, dropout=0.0)), work)
+            train.STAGE.run(given, config_of(network=replace(NETWORK, dropout=0.0)), context)
         except TransientError:
             assert after == 8
 
@@ -364,7 +372,7 @@ def test_two_workers_stop_together_continue_and_equal_one_up_to_rounding(inputs,
     command = [sys.executable, __file__, str(tmp_path)]
     workers = [subprocess.Popen([*command, str(rank)], env=environment) for rank in range(2)]
     assert [worker.wait(timeout=200) for worker in workers] == [0, 0]
-    train.run(inputs, config_of(network=replace(NETWORK, dropout=0.0)), make_work(tmp_path / "one"))
+    train.STAGE.run(inputs, config_of(network=replace(NETWORK, dropout=0.0)), make_work(tmp_path / "one"))
     one, two = (json.loads((tmp_path / name / "training.json").read_text()) for name in ("one", "run"))
     assert [v["loss"] for v in two["validations"]] == pytest.approx([v["loss"] for v in one["validations"]], rel=1e-4)
     assert not list((tmp_path / "run").rglob("*.tmp"))
@@ -382,11 +390,11 @@ GRAPH = DagConfig(
 def test_a_graph_is_trained_stopped_and_continued_alike(inputs, straight, tmp_path):
     """On summaries, whose longest a search of this family has no limit for."""
     config = TrainConfig(family="dag", network=GRAPH, training=replace(RECIPE, label_smoothing=0.0), task="summarization")
-    train.run(inputs, config, make_work(tmp_path / "straight"))
+    train.STAGE.run(inputs, config, make_work(tmp_path / "straight"))
     stopping = make_work(tmp_path / "stopped", Stopping, after=9)
     with pytest.raises(TransientError):
-        train.run(inputs, config, stopping)
-    train.run(inputs, config, make_work(tmp_path / "stopped", attempt="a2"))
+        train.STAGE.run(inputs, config, stopping)
+    train.STAGE.run(inputs, config, make_work(tmp_path / "stopped", attempt="a2"))
     assert results(tmp_path / "stopped") == results(tmp_path / "straight")
     report = json.loads((tmp_path / "straight" / "training.json").read_text())
     assert report["validations"][-1]["loss"] < report["validations"][0]["loss"]
@@ -400,9 +408,9 @@ LATTICE = LatticeModelConfig(encoder_layers=1, decoder_layers=1, width=16, feed_
 def tables(inputs, tmp_path_factory):
     root = tmp_path_factory.mktemp("tables")
     (tokens,) = inputs.tokens
-    align.run(align.AlignInputs(tokens), align.AlignConfig(), make_work(root / "links"))
+    align.STAGE.run(align.AlignInputs(tokens), align.AlignConfig(), make_work(root / "links"))
     counted = lattice.LatticeInputs(tokens, Links(root / "links", "links"), inputs.validation, inputs.vocabulary)
-    lattice.run(counted, lattice.LatticeConfig(), make_work(root / "tables"))
+    lattice.STAGE.run(counted, lattice.LatticeConfig(), make_work(root / "tables"))
     return Tables(root / "tables", "tables")
 
 
@@ -410,10 +418,10 @@ def test_a_scorer_is_validated_with_its_tables_stopped_and_continued_alike(input
     """Segments are drawn from a generator that is seeded anew for each update: a stopped training draws the same."""
     given = replace(inputs, tables=tables)
     config = TrainConfig(family="lattice", network=replace(LATTICE, normalizer_penalty=0.01), training=RECIPE)
-    train.run(given, config, make_work(tmp_path / "straight"))
+    train.STAGE.run(given, config, make_work(tmp_path / "straight"))
     with pytest.raises(TransientError):
-        train.run(given, config, make_work(tmp_path / "stopped", Stopping, after=9))
-    train.run(given, config, make_work(tmp_path / "stopped", attempt="a2"))
+        train.STAGE.run(given, config, make_work(tmp_path / "stopped", Stopping, after=9))
+    train.STAGE.run(given, config, make_work(tmp_path / "stopped", attempt="a2"))
     assert results(tmp_path / "stopped") == results(tmp_path / "straight")
     report = json.loads((tmp_path / "straight" / "training.json").read_text())
     assert report["validations"][-1]["loss"] < report["validations"][0]["loss"]
@@ -431,7 +439,7 @@ def test_tables_of_another_vocabulary_do_not_validate(inputs, tables, tmp_path):
     (tmp_path / "words" / "vocabulary.json").write_bytes((inputs.vocabulary.path / "vocabulary.json").read_bytes())
     given = replace(inputs, tables=tables, vocabulary=Vocabulary(tmp_path / "words", "words"))
     with pytest.raises(ArtifactError, match="expected candidate tables of the vocabulary"):
-        train.run(given, TrainConfig(family="lattice", network=LATTICE, training=RECIPE), make_work(tmp_path / "run"))
+        train.STAGE.run(given, TrainConfig(family="lattice", network=LATTICE, training=RECIPE), make_work(tmp_path / "run"))
 
 
 def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path):
@@ -439,7 +447,7 @@ def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path)
     recipe = replace(RECIPE, updates=1, learning_rate=1e-12)
     for family, network in (("dag", GRAPH), ("stepwise", replace(NETWORK, feed_forward=48))):
         config = TrainConfig(family=family, network=network, training=recipe)
-        train.run(replace(inputs, initial=Trained(straight, "straight")), config, make_work(tmp_path / family))
+        train.STAGE.run(replace(inputs, initial=Trained(straight, "straight")), config, make_work(tmp_path / family))
         found = load_file(tmp_path / family / "model.safetensors")
         same = {name for name in found if name in given and found[name].shape == given[name].shape}
         assert any(name.startswith("encoder") for name in same)
@@ -449,7 +457,7 @@ def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path)
         assert json.loads((tmp_path / family / "training.json").read_text())["weights_taken"] == taken
     wide = replace(NETWORK, width=18, feed_forward=20, heads=3)
     with pytest.raises(DataError, match="expected weights of the names and shapes of this network's, got none"):
-        train.run(
+        train.STAGE.run(
             replace(inputs, initial=Trained(straight, "straight")),
             TrainConfig(family="stepwise", network=wide, training=recipe),
             make_work(tmp_path / "wide"),
@@ -457,4 +465,4 @@ def test_a_training_starts_from_the_weights_that_fit(inputs, straight, tmp_path)
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "model.safetensors").write_bytes(b"damaged")
     with pytest.raises(DataError, match="expected weights in safetensors format"):
-        train.run(replace(inputs, initial=Trained(tmp_path / "damaged", "damaged")), config_of(), make_work(tmp_path / "no"))
+        train.STAGE.run(replace(inputs, initial=Trained(tmp_path / "damaged", "damaged")), config_of(), make_work(tmp_path / "no"))

@@ -8,15 +8,17 @@ import pyarrow as pa
 import pytest
 
 import models.bundle.directory
-import stages.decode
+import stages.tune.run
 from models.dag.config import DagSearch
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text, Tuned
+from stages.context import StepContext
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
-from stages.tune import TuneConfig, TuneInputs, run, with_tuned_penalty
-from stages.workers import LocalWorkers
+from stages.tune import TuneConfig, TuneInputs
+from stages.tune.penalty import with_tuned_penalty
+from stages.tune.run import run
+from stages.workers import LocalWorkers, Resources
 
 BEAM = StepwiseSearch(strategy="beam", beam_size=3, n_best=2, length_penalty=9.0)
 LINES = ["a b c d e f", "g h i j k l", "m n o p q r"]
@@ -45,14 +47,23 @@ class Shortening:
 @pytest.fixture(autouse=True)
 def system(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Shortening())
-    monkeypatch.setattr(stages.decode, "PIECE_ROWS", 2)
+    monkeypatch.setattr(stages.tune.run, "PIECE_ROWS", 2)
 
 
 def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:
     directories = [tmp_path / name for name in ("text", "out")]
     for directory in directories:
         directory.mkdir()
-    works = [Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), tmp_path / "cache") for directory in directories]
+    works = [
+        StepContext(
+            directory=directory,
+            attempt="a1",
+            workers=LocalWorkers(),
+            resources=Resources(workers=1, cpus=1),
+            shard_cache=tmp_path / "cache",
+        )
+        for directory in directories
+    ]
     table = pa.table({"id": [5, 1, 3], "source": LINES, "target": LINES})
     write_shard(shard_path(directories[0], 0), table, works[0])
     config = TuneConfig(search=BEAM, length_penalties=penalties, target_language="de")

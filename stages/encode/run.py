@@ -1,0 +1,98 @@
+"""Run the encode stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sentencepiece import SentencePieceProcessor
+
+from stages.context import Context, StepContext, WorkerContext
+from stages.encode import EncodeConfig, EncodeInputs
+from stages.errors import StageError
+from stages.shards import drop_shards_from, read_shard, row_counts, rows_of, shard_path, shard_paths, write_shard
+from stages.vocabulary.run import processor
+
+LARGEST_NARROW = 65535
+"""Ids of a vocabulary of at most this many pieces are stored in 16 bits."""
+
+
+SOURCES_CUT = b"sources_cut"
+"""Key under which a shard says how many of its sources were cut."""
+
+
+class Encoded(NamedTuple):
+    """What one shard has."""
+
+    rows: int
+    source_tokens: int
+    target_tokens: int
+    sources_cut: int
+
+
+def run(inputs: EncodeInputs, config: EncodeConfig, context: StepContext) -> None:
+    """Write one token shard for each text shard, with its number and rows. Shards that an earlier attempt finished stay."""
+    rows = row_counts(inputs.text.path)
+    argument = (inputs, config, context.for_workers())
+    encoded: dict[int, Encoded] = {}
+    done, total = 0, sum(rows)
+    for index, shard in context.workers.map(make_encoder, argument, range(len(rows))):
+        encoded[index] = shard
+        done += shard.rows
+        context.progress(done, total, "pairs")
+    drop_shards_from(context.directory, len(rows))
+    if [encoded[index].rows for index in sorted(encoded)] != rows or row_counts(context.directory) != rows:
+        raise StageError(
+            f"{context.directory}: expected token shards of {rows} rows, got {row_counts(context.directory)}; run again"
+        )
+    summary = {
+        "rows": total,
+        "shards": len(rows),
+        "source_tokens": sum(shard.source_tokens for shard in encoded.values()),
+        "target_tokens": sum(shard.target_tokens for shard in encoded.values()),
+        "source_size": processor(inputs.vocabulary.path, "source").get_piece_size(),
+        "target_size": processor(inputs.vocabulary.path, "target").get_piece_size(),
+    }
+    if config.max_source_tokens is not None:
+        cut = sum(shard.sources_cut for shard in encoded.values())
+        summary |= {"max_source_tokens": config.max_source_tokens, "sources_cut": cut}
+    context.write_json(context.directory / "tokens.json", summary)
+
+
+def make_encoder(argument: tuple[EncodeInputs, EncodeConfig, WorkerContext]) -> Callable[[int], Encoded]:
+    """What a worker does with the number of a shard; both vocabularies are loaded once."""
+    inputs, config, context = argument
+    processors = {side: processor(inputs.vocabulary.path, side) for side in ("source", "target")}
+    return partial(_encode_shard, shard_paths(inputs.text.path), processors, config.max_source_tokens, context)
+
+
+def _encode_shard(
+    texts: list[Path], processors: dict[str, SentencePieceProcessor], limit: int | None, context: Context, index: int
+) -> Encoded:
+
+    path = shard_path(context.directory, index)
+    if not path.exists() or rows_of(path) != rows_of(texts[index]):
+        text = read_shard(texts[index])
+        columns = {side: encode_lines(text[side].to_pylist(), processors[side]) for side in ("source", "target")}
+        table = pa.table({"id": text["id"], **columns})
+        write_shard(path, table if limit is None else _cut(table, limit), context)
+    table = read_shard(path)
+    source, target = (pc.sum(pc.list_value_length(table[side])).as_py() or 0 for side in ("source", "target"))
+    return Encoded(table.num_rows, source, target, int((table.schema.metadata or {}).get(SOURCES_CUT, 0)))
+
+
+def _cut(table: pa.Table, limit: int) -> pa.Table:
+    """Sources of at most `limit` tokens; how many were longer is kept with the table."""
+    cut = pc.sum(pc.greater(pc.list_value_length(table["source"]), limit)).as_py() or 0
+    table = table.set_column(1, "source", pc.list_slice(table["source"], 0, limit, return_fixed_size_list=False))
+    return table.replace_schema_metadata({SOURCES_CUT: str(cut)})
+
+
+def encode_lines(lines: list[str], pieces: SentencePieceProcessor) -> pa.ListArray:
+    """The ids of each line, without BOS and EOS: list<uint16>, or list<uint32> when 16 bits cannot tell all pieces apart."""
+    width = pa.uint16() if pieces.get_piece_size() <= LARGEST_NARROW else pa.uint32()
+    return pa.array(pieces.encode(lines, num_threads=1), pa.list_(width))

@@ -1,0 +1,30 @@
+"""Run the report stage."""
+
+from __future__ import annotations
+
+from stages.context import StepContext
+from stages.errors import StageError
+from stages.report import ReportConfig, ReportInputs
+from stages.report.extras import collect
+from stages.report.page import page
+from stages.report.results import gather, results_json, shortfalls
+from stages.report.text import markdown
+
+
+def run(inputs: ReportInputs, config: ReportConfig, context: StepContext) -> None:
+    """Write `results.json`, `records/report.md`, `records/report.html` and the figures.
+
+    Raises DataError when the baseline was not evaluated or perplexities cannot be compared, and StageError, once the page is
+    written, when the baseline scores too little.
+    """
+    findings = gather(inputs, config)
+    failures = shortfalls(findings, {"bleu": config.minimum_bleu, "rougeL": config.minimum_rouge})
+    extras = collect(inputs, findings)
+    single = filter(None, [extras.curves, extras.agreement])
+    for figure in [*extras.speed.values(), *single, *extras.spread, *extras.by_length, *extras.diversity]:
+        context.write_text(context.records("figures", f"{figure.name}.svg"), figure.svg)
+    context.write_text(context.records("report.md"), markdown(config.title, findings, failures))
+    context.write_text(context.records("report.html"), page(config.title, findings, extras, failures))
+    context.write_json(context.directory / "results.json", results_json(findings, config))
+    if failures:
+        raise StageError(f"the check failed: {'; '.join(failures)}; the page is {context.records('report.html')}")

@@ -1,0 +1,97 @@
+"""Run the system stage."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
+
+from models.bundle.directory import links_of, load_system, write_system
+from models.bundle.weights import WEIGHTS, BundleError, save_weights
+from models.family import Sizes
+from models.training import averaging
+from models.training.config import TrainingConfig
+from stages.artifacts import CHECKPOINTS
+from stages.context import Context, StepContext
+from stages.errors import ArtifactError, unwritable
+from stages.score.tasks import TASKS, TaskName
+from stages.system import SystemConfig, SystemInputs
+from stages.tune.penalty import with_tuned_penalty
+
+
+def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> None:
+    """Write the system and load it once, so that what does not fit together fails here.
+
+    Raises ArtifactError when weights, network and vocabulary do not belong to one another, StageError when the disk is full.
+    """
+    trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
+    description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
+    if description["family"] != config.family:
+        raise ArtifactError(f"{trained}: expected a network of family {config.family}, got {description['family']}")
+    _check_links(inputs)
+    try:
+        write_system(
+            context.directory,
+            family=config.family,
+            network=description["network"],
+            sizes=Sizes(**description["sizes"]),
+            weights=_weights(inputs, config, description["network"], context),
+            members=[member.path / WEIGHTS for member in inputs.members],
+            source_vocabulary=vocabulary / "source.spm",
+            target_vocabulary=vocabulary / "target.spm",
+            name=config.name,
+            source_language=config.source_language,
+            target_language=config.target_language,
+            search=with_tuned_penalty(config.search, inputs.tuned),
+            task=config.task,
+            max_source_tokens=config.max_source_tokens,
+            ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
+            tables=None if inputs.tables is None else inputs.tables.file,
+            companions={
+                name: companion.path
+                for name, companion in (("verifier", inputs.verifier), ("drafter", inputs.drafter))
+                if companion is not None
+            },
+        )
+        load_system(context.directory)
+    except BundleError as error:
+        raise ArtifactError(f"system {config.name}: {error}") from error
+    except OSError as error:
+        raise unwritable(context.directory, error) from error
+
+
+def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], context: Context) -> Path:
+    """The file with the weights of the training, or with the mean of other candidates of it."""
+    if config.averaging is None:
+        return inputs.trained.path / WEIGHTS
+    path = context.directory / CHECKPOINTS / "mean.safetensors"
+    path.parent.mkdir(exist_ok=True)
+    save_weights(path, _mean(inputs.trained.path, config.averaging, config.task), network)
+    return path
+
+
+def _mean(trained: Path, recipe: TrainingConfig, task: TaskName) -> dict[str, Tensor]:
+    """The mean of the candidates that `recipe` chooses; it may choose fewer than the training did, which kept no others."""
+    found = json.loads((trained / "training.json").read_text(encoding="utf-8"))["validations"]
+    validations = [averaging.Validation(one["update"], one["loss"], one[TASKS[task].metric]) for one in found]
+    return averaging.mean([load_file(trained / "kept" / f"{update}.safetensors") for update in averaging.kept(recipe, validations)])
+
+
+def _check_links(inputs: SystemInputs) -> None:
+    """Raises ArtifactError for tables of other links than those that the training was validated with."""
+    if inputs.tables is None:
+        return
+    path = inputs.tables.file
+    told = json.loads((inputs.trained.path / "training.json").read_text(encoding="utf-8")).get("links")
+    try:
+        found = links_of(path)
+    except BundleError as error:
+        raise ArtifactError(f"{error}; remove the artifact and run again") from error
+    if told is not None and found != told:
+        raise ArtifactError(
+            f"{path}: expected candidate tables of the links {told[:16]}, which the training was validated with, got those of "
+            f"{found[:16]}; they were counted from another alignment"
+        )

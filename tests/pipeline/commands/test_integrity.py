@@ -1,0 +1,171 @@
+"""A damaged system or training is refused at its load, whichever file and family, before anything is parsed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+import stages.system
+from models.bundle.directory import BundleError, load_model, load_system
+from models.dag.config import DagSearch
+from pipeline.__main__ import main
+from tests.stages.dag_analysis import test_dag_analysis
+from tests.stages.decode import test_draft_statistics
+from tests.stages.lattice_analysis import test_lattice_analysis
+from tests.stages.system import test_system
+
+FLIPS = 200
+LINES = "ein haus am see\nder hund sieht die katze\n"
+
+
+def stepwise(root: Path) -> Path:
+    """Two networks that write together."""
+    vocabulary = test_system.make_vocabulary(root / "vocabulary", test_system.WORDS)
+    first, second = (
+        test_system.make_trained(root / f"trained{seed}", "stepwise", test_system.NETWORK, vocabulary, seed) for seed in (3, 4)
+    )
+    inputs = stages.system.SystemInputs(first, vocabulary, members=(second,))
+    stages.system.STAGE.run(inputs, test_system.CONFIG, test_system.make_work(root / "system"))
+    return root / "system"
+
+
+def dag(root: Path) -> Path:
+    """With an n-gram model."""
+    vocabulary = test_system.make_vocabulary(root / "vocabulary", test_system.WORDS)
+    config = replace(test_system.CONFIG, family="dag", search=DagSearch())
+    stages.system.STAGE.run(test_system.graph_parts(root, vocabulary), config, test_system.make_work(root / "system"))
+    return root / "system"
+
+
+def lattice(root: Path) -> Path:
+    """With tables."""
+    return test_lattice_analysis.make_system(test_lattice_analysis.make_parts(root), root / "system").path
+
+
+def aggressive(root: Path) -> Path:
+    """With a verifier and another system that drafts."""
+    _, inputs = test_draft_statistics.build(root)
+    config = test_draft_statistics.config_of("aggressive", test_draft_statistics.GAD)
+    given = replace(inputs, drafter=inputs.verifier)
+    stages.system.STAGE.run(given, config, test_draft_statistics.work_in(root / "both"))
+    return root / "both"
+
+
+FAMILIES: dict[str, tuple[Callable[[Path], Path], set[str]]] = {
+    "stepwise": (stepwise, {"members/2.safetensors"}),
+    "dag": (dag, {"ngram/model.ngram"}),
+    "lattice": (lattice, {"tables/tables.bin"}),
+    "aggressive": (aggressive, {"verifier/system.json", "drafter/system.json", "drafter/model.safetensors"}),
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def system(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make, further = FAMILIES[request.param]
+    directory = tmp_path_factory.mktemp("intact") / "system"
+    shutil.copytree(make(tmp_path_factory.mktemp("made")), directory)
+    assert further | {"system.json", "model.safetensors", "source.spm", "target.spm"} <= set(files(directory))
+    return directory
+
+
+def files(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+
+
+def flipped(content: bytes, seed: int = 0) -> bytes:
+    changed = bytearray(content)
+    for bit in random.Random(seed).sample(range(8 * len(content)), FLIPS):
+        changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@contextmanager
+def holding(path: Path, content: bytes | None) -> Iterator[None]:
+    """The file with other content, or missing; in the end as it was."""
+    kept = path.read_bytes()
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+    try:
+        yield
+    finally:
+        path.write_bytes(kept)
+
+
+def translate(directory: Path, *options: str) -> int:
+    source, output = directory.parent / "in", directory.parent / "out"
+    source.write_text(LINES)
+    output.unlink(missing_ok=True)
+    command = ["translate", str(directory), "--input", str(source), "--output", str(output), "--device", "cpu", *options]
+    code = main(command)
+    assert output.exists() == (code == 0)
+    return code
+
+
+def test_flipped_bits_end_the_command(system: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert translate(system) == 0
+    for name in files(system):
+        with holding(system / name, flipped((system / name).read_bytes())):
+            assert translate(system) == 1, name
+            told = capsys.readouterr().err
+            assert str(system / name) in told
+            assert "damaged" in told
+            with pytest.raises(BundleError, match=name):
+                load_system(system)
+    assert translate(system) == 0
+
+
+def test_what_is_cut_longer_or_missing_is_named(system: Path) -> None:
+    for name in files(system):
+        content = (system / name).read_bytes()
+        for other in (content[:-2], b"", content + b"\0", None):
+            with holding(system / name, other), pytest.raises(BundleError, match=f"{name.rpartition('/')[2]}"):
+                load_system(system)
+
+
+def test_swapped_files_are_refused(system: Path) -> None:
+    contents = {name: (system / name).read_bytes() for name in files(system)}
+    for one, other in combinations(contents, 2):
+        if contents[one] != contents[other]:
+            with holding(system / one, contents[other]), holding(system / other, contents[one]), pytest.raises(BundleError):
+                load_system(system)
+
+
+def test_no_verify_loads_anyway(system: Path) -> None:
+    """One bit of a weight, which nothing but its checksum shows."""
+    weights = next(name for name in ("drafter/model.safetensors", "model.safetensors") if (system / name).is_file())
+    content = bytearray((system / weights).read_bytes())
+    content[-4] ^= 1
+    with holding(system / weights, bytes(content)):
+        with pytest.raises(
+            BundleError, match=rf"{weights}: expected crc32 [0-9a-f]{{8}}, got crc32 [0-9a-f]{{8}}; .*copy the directory"
+        ):
+            load_system(system)
+        assert translate(system) == 1
+        assert translate(system, "--no-verify") == 0
+        assert len(load_system(system, verify=False).translate(LINES.splitlines())) == 2
+
+
+def test_a_damaged_training_is_refused(tmp_path: Path) -> None:
+    test_dag_analysis.make_system(tmp_path)
+    trained = tmp_path / "trained"
+    for name in ("model.json", "model.safetensors"):
+        with holding(trained / name, flipped((trained / name).read_bytes())), pytest.raises(BundleError, match=name):
+            load_model(trained)
+    kept = "kept/50.safetensors"
+    with holding(trained / kept, (trained / kept).read_bytes()[:-1] + b"\x7f"):
+        load_model(trained)
+        load_model(trained, weights=kept, verify=False)
+        with pytest.raises(BundleError, match=f"{kept}: expected crc32"):
+            load_model(trained, weights=kept)
+    shutil.copyfile(trained / kept, trained / "kept" / "60.safetensors")
+    with pytest.raises(BundleError, match=r"60.safetensors: expected one of the described files \(kept/50.safetensors, model"):
+        load_model(trained, weights="kept/60.safetensors")
