@@ -5,12 +5,14 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
+SITE := .venv/.site
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
+CPP := $(shell find kernels -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
-CONFIG ?= configs/bench-demo.yaml
+CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: demo test test-slow test-asan lint bench docs clean
+.PHONY: demo test test-slow test-asan lint bench docs site clean
 .DELETE_ON_ERROR:
 
 $(PACKAGES): constraints.txt pyproject.toml
@@ -27,11 +29,13 @@ $(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its s
 demo: $(READY)          ## raw text to report on the embedded corpus, in minutes
 	$(BIN)/python -m pipeline run configs/demo.yaml
 
-lint: $(READY)          ## ruff, mypy
+lint: $(READY)          ## ruff, mypy, clang-format, prose, links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/mypy benchmarks
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+	$(BIN)/pytest tests/test_prose.py tests/docs/test_links.py
 
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(PYTEST) -m "not slow"
@@ -53,6 +57,13 @@ bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), a
 
 docs: $(READY)          ## write the generated pages anew
 	$(BIN)/python -m pipeline.config.docs
+
+$(SITE): $(READY)
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[docs]'
+	touch $@
+
+site: $(SITE)           ## the documentation as a web site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean:                  ## what is built; the store stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

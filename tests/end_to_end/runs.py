@@ -108,7 +108,7 @@ class Watched:
         return found
 
     def agrees_with(self, other: "Watched") -> bool:
-        """Is each of its artifacts, of which there are some, the other's?"""
+        """True if this run has artifacts and each of them equals the other run's."""
         files, wanted = self.files(), other.files()
         return files != {} and files == {step: wanted[step] for step in files}
 

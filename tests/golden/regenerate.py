@@ -1,4 +1,4 @@
-"""Write the golden files anew: `python tests/golden/regenerate.py`. Look at the difference before you commit it."""
+"""Write the golden files again: `python tests/golden/regenerate.py`. Review the difference before committing it."""
 
 import importlib.util
 import json

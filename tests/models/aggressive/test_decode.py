@@ -36,7 +36,7 @@ def run(decoder, inputs, how):
 
 
 def greedy(verifier, inputs, **options):
-    """What the verifier writes by itself, natively."""
+    """Return the output of the verifier alone, decoded natively."""
     decoder = stepwise.NativeDecoder(verifier)
     return run(decoder, inputs, StepwiseSearch(max_extra_tokens=12, **options))
 

@@ -32,7 +32,7 @@ def batch_of(count, length, seed=0):
 
 
 def test_every_prefix_comes_as_often_and_the_empty_one_too():
-    """m = 6 tokens with EOS: p is 0 to 5, each a sixth of the time."""
+    """A target of m = 6 tokens with EOS has prefixes p of 0 to 5 tokens, each a sixth of the time."""
     batch = collate(range(6000), [[8]] * 6000, [[9, 10, 11, 12, 13]] * 6000)
     torch.manual_seed(0)
     counts = torch.bincount(draw(DRAFTER, batch, training=True).prefix_lengths, minlength=6)

@@ -52,7 +52,7 @@ def beams(size, **options):
 
 
 def both(model, inputs, search):
-    """What torch and what the native code finds."""
+    """Return the hypotheses of the torch engine and of the native one."""
     decoders = StepwiseDecoder(model), NativeDecoder(model)
     return [decoder.decode(decoder.prepare(inputs), search) for decoder in decoders]
 
@@ -169,7 +169,7 @@ LISTED = {"shortlist_words": 9, "shortlist_links": 2}
 
 
 def listed_words(source):
-    """What `LISTED` lets a source write, EOS and what is reserved aside. A word's links end at the first -1."""
+    """Return the tokens that `LISTED` allows for a source, except EOS and reserved ones. A token's links end at the first -1."""
     linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_words[[*source, EOS], :2].tolist()]
     return {12, 9} | {word for row in linked for word in row if word > 6}
 

@@ -38,7 +38,7 @@ class Shouter:
 
 
 def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
-    """What comes out when `data` lies in a file."""
+    """Return the output for a file that holds `data`."""
     system = Shouter()
     inner, outer = os.pipe()
     back, out = os.pipe()

@@ -1,4 +1,4 @@
-"""What is told of work that had to be done again."""
+"""Reports of work that had to be done again."""
 
 import json
 import os

@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def report(run: Run, done: int, moment: float, attempt: str = "a-1", total: int = 700) -> None:
-    """What the step itself says at a moment of our choice."""
+    """Write the progress that the step itself reports at a chosen moment."""
     directory = run.store / "train" / "traintrain.partial"
     context = StepContext(
         directory=directory,
@@ -152,7 +152,7 @@ def test_status_of_a_failed_run_names_the_steps_and_the_logs(run: Run, capsys: p
 def test_plain_lines(run: Run) -> None:
     now = time.time()
     event(run, "run_started", now - 900, attempt="z")
-    event(run, "step_started", now - 900, step="corpus:x", step_attempt="z-1")  # an earlier start of the run is not told again
+    event(run, "step_started", now - 900, step="corpus:x", step_attempt="z-1")  # an earlier start of the run is not reported again
     training(run, now)
     output = io.StringIO()
     with LiveDisplay(run.path, console=Console(file=output, width=40), poll_seconds=3600):

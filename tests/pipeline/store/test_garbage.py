@@ -1,4 +1,4 @@
-"""What `gc` takes, and above all what it leaves."""
+"""`gc` deletes unused artifacts and keeps everything else."""
 
 import json
 import os
@@ -233,7 +233,7 @@ def test_an_interrupted_removal_leaves_no_half_artifact(store: Store, monkeypatc
 
 
 def test_nothing_goes_while_a_run_looks_what_is_there(store: Store) -> None:
-    """What it found is named in run.json before anything may be removed."""
+    """Artifacts found in the store are named in run.json before anything may be removed."""
     artifact(store, A)
     removed: list[garbage.Garbage] = []
     with garbage.in_use(store):

@@ -121,7 +121,7 @@ def whole_run(run: Run) -> None:
 
 
 class Browser:
-    """What a user sees of a run in MLflow."""
+    """The view that a user has of a run in MLflow."""
 
     def __init__(self, uri: str, run: Run) -> None:
         from mlflow.tracking import MlflowClient

@@ -74,7 +74,7 @@ def pairs_of(rows: list[tuple[str, str]]) -> list[tuple[list[str], list[str]]]:
 
 
 def functions(rows: list[tuple[str, str]], options: AlignOptions) -> list[list[int]]:
-    """What `fast_align` says, as a position for each explained word."""
+    """Return the links of `fast_align` as a position for each explained word."""
     found = []
     for (source, target), links in zip(pairs_of(rows), fast_align(pairs_of(rows), options=options).links, strict=True):
         row = [-1] * len(source if options.reverse else target)

@@ -1,4 +1,4 @@
-"""Systems that carry their verifier, and what their decoding tells of drafting."""
+"""Systems that carry their verifier, and the statistics of drafting that their decoding records."""
 
 from __future__ import annotations
 

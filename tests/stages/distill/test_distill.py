@@ -139,7 +139,7 @@ def test_what_became_of_the_sources_is_a_table_of_the_report(tmp_path: Path) -> 
 
 
 def test_of_the_n_best_the_one_nearest_to_the_reference_is_taken(tmp_path: Path) -> None:
-    """A failure of the likeliest output does not lose the pair where the other is sound; of equals the likelier one is taken."""
+    """A failure of the likeliest output does not lose the pair where the other is sound; a tie goes to the likelier one."""
     targets = ["99", "99", "13 99", "so", "so", "11 12", "99", "99", "13"]
     directory, counts = distill(tmp_path, LINES, targets, choose="reference", target_language="de")
     assert list(targets_of(directory).values()) == ["99", "99", "13", "99", "99", "11 12", "99", "99", "13"]

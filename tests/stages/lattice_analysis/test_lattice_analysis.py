@@ -1,4 +1,4 @@
-"""Systems that look their words up: what they hold, what they refuse, and what is told of their lattices."""
+"""Systems that look their candidates up: their contents, the inputs they refuse, and the analysis of their lattices."""
 
 import json
 import random

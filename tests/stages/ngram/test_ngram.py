@@ -1,4 +1,4 @@
-"""The stage makes the same model of any shards, threads and engine; KenLM measures it; what cannot work is told clearly."""
+"""The stage makes the same model of any shards, threads and engine; KenLM measures it; errors are clear."""
 
 import json
 import shutil

@@ -17,7 +17,7 @@ HOW = Comparison(language="de", tokenizer="13a", lowercase=False)
 
 
 def bleu(pairs: list[tuple[str, str]]) -> float:
-    """sacreBLEU over (hypothesis, its only reference)."""
+    """Return sacreBLEU's score of pairs (hypothesis, its only reference)."""
     return float(BLEU(force=True).corpus_score([one for one, _ in pairs], [[other for _, other in pairs]]).score)
 
 

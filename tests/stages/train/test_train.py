@@ -415,7 +415,7 @@ def tables(inputs, tmp_path_factory):
 
 
 def test_a_scorer_is_validated_with_its_tables_stopped_and_continued_alike(inputs, tables, tmp_path):
-    """Segments are drawn from a generator that is seeded anew for each update: a stopped training draws the same."""
+    """Segments are drawn from a generator that is seeded for each update: a stopped training draws the same."""
     given = replace(inputs, tables=tables)
     config = TrainConfig(family="lattice", network=replace(LATTICE, normalizer_penalty=0.01), training=RECIPE)
     train.STAGE.run(given, config, make_work(tmp_path / "straight"))
