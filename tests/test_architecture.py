@@ -23,7 +23,7 @@ DOORS = {
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",
     },
-    "mlflow": {"pipeline/tracking/mlflow_server.py"},
+    "mlflow": {"pipeline/tracking/mlflow_server.py", "pipeline/tracking/artifacts.py"},
     "pydantic": {"pipeline/config/schema.py", "pipeline/config/yaml.py", "pipeline/config/docs.py"},
 }
 """The only files that may import each library."""

@@ -255,10 +255,10 @@ def _show_estimate(settings: RunConfig, steps: Plan, store: Store) -> None:
 def _planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:
     from pipeline.config.schema import load_config
     from pipeline.plan.wiring import build_plan
-    from pipeline.store.artifacts import Store
+    from pipeline.store.marker import open_store
 
     settings = load_config(config, overrides or ())
-    store = Store(settings.store.path)
+    store = open_store(settings.store.path)
     return settings, build_plan(settings, store).until(until), store
 
 

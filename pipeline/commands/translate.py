@@ -55,7 +55,7 @@ def _of_run(run: Run, name: str) -> Path:
         if entry["step"] == f"system:{name}":
             return step_directory(run.store, entry)
     pinned = (config["teacher"] or {}).get("from", "") if "use" in config["systems"][name] else ""
-    return Path(pinned)
+    return run.relocated(Path(pinned))
 
 
 def translate_files(

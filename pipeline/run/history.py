@@ -89,6 +89,13 @@ class Run:
         """The store that this run directory lies in."""
         return self.path.resolve().parent.parent
 
+    def relocated(self, path: Path) -> Path:
+        """`path`; what lay in the store when the run was made is found in the store as it lies now, copied or moved."""
+        try:
+            return self.store / path.absolute().relative_to(self.spec["store"])
+        except ValueError:
+            return path
+
     @property
     def heartbeat(self) -> Path:
         """Touched by the driver while it is at work."""

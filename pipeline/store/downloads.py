@@ -58,7 +58,7 @@ def fetched(remote: RemoteFile, store: Store) -> ExternalFile:
 
 def note(store: Store, url: str) -> dict[str, object]:
     """What is remembered of a download: {url, sha256, bytes, time}; empty when there was none."""
-    return read_json(_memory(store, url))
+    return read_json(note_file(store, url))
 
 
 def digits(sha256: str) -> str:
@@ -87,10 +87,11 @@ def _download(url: str, pinned: str, store: Store) -> ExternalFile:
 
 def _remember(store: Store, url: str, digest: str, path: Path) -> None:
     record = {"url": url, "sha256": digest, "bytes": path.stat().st_size, "time": time.time()}
-    write_atomically(_memory(store, url), json.dumps(record, indent=1) + "\n", str(os.getpid()))
+    write_atomically(note_file(store, url), json.dumps(record, indent=1) + "\n", str(os.getpid()))
 
 
-def _memory(store: Store, url: str) -> Path:
+def note_file(store: Store, url: str) -> Path:
+    """Where a download is remembered."""
     return folder(store) / URLS / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 

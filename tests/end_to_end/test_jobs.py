@@ -32,7 +32,7 @@ class Submitted(Watched):
         return [sys.executable, "-m", "pipeline", "submit", config, *settings, *self.options]
 
     def output(self) -> str:
-        return (self.store / "output.txt").read_text()
+        return self.output_file.read_text()
 
     def job(self) -> str:
         """Id of the job submitted last."""

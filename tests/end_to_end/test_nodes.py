@@ -58,7 +58,7 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
             nodes.kill(node)
             time.sleep(8.0)  # long enough that the machines are seen to be gone
             node = nodes.add(1)
-        assert process.wait(400) == 0, (run.store / "output.txt").read_text()[-4000:]
+        assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
     finally:
         end(process)
         nodes.kill(node)

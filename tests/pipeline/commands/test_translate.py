@@ -3,6 +3,7 @@
 import logging
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -244,7 +245,7 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
     systems = {"made": {}, "begun": {}, "teacher-as-it-is": {"use": "teacher"}}
     plan = [{"step": f"system:{n}", "stage": "system", "fingerprint": f} for n, f in (("made", "11"), ("begun", "22"))]
     run = Run(store / "runs/demo-1")
-    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "plan": plan})
+    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "store": str(store), "plan": plan})
 
     assert translate.system_directory(Path("store"), str(pinned), None) == pinned
     for name in ("latest", "demo-1", str(run.path)):
@@ -260,3 +261,15 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
         translate.system_directory(store, "latest", "begun")
     with pytest.raises(DataError, match="nowhere: expected a run"):
         translate.system_directory(store, "nowhere", "made")
+
+
+def test_a_system_pinned_in_a_store_is_found_in_its_copy(tmp_path: Path) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    pinned = store / "system/11"
+    pinned.mkdir(parents=True)
+    (pinned / "system.json").write_text("{}")
+    config = {"systems": {"teacher": {"use": "teacher"}}, "teacher": {"from": str(pinned)}}
+    Run(store / "runs/demo-1").create({"config": config, "store": str(store), "plan": []})
+    shutil.copytree(store, copy, symlinks=True)
+    assert translate.system_directory(copy, "latest", "teacher") == copy / "system/11"
+    assert translate.system_directory(store, "latest", "teacher") == pinned
