@@ -8,10 +8,12 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from kernels.durable import write_whole
 
 if TYPE_CHECKING:
     from fewstep_native import NgramModel as NativeModel
@@ -190,11 +192,11 @@ class NgramModel:
 
     def save(self, path: Path | str) -> None:
         """Write the file that `load` maps, whole or not at all. Equal models give equal bytes. Raises OSError."""
-        _write_whole(Path(path), self.native.write)
+        write_whole(Path(path), lambda temporary: self.native.write(str(temporary)))
 
     def write_arpa(self, path: Path | str) -> None:
         """Write an ARPA file, whole or not at all; loaded again it is the same model. Raises OSError."""
-        _write_whole(Path(path), self.native.write_arpa)
+        write_whole(Path(path), lambda temporary: self.native.write_arpa(str(temporary)))
 
     @property
     def order(self) -> int:
@@ -267,13 +269,3 @@ def _line(words: Sequence[str], number: int) -> str:
     if len(SEPARATORS.findall(line)) != max(0, len(words) - 1) or "" in words:
         raise ValueError(f"sentence {number}: expected words without white space, none of them empty, got {list(words)!r}")
     return line + "\n"
-
-
-def _write_whole(path: Path, write: Callable[[str], None]) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        write(str(temporary))
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -46,14 +46,15 @@ class Context:
         return path.with_name(f"{path.name}.{self.attempt}.tmp")
 
     def write_text(self, path: Path, text: str) -> None:
-        """Write a file whole or not at all."""
+        """Write a file whole or not at all. It is synced when the step is committed: a file that a later attempt is to find
+        goes through `kernels.durable`."""
         temporary = self.temporary(path)
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
 
     def write_json(self, path: Path, value: object) -> None:
         """Write JSON (sorted keys, one final newline) whole or not at all."""
-        self.write_text(path, json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n")
+        self.write_text(path, json_text(value))
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line to `records/metrics.<attempt>.jsonl`: the values at `step` (update, shard or row)."""
@@ -83,6 +84,11 @@ class StepContext(Context):
     def for_workers(self) -> WorkerContext:
         """Return the context to hand to this step's workers."""
         return WorkerContext(**{field.name: getattr(self, field.name) for field in fields(WorkerContext)})
+
+
+def json_text(value: object) -> str:
+    """Return JSON as files of a step hold it: sorted keys, one final newline."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def _first_report(path: Path, attempt: str) -> dict[str, float]:

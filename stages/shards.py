@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernels import durable
 from stages.errors import ArtifactError, unwritable
 
 if TYPE_CHECKING:
@@ -64,12 +64,12 @@ def write_shard(path: Path, table: pa.Table, context: Context) -> None:
     """
     import pyarrow as pa
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = context.temporary(path)
     try:
+        durable.make_directory(path.parent)
         with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_batch(_compact(table))
-        os.replace(temporary, path)
+        durable.rename(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error

@@ -6,6 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
+from kernels import durable
 from pipeline.errors import ArtifactError, DataError, StageError
 
 PRECISIONS = ("float32", "int8", "float16", "bfloat16")
@@ -28,7 +29,7 @@ def export(system: Path, output: Path, precision: str, verify: bool = True) -> N
     fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     try:
         export_ctranslate2(system, fresh, precision, verify)
-        os.replace(fresh, output)
+        durable.rename(fresh, output)
     except EngineError as error:
         raise StageError(str(error)) from error
     except BundleError as error:

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from kernels import durable
 from pipeline.plan.code_digest import code_digest, git_revision
 from pipeline.plan.fingerprint import artifacts, canonical, external_files
 from pipeline.plan.step import Step
@@ -56,7 +57,7 @@ def perform(order: Order, workers: Workers) -> None:
         try:
             for _, artifact in artifacts(order.step.inputs):
                 store.verify(artifact.path)
-            partial.mkdir(parents=True, exist_ok=True)
+            durable.make_directory(partial)
             (partial / STOP).unlink(missing_ok=True)
             order.step.stage.run(order.step.inputs, order.step.config, _work(order, store, partial, workers))
             for _, file in external_files(order.step.inputs):

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels import durable
 from pipeline.run.records import read_json
 from pipeline.store.artifacts import Store, write_atomically
 from pipeline.store.remote import copy_of
@@ -77,8 +78,8 @@ def _download(url: str, pinned: str, store: Store) -> ExternalFile:
                 "at this address is another one; nothing was kept of it: find the pinned one, or pin the new digest"
             )
         path = _place(store, entry["sha256"], url)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(temporary, path)
+        durable.make_directory(path.parent)
+        durable.rename(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     _remember(store, url, entry["sha256"], path)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernels import durable
 from kernels.fast_align.em import Pass, Sums, fit_tension, summarise
 from kernels.fast_align.shards import (
     UNSEEN,
@@ -206,7 +207,7 @@ def _reduce(job: Job, item: Item) -> None:
     t = np.lib.format.open_memmap(temporary, "w+", np.float64, (int(starts[-1]),))
     maximise(starts, parts, options, t)
     t.flush()
-    temporary.replace(path)
+    durable.rename(temporary, path)
     job.save_json(_done(job, direction, number), {"pass": pass_record(told), "tension": tension})
     shutil.rmtree(path.with_name(f"iteration{number}"), ignore_errors=True)
     if number:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
+from kernels import durable
 from kernels.fast_align.options import AlignOptions
 from stages.artifacts import CHECKPOINTS, Text, Tokens
-from stages.context import StepContext, WorkerContext
+from stages.context import StepContext, WorkerContext, json_text
 from stages.shards import read_shard, shard_paths
 
 if TYPE_CHECKING:
@@ -70,15 +71,18 @@ class Job:
 
     def save(self, path: Path, array: Any) -> None:
         """Write an array whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.context.temporary(path)
-        with temporary.open("wb") as file:
-            np.save(file, array)
-        temporary.replace(path)
+        self._save(path, lambda file: np.save(file, array))
 
     def save_json(self, path: Path, value: Mapping[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.context.write_json(path, value)
+        self._save(path, lambda file: file.write(json_text(value).encode()))
+
+    def _save(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
+        def write_file(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                write(file)
+
+        durable.make_directory(path.parent)
+        durable.write_whole(path, write_file, self.context.temporary(path))
 
 
 def load(path: Path) -> Any:

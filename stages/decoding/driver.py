@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels import durable
 from stages.artifacts import System, Text
 from stages.context import Context, StepContext, WorkerContext
 from stages.decode.draft_statistics import numbers_of
@@ -84,7 +85,7 @@ def decode_text(text: Text, task: Task, piece_rows: int, context: StepContext) -
     again. Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences, TransientError when it was
     asked to stop (what was decoded is kept).
     """
-    context.shard_cache.mkdir(parents=True, exist_ok=True)
+    durable.make_directory(context.shard_cache)
     pieces = list(cut(text, task, piece_rows, context.shard_cache))
     missing = [piece for piece in pieces if not _is_whole(piece)]
     total, done = sum(piece.rows for piece in pieces), sum(piece.rows for piece in pieces) - sum(piece.rows for piece in missing)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from kernels import durable
 from kernels.candidates import (
     CandidateTables,
     CountOptions,
@@ -106,12 +107,12 @@ def counted(group: Group, context: Context) -> CountSummary | None:
 
 def _count(group: Group, job: Job, options: CountOptions) -> CountSummary:
     path = group.path(job.context)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    durable.make_directory(path.parent)
     pairs = [_read(job.inputs, index) for index in range(group.first, group.end)]
     source, target, links = (joined([pair[side] for pair in pairs]) for side in range(3))
     with explained(path, job.inputs.links.path):
         summary = count_candidates(source, target, links.values, job.context.temporary(path), options=options)
-        os.replace(job.context.temporary(path), path)
+        durable.rename(job.context.temporary(path), path)
     return summary
 
 

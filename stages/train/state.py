@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import nn
 
+from kernels import durable
 from models.bundle.directory import save_model
 from models.bundle.weights import save_weights
 from models.family import Sizes
@@ -55,13 +55,10 @@ class TrainingFiles:
     def save_candidate(self, update: int, model: nn.Module) -> None:
         """Keep the weights as they are now. Raises StageError when the disk is full."""
         path = self.candidate(update)
-        temporary = self._work.temporary(path)
         try:
-            self.candidates.mkdir(parents=True, exist_ok=True)
-            save_weights(temporary, model.state_dict())
-            os.replace(temporary, path)
+            durable.make_directory(self.candidates)
+            durable.write_whole(path, lambda temporary: save_weights(temporary, model.state_dict()), self._work.temporary(path))
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise unwritable(path, error) from error
 
     def save(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
