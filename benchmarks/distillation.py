@@ -30,8 +30,8 @@ from typing import Any
 
 from record import save
 
-from pipeline.run.history import Run, find_run
-from pipeline.run.records import metric_files, points_after, step_directory
+from pipeline.run.run_directory import Run, find_run
+from pipeline.store.records import metric_files, points_after, step_directory
 from stages.report.text import table
 from stages.shards import read_shards
 

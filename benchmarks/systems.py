@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config.schema import load_config
-from pipeline.run.history import find_run
-from pipeline.run.records import step_directory
+from pipeline.run.run_directory import find_run
+from pipeline.store.records import step_directory
 from stages.report.text import table
 
 METRICS = ("bleu", "rougeL")

@@ -8,7 +8,7 @@ from typing import get_type_hints
 
 import pytest
 
-from pipeline.plan.wiring import STAGES
+from pipeline.plan.stages import STAGES
 from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_imports
 
 KNOWN = modules()

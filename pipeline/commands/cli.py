@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from pipeline.config.schema import RunConfig
     from pipeline.plan.step import Plan
-    from pipeline.run.history import Run
+    from pipeline.run.run_directory import Run
     from pipeline.store.artifacts import Store
 
 app = typer.Typer(
@@ -96,7 +96,7 @@ def plan(
 ) -> None:
     """Check CONFIG and list its steps: HIT if the store holds the result, FETCH if its mirror does, else MISS and why."""
     from pipeline.plan.explain import explain
-    from pipeline.run.mirror_sync import mirrored
+    from pipeline.run.transfers import mirrored
 
     settings, steps, store = _planned(config, overrides, until)
     if estimate:
@@ -113,8 +113,8 @@ def status(name: RunName = "latest", store: StorePath = STORE, follow: Annotated
     bool, typer.Option("--follow", help="Keep the table up to date until the run ends.")
 ] = False) -> None:  # fmt: skip
     """Show how far a run is: its steps, rows per second and time left. Works while it is going on, from any terminal."""
-    from pipeline.run.history import find_run
     from pipeline.run.progress import show_status
+    from pipeline.run.run_directory import find_run
 
     show_status(find_run(store, name).path, once=not follow)
 
@@ -123,7 +123,7 @@ def status(name: RunName = "latest", store: StorePath = STORE, follow: Annotated
 def report(name: RunName = "latest", store: StorePath = STORE) -> None:
     """Print the results of a run and the path of its report."""
     from pipeline.errors import DataError
-    from pipeline.run.history import find_run
+    from pipeline.run.run_directory import find_run
 
     found = find_run(store, name)
     if _report_directory(found) is None:
@@ -180,8 +180,8 @@ def export(
 def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
     """Bring MLflow up to date with a run, finished or not."""
     from pipeline.config.schema import Tracking
-    from pipeline.run.history import find_run
-    from pipeline.tracking.mlflow_server import publish as publish_run
+    from pipeline.run.run_directory import find_run
+    from pipeline.tracking.publisher import publish as publish_run
 
     found = find_run(store, name)
     tracking = found.spec["config"]["tracking"]
@@ -264,7 +264,7 @@ def _planned(config: Path, overrides: Sequence[str] | None, until: str | None) -
 
 def _report_directory(run: Run) -> Path | None:
     """The finished report of a run."""
-    from pipeline.run.records import step_directory
+    from pipeline.store.records import step_directory
 
     for entry in run.spec["plan"]:
         directory = step_directory(run.store, entry)

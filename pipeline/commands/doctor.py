@@ -88,7 +88,7 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
 
 def _mirror(url: str) -> Check:
     """Can it be read from here? What it holds does not matter."""
-    from pipeline.store.remote import Folder
+    from pipeline.store.object_storage import Folder
 
     try:
         folder = Folder(url)

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from pipeline.config.schema import parse_search
 from pipeline.errors import ArtifactError, DataError
-from pipeline.run.history import Run, find_run
-from pipeline.run.records import step_directory
+from pipeline.run.run_directory import Run, find_run
+from pipeline.store.records import step_directory
 
 log = logging.getLogger("fewstep")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline.config.schema import TextConfig
 from pipeline.store.artifacts import Store
-from pipeline.store.downloads import RemoteFile, fetched
+from pipeline.store.downloads import RemoteFile, download
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 
@@ -35,6 +35,6 @@ def monolingual_files(paths: Sequence[Path], store: Store) -> TextFiles:
 def with_digests(files: Sequence[Path | RemoteFile], store: Store) -> tuple[ExternalFile, ...]:
     """Return local files, each with the digest of its content."""
     return tuple(
-        fetched(file, store) if isinstance(file, RemoteFile) else ExternalFile(file.absolute(), store.digest(file))
+        download(file, store) if isinstance(file, RemoteFile) else ExternalFile(file.absolute(), store.digest(file))
         for file in files
     )

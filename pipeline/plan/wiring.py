@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from models.stepwise.config import StepwiseSearch
 from pipeline.config.schema import Pinned, RunConfig, TextConfig
@@ -24,15 +23,11 @@ from pipeline.store.artifacts import Store
 from stages import (
     align,
     benchmark,
-    contrastive,
     corpus,
-    dag_analysis,
     decode,
     distill,
     encode,
     lattice,
-    lattice_analysis,
-    likelihood,
     ngram,
     report,
     score,
@@ -55,29 +50,6 @@ from stages.artifacts import (
     Vocabulary,
 )
 from stages.families import PenalisedSearch, Search
-from stages.stage import Stage
-
-STAGES: tuple[Stage[Any, Any, Any], ...] = (
-    corpus.STAGE,
-    vocabulary.STAGE,
-    encode.STAGE,
-    align.STAGE,
-    lattice.STAGE,
-    ngram.STAGE,
-    train.STAGE,
-    distill.STAGE,
-    system.STAGE,
-    tune.STAGE,
-    decode.STAGE,
-    score.STAGE,
-    likelihood.STAGE,
-    contrastive.STAGE,
-    dag_analysis.STAGE,
-    lattice_analysis.STAGE,
-    benchmark.STAGE,
-    report.STAGE,
-)
-"""All stages, in the order of the flow."""
 
 
 def build_plan(config: RunConfig, store: Store) -> Plan:

@@ -29,7 +29,8 @@ def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(StageError, match=rf"the Ray cluster at {address}: expected to be connected.*check cluster\.address"):
+        expected = rf"the Ray cluster at {address}: expected a cluster that answers.*check cluster\.address"
+        with pytest.raises(StageError, match=expected):
             RayMachines(Cluster(address=address))
 
 

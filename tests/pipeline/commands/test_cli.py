@@ -15,7 +15,7 @@ from pipeline.commands.cli import app
 from pipeline.config.schema import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs/demo.yaml")
@@ -267,7 +267,7 @@ def test_publish_uses_the_tracking_section_of_the_run(
         calls.append((run_dir, settings.experiment))
         return "a place"
 
-    monkeypatch.setattr("pipeline.tracking.mlflow_server.publish", publish)
+    monkeypatch.setattr("pipeline.tracking.publisher.publish", publish)
     assert main(["publish", "--store", str(tmp_path)]) == 0
     assert calls == [(run.path, "demo")]
     assert "published to a place" in capsys.readouterr().out

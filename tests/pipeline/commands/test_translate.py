@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from models.stepwise.config import StepwiseSearch
 from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 

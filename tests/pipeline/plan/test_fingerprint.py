@@ -75,7 +75,7 @@ def test_artifacts_are_found_by_name() -> None:
 
 def fingerprinted() -> dict[str, Any]:
     """Class.field -> default, of every config that enters a fingerprint."""
-    from pipeline.plan.wiring import STAGES
+    from pipeline.plan.stages import STAGES
 
     defaults: dict[str, Any] = {}
 

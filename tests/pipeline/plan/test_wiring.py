@@ -6,8 +6,9 @@ import pytest
 import yaml
 
 from pipeline.config.schema import load_config
+from pipeline.plan.stages import STAGES
 from pipeline.plan.step import Plan
-from pipeline.plan.wiring import STAGES, build_plan
+from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Manifest, Store
 from stages.errors import DataError
 from stages.report import Together

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.run.admission import admit, held, minus, settle, total
+from pipeline.run.admission import admit, allocate, minus, total, total_of
 from stages.artifacts import Artifact
 from stages.context import StepContext
 from stages.errors import StageError
@@ -25,23 +25,23 @@ TWO = [{"CPU": 2.0, "GPU": 0.0}]
 
 
 def test_defaults() -> None:
-    assert settle(LEAF, Resources(), TWO, TWO[0]) == Resources(workers=1, cpus=1.0)
-    assert settle(MAP, Resources(), TWO, TWO[0]) == Resources(workers=2, cpus=1.0)
-    assert settle(TRAIN, Resources(), TWO, TWO[0]) == Resources(workers=1, cpus=2.0)
-    assert settle(TRAIN, Resources(workers=2), TWO, TWO[0]) == Resources(workers=2, cpus=1.0)
+    assert allocate(LEAF, Resources(), TWO, TWO[0]) == Resources(workers=1, cpus=1.0)
+    assert allocate(MAP, Resources(), TWO, TWO[0]) == Resources(workers=2, cpus=1.0)
+    assert allocate(TRAIN, Resources(), TWO, TWO[0]) == Resources(workers=1, cpus=2.0)
+    assert allocate(TRAIN, Resources(workers=2), TWO, TWO[0]) == Resources(workers=2, cpus=1.0)
 
 
 def test_a_map_takes_what_is_free_and_a_training_waits_for_all_it_asks() -> None:
     one_left = {"CPU": 1.0, "GPU": 0.0}
-    assert settle(MAP, Resources(), TWO, one_left) == Resources(workers=1, cpus=1.0)
-    assert settle(TRAIN, Resources(), TWO, one_left) is None
-    assert settle(TRAIN, Resources(cpus=1), TWO, one_left) == Resources(workers=1, cpus=1)
-    assert settle(LEAF, Resources(), TWO, {"CPU": 0.0}) is None
+    assert allocate(MAP, Resources(), TWO, one_left) == Resources(workers=1, cpus=1.0)
+    assert allocate(TRAIN, Resources(), TWO, one_left) is None
+    assert allocate(TRAIN, Resources(cpus=1), TWO, one_left) == Resources(workers=1, cpus=1)
+    assert allocate(LEAF, Resources(), TWO, {"CPU": 0.0}) is None
 
 
 def test_a_timing_runs_alone() -> None:
-    assert settle(TIMED, Resources(), TWO, {"CPU": 1.0, "GPU": 0.0}) is None
-    assert settle(TIMED, Resources(), TWO, {"CPU": 2.0, "GPU": 0.0}) is not None
+    assert allocate(TIMED, Resources(), TWO, {"CPU": 1.0, "GPU": 0.0}) is None
+    assert allocate(TIMED, Resources(), TWO, {"CPU": 2.0, "GPU": 0.0}) is not None
 
 
 TOO_MUCH = [
@@ -56,19 +56,19 @@ TOO_MUCH = [
 @pytest.mark.parametrize("asked", TOO_MUCH)
 def test_what_can_never_fit_fails_at_once(asked: Resources) -> None:
     with pytest.raises(StageError, match=r"cluster\.resources\.train: asks for .* the machines have 2 CPU"):
-        settle(TRAIN, asked, TWO, TWO[0])
+        allocate(TRAIN, asked, TWO, TWO[0])
 
 
 def test_a_worker_does_not_spread_over_nodes() -> None:
     nodes = [{"CPU": 2.0}, {"CPU": 2.0}]
     with pytest.raises(StageError):
-        settle(TRAIN, Resources(cpus=3), nodes, total(nodes))
-    assert settle(TRAIN, Resources(workers=2, cpus=2), nodes, total(nodes)) is not None
+        allocate(TRAIN, Resources(cpus=3), nodes, total(nodes))
+    assert allocate(TRAIN, Resources(workers=2, cpus=2), nodes, total(nodes)) is not None
 
 
 def test_fractions_share_a_gpu() -> None:
     nodes = [{"CPU": 8.0, "GPU": 1.0}]
-    assert settle(MAP, Resources(gpus=0.25), nodes, nodes[0]) == Resources(workers=4, cpus=1.0, gpus=0.25)
+    assert allocate(MAP, Resources(gpus=0.25), nodes, nodes[0]) == Resources(workers=4, cpus=1.0, gpus=0.25)
 
 
 @given(st.integers(1, 4), st.integers(1, 8), st.integers(0, 8))
@@ -76,14 +76,14 @@ def test_what_is_granted_fits_what_is_free(cpus: int, size: int, taken: int) -> 
     nodes = [{"CPU": float(size)}]
     free = {"CPU": float(max(0, size - taken))}
     try:
-        granted = settle(MAP, Resources(cpus=cpus), nodes, free)
+        granted = allocate(MAP, Resources(cpus=cpus), nodes, free)
     except StageError:
         assert cpus > size
         return
     if granted is None:
         assert free["CPU"] < cpus
     else:
-        assert minus(free, held(granted))["CPU"] >= 0
+        assert minus(free, total_of(granted))["CPU"] >= 0
 
 
 MIXED = {"head": {"CPU": 2.0}, "gpus": {"CPU": 4.0, "GPU": 1.0}}

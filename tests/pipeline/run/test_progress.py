@@ -11,9 +11,10 @@ from unittest.mock import patch
 import pytest
 from rich.console import Console
 
-from pipeline.run.history import Run
-from pipeline.run.progress import LiveDisplay, Narrator, Row, duration, progress_line, rows, show_status
-from pipeline.run.records import Progress, progress_of
+from pipeline.run.display import EventLines, LiveDisplay, progress_line
+from pipeline.run.progress import Row, duration, rows, show_status
+from pipeline.run.run_directory import Run
+from pipeline.store.records import Progress, progress_of
 from stages import context as step_context
 from stages.context import StepContext
 from stages.workers import LocalWorkers, Resources
@@ -134,7 +135,7 @@ def test_status_of_a_dead_run_says_what_to_do(run: Run, capsys: pytest.CaptureFi
     show_status(run.path, once=False)  # ends by itself: nobody is left to wait for
     out = capsys.readouterr().out
     assert re.search(r"train:x +interrupted +350/700 updates", out)
-    assert "no driver is at work: repeat the run command to continue" in out
+    assert "its driver has ended: repeat the run command to continue" in out
 
 
 def test_status_of_a_failed_run_names_the_steps_and_the_logs(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,13 +176,13 @@ def test_plain_lines(run: Run) -> None:
 
 
 def test_progress_lines_come_at_most_every_ten_seconds(run: Run) -> None:
-    narrator, start = Narrator(run), time.time()
+    lines, start = EventLines(run), time.time()
     training(run, start)
     said = []
     for second in range(1, 26):
         if second <= 21:
             report(run, second * 10, start + second)
-        said += [(second, line) for line in narrator.progress([row_of(run, "train:x", start + second)], start + second)]
+        said += [(second, line) for line in lines.progress([row_of(run, "train:x", start + second)], start + second)]
     assert [second for second, _ in said] == [10, 20]
     assert said[0][1].endswith("train:x 100/700 updates (14 %), 10.0/s, ETA 1m00s")
 

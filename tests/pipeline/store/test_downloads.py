@@ -14,10 +14,10 @@ import pytest
 from pipeline.config.schema import load_config
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
-from pipeline.store import downloads, remote
+from pipeline.store import downloads, streams, url_copy
 from pipeline.store.artifacts import Store
-from pipeline.store.downloads import RemoteFile, fetched
-from pipeline.store.remote import TEXTS, wrong_url
+from pipeline.store.downloads import RemoteFile, download
+from pipeline.store.urls import TEXT_SCHEMES, expected_url
 from stages.errors import DataError, StageError
 
 TEXT = b"Ein Satz.\n" * 5000
@@ -59,7 +59,7 @@ class Web(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
     Web.text, Web.faults, Web.asked = TEXT, [], 0
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
     thread = threading.Thread(target=functools.partial(server.serve_forever, poll_interval=0.01))
@@ -80,20 +80,20 @@ def left(store: Store) -> list[str]:
 
 
 def test_a_file_is_downloaded_once_and_kept_by_its_digest(web: str, store: Store) -> None:
-    file = fetched(RemoteFile(url=web), store)
+    file = download(RemoteFile(url=web), store)
     assert (file.digest, file.path) == (SHA, store.root / "downloads" / SHA / "a.txt")
     assert file.path.read_bytes() == TEXT
     Web.text = b"another"
-    assert fetched(RemoteFile(url=web), store) == file
-    assert fetched(RemoteFile(url=web, sha256=SHA), store) == file
-    assert fetched(RemoteFile(url=web + "?mirror=2", sha256=f"sha256:{SHA}"), Store(store.root)).digest == SHA
+    assert download(RemoteFile(url=web), store) == file
+    assert download(RemoteFile(url=web, sha256=SHA), store) == file
+    assert download(RemoteFile(url=web + "?mirror=2", sha256=f"sha256:{SHA}"), Store(store.root)).digest == SHA
     assert Web.asked == 1
 
 
 @pytest.mark.parametrize("faults", [["503"], ["cut", "429"], ["chunked"]])
 def test_passing_faults_are_tried_again(web: str, store: Store, faults: list[str]) -> None:
     Web.faults = list(faults)
-    assert fetched(RemoteFile(url=web), store).path.read_bytes() == TEXT
+    assert download(RemoteFile(url=web), store).path.read_bytes() == TEXT
     assert Web.asked == len(faults) + (faults != ["chunked"])
 
 
@@ -102,32 +102,32 @@ def test_passing_faults_are_tried_again(web: str, store: Store, faults: list[str
     [
         (["404"], DataError, "expected a file, got the answer 404"),
         (["401"], DataError, "got the answer 401"),
-        (["lengthless"], DataError, "says how long the file is"),
-        (["cut"] * 3, StageError, "could not be downloaded: .*nothing was kept of it"),
+        (["lengthless"], DataError, "expected a server that states the length of the file"),
+        (["cut"] * 3, StageError, "could not be downloaded: .*the incomplete file was discarded"),
         (["503"] * 3, StageError, "the server answered 503"),
     ],
 )
 def test_no_part_is_taken_for_the_whole(web: str, store: Store, faults: list[str], error: type[Exception], message: str) -> None:
     Web.faults = list(faults)
     with pytest.raises(error, match=message):
-        fetched(RemoteFile(url=web), store)
+        download(RemoteFile(url=web), store)
     assert left(store) == []
-    assert fetched(RemoteFile(url=web), store).digest == SHA
+    assert download(RemoteFile(url=web), store).digest == SHA
 
 
 def test_another_file_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
     Web.text = TEXT + b"!"
-    with pytest.raises(DataError, match=f"expected sha256 {SHA}, as the config pins it, got .* nothing was kept"):
-        fetched(RemoteFile(url=web, sha256=SHA), store)
+    with pytest.raises(DataError, match=f"expected sha256 {SHA}, which the config pins, got .* the download was discarded"):
+        download(RemoteFile(url=web, sha256=SHA), store)
     assert left(store) == []
     Web.text = TEXT
-    assert fetched(RemoteFile(url=web, sha256=SHA), store).digest == SHA
+    assert download(RemoteFile(url=web, sha256=SHA), store).digest == SHA
 
 
 def test_a_kept_file_that_was_altered_is_downloaded_anew(web: str, store: Store) -> None:
-    path = fetched(RemoteFile(url=web), store).path
+    path = download(RemoteFile(url=web), store).path
     path.write_bytes(TEXT[:100])
-    assert fetched(RemoteFile(url=web), store).path.read_bytes() == TEXT
+    assert download(RemoteFile(url=web), store).path.read_bytes() == TEXT
     assert Web.asked == 2
 
 
@@ -136,16 +136,16 @@ def test_a_full_disk_is_no_network_fault(web: str, store: Store, monkeypatch: py
         next(blocks)
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(remote, "write_blocks", full)
+    monkeypatch.setattr(url_copy, "write_blocks", full)
     with pytest.raises(StageError, match="could not be written: No space left"):
-        fetched(RemoteFile(url=web), store)
+        download(RemoteFile(url=web), store)
     assert Web.asked == 1
 
 
 def test_a_server_that_is_not_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
     with pytest.raises(StageError, match="could not be downloaded"):
-        fetched(RemoteFile(url="http://127.0.0.1:9/a.txt"), store)
+        download(RemoteFile(url="http://127.0.0.1:9/a.txt"), store)
 
 
 def test_the_same_text_has_the_same_fingerprint_wherever_it_comes_from(web: str, tmp_path: Path, store: Store) -> None:
@@ -181,8 +181,8 @@ def test_what_a_config_may_name(tmp_path: Path, source: str, message: str) -> No
 
 
 def test_urls_of_texts() -> None:
-    assert wrong_url("https://host/records/1/files/a.gz?download=1", TEXTS) is None
-    assert wrong_url("s3://bucket/a.gz", TEXTS) is None
+    assert expected_url("https://host/records/1/files/a.gz?download=1", TEXT_SCHEMES) is None
+    assert expected_url("s3://bucket/a.gz", TEXT_SCHEMES) is None
 
 
 def test_names_keep_the_end_that_tells_the_compression(store: Store) -> None:
@@ -192,4 +192,4 @@ def test_names_keep_the_end_that_tells_the_compression(store: Store) -> None:
         ("https://host/%2e%2e/", "_2e_2e"),
         ("https://host/..", "text"),
     ):
-        assert downloads._place(store, "0", url).name == name
+        assert downloads._path(store, "0", url).name == name

@@ -15,7 +15,7 @@ from models.training import checkpoint
 from models.training.checkpoint import Checkpoint
 from pipeline.store import downloads, mirror
 from pipeline.store.artifacts import Manifest, Store
-from pipeline.store.downloads import RemoteFile, fetched
+from pipeline.store.downloads import RemoteFile, download
 from pipeline.store.mirror import Mirror
 from stages.align import AlignConfig
 from stages.align.text import Job
@@ -237,14 +237,14 @@ def test_a_download_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk
             assert place in survivors
 
     disk = simulate(check)
-    monkeypatch.setattr(downloads, "copy_of", lambda url, path: copy_in_blocks(tmp_path / "a.txt", path))
-    fetched(RemoteFile(url="https://example.org/a.txt"), Store(tmp_path / "store"))
+    monkeypatch.setattr(downloads, "copy_from_url", lambda url, path: copy_in_blocks(tmp_path / "a.txt", path))
+    download(RemoteFile(url="https://example.org/a.txt"), Store(tmp_path / "store"))
     assert place in disk.survivors()
     assert os.listdir(tmp_path / "store" / "downloads" / "urls")
 
 
 def copy_in_blocks(source: Path, path: Path) -> dict[str, object]:
-    from pipeline.store.remote import Digest, write_blocks
+    from pipeline.store.streams import Digest, write_blocks
 
     seen = Digest()
     write_blocks(path, seen.over(iter([source.read_bytes()])))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.run.history import Run
-from pipeline.run.lease import Lease, step_lease
+from pipeline.run.run_directory import Run
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
-from pipeline.store.downloads import folder
+from pipeline.store.downloads import downloads_folder
+from pipeline.store.lease import Lease, step_lease
 from pipeline.store.marker import open_store
 from stages.errors import ArtifactError
 
@@ -79,10 +79,10 @@ def taken(store: Store, **options: bool) -> dict[str, str]:
 def test_artifacts_that_no_run_names(store: Store) -> None:
     kept, _ = artifact(store, A), artifact(store, B)
     run(store, "one", A)
-    assert taken(store) == {f"train/{B}": "no run names it"}
+    assert taken(store) == {f"train/{B}": "no run refers to it"}
     assert (kept / "model").exists()
     shutil.rmtree(store.runs / "one")
-    assert taken(store) == {f"train/{A}": "no run names it"}
+    assert taken(store) == {f"train/{A}": "no run refers to it"}
 
 
 def test_what_named_artifacts_were_made_from_stays(store: Store) -> None:
@@ -106,10 +106,10 @@ def test_unfinished_work_is_continued_not_removed(store: Store) -> None:
     write(store.partial(store.directory("train", A)) / "model.dead-1.tmp")
     run(store, "one", A)
     assert taken(store) == {
-        f"train/{A}.partial/checkpoints/200.dead-1.tmp": "its attempt is over",
-        f"train/{A}.partial/checkpoints/ray-dead-1": "its attempt is over",
-        f"train/{A}.partial/model.dead-1.tmp": "its attempt is over",
-        f"train/{B}.partial": "no run names it",
+        f"train/{A}.partial/checkpoints/200.dead-1.tmp": "its attempt has ended",
+        f"train/{A}.partial/checkpoints/ray-dead-1": "its attempt has ended",
+        f"train/{A}.partial/model.dead-1.tmp": "its attempt has ended",
+        f"train/{B}.partial": "no run refers to it",
     }
 
 
@@ -154,13 +154,13 @@ def test_leases_of_the_dead(store: Store) -> None:
     artifact(store, A)
     record = run(store, "one", A)
     paths = [dead(step_lease(store.directory("train", A), "x", 30)), dead(Lease(record.path / "driver.lease", "x", 30))]
-    assert taken(store) == dict.fromkeys(map(store.relative, paths), "its holder is gone")
+    assert taken(store) == dict.fromkeys(map(store.relative, paths), "its holder has ended")
 
 
 def test_decoded_shards_stay_unless_asked_for(store: Store) -> None:
     write(store.shard_cache / f"{ZERO}.arrow")
     write(store.shard_cache / f"{ONE}.arrow.dead-1.tmp")
-    assert taken(store) == {f"shards/{ONE}.arrow.dead-1.tmp": "its attempt is over"}
+    assert taken(store) == {f"shards/{ONE}.arrow.dead-1.tmp": "its attempt has ended"}
     assert taken(store, shards=True) == {f"shards/{ZERO}.arrow": "finished artifacts hold copies"}
 
 
@@ -168,15 +168,15 @@ def test_downloads(store: Store) -> None:
     from pipeline.store import downloads
 
     for name, sha in (("named", A * 2), ("other", B * 2)):
-        path = write(folder(store) / sha / "text.gz")
-        downloads._remember(store, f"https://host/{name}", sha, path)
-    write(folder(store) / (C * 2) / "pinned.gz")
-    write(folder(store) / f"{ZERO[:16]}.tmp")
+        path = write(downloads_folder(store) / sha / "text.gz")
+        downloads._write_record(store, f"https://host/{name}", sha, path)
+    write(downloads_folder(store) / (C * 2) / "pinned.gz")
+    write(downloads_folder(store) / f"{ZERO[:16]}.tmp")
     pinned = {"url": "https://host/pinned", "sha256": f"sha256:{C * 2}"}
     run(store, "one", config={"corpus": {"train": {"source": [{"url": "https://host/named", "sha256": ""}], "target": [pinned]}}})
     assert taken(store) == {}  # all of it was touched just now, maybe by a run that is about to begin
-    old(folder(store))
-    note = downloads.note_file(store, "https://host/other").relative_to(store.root)
+    old(downloads_folder(store))
+    note = downloads.record_file(store, "https://host/other").relative_to(store.root)
     assert set(taken(store)) == {f"downloads/{B * 2}", f"downloads/{ZERO[:16]}.tmp", str(note)}
 
 
@@ -198,7 +198,7 @@ def test_notes_about_what_is_gone(store: Store, tmp_path: Path) -> None:
     write(store.root / "verified" / f"train-{B}.json", "{}")
     run(store, "one", B)
     found = taken(store)
-    assert sorted(found.values()) == ["its artifact is gone", "its file is gone"]
+    assert sorted(found.values()) == ["its artifact does not exist", "its file does not exist"]
     assert f"verified/train-{A}.json" in found
 
 
@@ -250,7 +250,7 @@ def test_the_command_removes_only_when_told(store: Store, capsys: pytest.Capture
     artifact(store, A)
     assert main(["gc", "--store", str(store.root)]) == 0
     listed = capsys.readouterr().out
-    assert f"train/{A}  no run names it" in listed
+    assert f"train/{A}  no run refers to it" in listed
     assert "can go; give --delete" in listed
     assert store.directory("train", A).exists()
     assert main(["gc", "--store", str(store.root), "--delete"]) == 0

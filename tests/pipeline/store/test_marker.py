@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.__main__ import main
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.marker import FOLDERS, MARKER, open_store

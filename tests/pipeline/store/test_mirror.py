@@ -11,13 +11,13 @@ import pytest
 
 from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan.step import Builder, Plan
-from pipeline.run import execute
-from pipeline.run import mirror_sync as mirroring
-from pipeline.run.mirror_sync import Uploads, fetchable, mirrored
-from pipeline.store import mirror, remote
+from pipeline.run import execute, transfers
+from pipeline.run.transfers import Uploads, fetchable, mirrored
+from pipeline.store import mirror, object_storage, streams
 from pipeline.store.artifacts import Store
 from pipeline.store.mirror import Mirror
-from pipeline.store.remote import Folder, wrong_url
+from pipeline.store.object_storage import Folder
+from pipeline.store.urls import MIRROR_SCHEMES, expected_url
 from stages.artifacts import Artifact
 from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, TransientError
@@ -75,7 +75,7 @@ TRAINING = Stage("training", 1, training, Toy, trains=True, distributes=True)
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
     CALLS.clear()
-    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
 
 
 def chain(store: Store) -> Plan:
@@ -258,7 +258,7 @@ def test_the_plan_tells_what_would_be_fetched(tmp_path: Path, url: str) -> None:
 
 
 def test_a_training_continues_on_another_machine(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirroring, "CHECKPOINT_SECONDS", 0.01)
+    monkeypatch.setattr(transfers, "CHECKPOINT_SECONDS", 0.01)
     for name in ("one", "two", "three"):
         store = at(tmp_path, name)
         go(trained(store), store, url)
@@ -329,14 +329,14 @@ def test_uploads_survive_surprises(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_urls_of_mirrors(text: str, expected: str | None) -> None:
-    got = wrong_url(text, remote.MIRRORS)
+    got = expected_url(text, MIRROR_SCHEMES)
     assert got is None if expected is None else got is not None and expected in got
 
 
 def test_credentials_stay_out_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
-    assert "wJalrXUtnFEMI" not in remote._brief(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
-    assert "AKIA1" not in remote._brief(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
+    assert "wJalrXUtnFEMI" not in streams.brief_reason(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
+    assert "AKIA1" not in streams.brief_reason(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
 
 
 def test_a_full_disk_is_told_where_it_is(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,6 +346,6 @@ def test_a_full_disk_is_told_where_it_is(tmp_path: Path, url: str, monkeypatch: 
     def full(path: Path, blocks: Iterator[bytes]) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(remote, "write_blocks", full)
+    monkeypatch.setattr(object_storage, "write_blocks", full)
     with pytest.raises(StageError, match=r"two/toy/\w+\.\w+\.fetching/.*could not be written: No space left"):
         Mirror(url, two).pull(chain(two).steps[0].directory)

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import yaml
 
-from pipeline.run.history import Run
-from pipeline.tracking.mlflow_server import Publisher, Tracker, publish, tracking_uri
-from pipeline.tracking.publication import masked, parameters
+from pipeline.credentials import masked
+from pipeline.run.run_directory import Run
+from pipeline.tracking.publisher import Publisher, publish, tracking_uri
+from pipeline.tracking.tags_and_params import parameters
+from pipeline.tracking.tracker import Tracker
 from stages.errors import StageError
 
 STORED = "stored"

@@ -156,7 +156,7 @@ def test_a_pinned_artifact_with_a_flipped_bit_is_refused(store: Store, tmp_path:
     status = (pinned / "result.txt").stat()
     (pinned / "result.txt").write_text("hellk")
     os.utime(pinned / "result.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(ArtifactError, match=r"result\.txt: expected sha256 2cf24dba.*copy it again if the config names it"):
+    with pytest.raises(ArtifactError, match=r"result\.txt: expected sha256 2cf24dba.*copy it again if the config pins it"):
         store.pinned([stage], pinned, "vocabulary.from")
 
 
@@ -188,7 +188,7 @@ def test_a_file_that_changes_after_planning_is_refused(store: Store, tmp_path: P
     file = ExternalFile(path, store.digest(path))
     store.check_unchanged(file)
     path.write_text("another")
-    with pytest.raises(DataError, match=r"text\.txt: was changed while it was being read"):
+    with pytest.raises(DataError, match=r"text\.txt: expected the content that the run was planned with"):
         store.check_unchanged(file)
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.run.history import Run, find_run
+from pipeline.run.run_directory import Run, find_run
 from stages.errors import ArtifactError, DataError
 
 

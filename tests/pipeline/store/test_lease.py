@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.run.lease import Lease
+from pipeline.store.lease import Lease
 
 
 def test_only_one_holds_it(tmp_path: Path) -> None:
@@ -39,7 +39,8 @@ def test_renewing_keeps_it(tmp_path: Path) -> None:
 
 def test_a_dead_process_of_this_host_loses_it_at_once(tmp_path: Path) -> None:
     path = tmp_path / "x.lease"
-    code = f"from pathlib import Path; from pipeline.run.lease import Lease; print(Lease(Path({str(path)!r}), 'a', 1e9).acquire())"
+    imports = "from pathlib import Path; from pipeline.store.lease import Lease"
+    code = f"{imports}; print(Lease(Path({str(path)!r}), 'a', 1e9).acquire())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
     assert Lease(path, "b", 1e9).acquire()
@@ -48,7 +49,7 @@ def test_a_dead_process_of_this_host_loses_it_at_once(tmp_path: Path) -> None:
 def test_of_many_that_try_at_once_one_gets_it(tmp_path: Path) -> None:
     path = tmp_path / "x.lease"
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.run.lease import Lease\n"
+        "import sys, time; from pathlib import Path; from pipeline.store.lease import Lease\n"
         f"got = Lease(Path({str(path)!r}), sys.argv[1], 1e9).acquire(); print(got, flush=True); sys.stdin.read()"
     )
     peers = [
