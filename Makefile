@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist workst
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: demo test test-slow test-asan lint bench docs site clean
+.PHONY: demo test test-slow test-asan lint bench results docs site clean
 .DELETE_ON_ERROR:
 
 $(PACKAGES): constraints.txt pyproject.toml
@@ -33,7 +33,7 @@ lint: $(READY)          ## ruff, mypy, clang-format, prose, links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks
+	$(BIN)/mypy -p benchmarks
 	$(BIN)/clang-format --dry-run -Werror $(CPP)
 	$(BIN)/pytest tests/test_prose.py tests/docs/test_links.py
 
@@ -51,11 +51,14 @@ test-asan: $(READY)     ## the kernels' tests with the address and undefined-beh
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
 		$(BIN)/python -S -m pytest tests/kernels -m "not slow" -p no:cacheprovider
 
-bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), and all families at base size
-	$(BIN)/python benchmarks/systems.py $(CONFIG) --json build/systems.json
-	$(BIN)/python benchmarks/base_size.py --json build/base_size.json
+bench: $(READY)         ## a config's systems and CTranslate2 (CONFIG=...), and all families at base size
+	$(BIN)/python -m benchmarks.decoding.systems $(CONFIG) --json build/systems.json
+	$(BIN)/python -m benchmarks.decoding.base_size --json build/base_size.json
 
-docs: $(READY)          ## write the generated pages anew
+results: $(READY)       ## docs/results.md from benchmarks/results/*.json
+	$(BIN)/python -m benchmarks.page
+
+docs: $(READY)          ## write the generated pages again
 	$(BIN)/python -m pipeline.config.docs
 
 $(SITE): $(READY)

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """Answers of file systems that have no way to sync a directory, and of special files."""
+
+CONCURRENT_SYNCS = 8
 
 
 def sync(path: Path) -> None:
@@ -28,18 +31,24 @@ def sync(path: Path) -> None:
 
 
 def sync_tree(directory: Path, skip: Sequence[str] = ()) -> None:
-    """Sync each file below a directory, then the directories from the lowest to `directory` itself. Raises OSError.
+    """Sync a directory with all files and directories below it, at the same time: one flush of the disk then serves several.
 
-    Entries of `directory` that are named in `skip` are left out, with everything in them.
+    Entries of `directory` that are named in `skip` are left out, with everything in them. Raises OSError.
     """
+    with ThreadPoolExecutor(CONCURRENT_SYNCS) as pool:
+        for _ in pool.map(sync, _tree(directory, skip)):
+            pass
+
+
+def _tree(directory: Path, skip: Sequence[str] = ()) -> Iterator[Path]:
     for entry in sorted(directory.iterdir()):
         if entry.name in skip:
             continue
         if entry.is_dir() and not entry.is_symlink():
-            sync_tree(entry)
+            yield from _tree(entry)
         elif entry.is_file():
-            sync(entry)
-    sync(directory)
+            yield entry
+    yield directory
 
 
 def rename(source: Path, target: Path) -> None:

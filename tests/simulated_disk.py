@@ -1,6 +1,7 @@
 """A disk that loses power: of a real directory tree, the contents and names that were synced so far."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ class SimulatedDisk:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, check: Callable[[Survivors], None]) -> None:
         self.root, self.check, self.cuts = root, check, 0
+        self._lock = threading.RLock()
         self._files: dict[int, bytes] = {}
         self._names: dict[int, list[tuple[str, int, bool]]] = {}
         """(name, inode, whether it is a directory) in each synced directory."""
@@ -42,12 +44,13 @@ class SimulatedDisk:
 
     def _watched(self, function: Callable[..., Any], syncs: bool) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            self.cut()
-            result = function(*arguments, **options)
-            if syncs:
-                self._record(f"/proc/self/fd/{arguments[0]}")
-            self.cut()
-            return result
+            with self._lock:
+                self.cut()
+                result = function(*arguments, **options)
+                if syncs:
+                    self._record(f"/proc/self/fd/{arguments[0]}")
+                self.cut()
+                return result
 
         return call
 

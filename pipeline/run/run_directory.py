@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.store.files import write_atomically
-from stages.errors import ArtifactError, DataError, unwritable
+from stages.errors import ArtifactError, DataError, suggestion, unwritable
 
 SCHEMA = 1
 DRIVER_SECONDS = 30.0
@@ -173,11 +173,16 @@ def find_run(store: Path, name: str) -> Run:
     for path in (store / "runs" / name, Path(name)):
         if (path / "run.json").is_file():
             return Run(path.resolve())
-    known = sorted(p.parent.name for p in (store / "runs").glob("*/run.json") if not p.parent.is_symlink())
-    raise DataError(
-        f"{name}: expected a run of {store} ({', '.join(known) or 'it has no runs'}) or the path of a run directory, got neither; "
-        "name one of these runs, or another store with --store"
+    known = [run.path.name for run in all_runs(store)]
+    expected = (
+        f"{name}: expected a run of {store} ({', '.join(known) or 'it has no runs'}) or the path of a run directory, got neither"
     )
+    raise DataError(expected + suggestion(name, known))
+
+
+def all_runs(store: Path) -> list[Run]:
+    """Return all runs of a store, by name."""
+    return [Run(path.parent.resolve()) for path in sorted((store / "runs").glob("*/run.json")) if not path.parent.is_symlink()]
 
 
 def _fold(state: RunState, event: dict[str, Any]) -> None:

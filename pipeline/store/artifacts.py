@@ -135,7 +135,7 @@ class Store:
                 yield directory, str(error)
 
     def commit(self, directory: Path, manifest: Manifest) -> None:
-        """Turn `<directory>.partial` into the finished `directory`: hash and sync the files, write the manifest last, rename.
+        """Turn `<directory>.partial` into the finished `directory`: hash the results, write the manifest last, sync, rename.
 
         A power cut at any moment leaves the artifact finished and whole, or unfinished. Raises ArtifactError if it cannot be
         renamed.
@@ -149,10 +149,8 @@ class Store:
         files = {n: {"bytes": (partial / n).stat().st_size, "sha256": file_digest(partial / n)} for n in results}
         records = [n for n in names if n.startswith(RECORDS + "/")]
         data = {**asdict(manifest), "files": files, "records": records}
+        (partial / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
         durable.sync_tree(partial, skip=(CHECKPOINTS,))
-        write_atomically(
-            partial / MANIFEST, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", manifest.attempt
-        )
         try:
             renamed = self._rename(partial, directory)
         except OSError as error:
@@ -181,7 +179,6 @@ class Store:
                 raise
             return False
         durable.sync(directory.parent)
-        durable.sync(self.root)  # the folder of the stage may be new
         return True
 
     def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 import yaml
 
-from pipeline.commands.cli import app
+from pipeline.commands.app import COMMANDS as NAMES
+from pipeline.commands.app import load_command
 from pipeline.config.schema import load_config
 from tests.docs.pages import PAGES, ROOT, Block, blocks, name, text
 
-COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = {name: load_command(name) for name in NAMES}
 TEXTS = {"train": {"embedded": 100}, "validation": {"embedded": 10}, "test": {"test": {"embedded": 10}}}
 AROUND = {"teacher": {}, "ngram": {}, "systems": {"autoregressive": {"use": "teacher"}}}
 README = text(ROOT / "README.md")

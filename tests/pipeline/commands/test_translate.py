@@ -76,7 +76,7 @@ def test_bad_bytes_are_replaced_with_a_warning_that_names_the_line(caplog: pytes
     with caplog.at_level(logging.WARNING, "fewstep"):
         out, _ = piped(b"good\nb\xffd\nfine\n", batch=1)
     assert out.decode() == "GOOD\nB\ufffdD\nFINE\n"
-    assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; replaced what cannot be read"]
+    assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; the invalid bytes are replaced"]
 
 
 def test_an_answer_comes_before_the_next_question() -> None:

@@ -112,4 +112,4 @@ def test_the_command(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     line = next(line for line in out.splitlines() if line.startswith("corpus:train"))
     assert line.split()[1:4] == ["MISS", "6,000", "40s"] or "40s" in line
     assert "one after the other" in out
-    assert "not estimated, for want of an earlier one" in out
+    assert "not estimated, since" in out

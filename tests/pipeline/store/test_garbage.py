@@ -251,7 +251,7 @@ def test_the_command_removes_only_when_told(store: Store, capsys: pytest.Capture
     assert main(["gc", "--store", str(store.root)]) == 0
     listed = capsys.readouterr().out
     assert f"train/{A}  no run refers to it" in listed
-    assert "can go; give --delete" in listed
+    assert "can be deleted; give --delete" in listed
     assert store.directory("train", A).exists()
     assert main(["gc", "--store", str(store.root), "--delete"]) == 0
     assert " in 1 places removed" in capsys.readouterr().out

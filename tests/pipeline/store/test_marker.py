@@ -1,4 +1,4 @@
-"""Which directories are stores, and that nothing is removed from any other."""
+"""Tests of the marker that makes a directory a store. Nothing is removed from other directories."""
 
 import json
 import shutil
