@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import publish
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.run.run_directory import find_run
 from pipeline.store.records import step_directory
 from stages.report.text import table

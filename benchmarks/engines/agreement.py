@@ -90,12 +90,12 @@ def compared(system: System, lines: Sequence[str], references: Sequence[str], se
 
 def row(search: StepwiseSearch, engine: str, one: Agreement | str) -> list[str]:
     if isinstance(one, str):
-        return [search.name, engine, *["-"] * 6]
+        return [search.label, engine, *["-"] * 6]
     other = one.sentences - one.identical - one.near_ties
     verdict = "-" if "int8" in engine else "yes" if one.holds(search) else "NO"
     bleu = f"{one.bleu:.2f} ({one.bleu_difference:+.2f})"
     return [
-        search.name,
+        search.label,
         engine,
         f"{one.identical / one.sentences:.2%}",
         str(one.near_ties),
@@ -134,12 +134,12 @@ def main() -> None:
         spread=None,
         note="Nothing is random.",
         figures={
-            search.name: {engine: one if isinstance(one, str) else asdict(one) for engine, one in engines.items()}
+            search.label: {engine: one if isinstance(one, str) else asdict(one) for engine, one in engines.items()}
             for search, engines in found.items()
         },
     )
     for search, engines in found.items():
-        print(*(f"{search.name}, {engine}: {one}" for engine, one in engines.items() if isinstance(one, str)), sep="\n")
+        print(*(f"{search.label}, {engine}: {one}" for engine, one in engines.items() if isinstance(one, str)), sep="\n")
 
 
 if __name__ == "__main__":

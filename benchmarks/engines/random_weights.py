@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
                 found = compare(decoders[order], sources, search, arguments.rounds)
                 first = first or found
                 found["gain"] = {name: first[name]["median"] / found[name]["median"] for name in ("torch", "native")}
-                results.append({"size": size, "threads": threads, "batch": batch, "search": search.name, "order": order, **found})
+                results.append({"size": size, "threads": threads, "batch": batch, "search": search.label, "order": order, **found})
                 print(*line(results[-1]), file=sys.stderr, flush=True)
     return results
 

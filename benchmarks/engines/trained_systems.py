@@ -30,7 +30,8 @@ from models.dag.decode import NativeDecoder as NativeGraphs
 from models.lattice.decode import LatticeDecoder
 from models.lattice.engines.native import NativeDecoder as NativeLattices
 from models.stepwise.config import StepwiseSearch
-from pipeline.config.schema import RunConfig, load_config
+from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
@@ -110,7 +111,7 @@ def entries(config: RunConfig, plan: Plan, only: Sequence[str]) -> dict[str, dic
         searches = [one for one in settings.search if not foreign(one) and any(part in f"{name}/{one.name}" for part in only)]
         if searches:
             system = load(SystemArtifact(finished[name], "system"), "cpu")
-            found |= {f"{name}/{search.name}": engines(system, search) for search in searches}
+            found |= {f"{name}/{search.label}": engines(system, search) for search in searches}
     return found
 
 

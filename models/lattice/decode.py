@@ -13,6 +13,8 @@ from torch import Tensor
 from kernels import CandidateTables
 from models.common.inference import at_work, score_pairs
 from models.common.sources import gather
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.hypotheses import hypotheses
@@ -77,6 +79,15 @@ class LatticeDecoder:
         """Without `tables` it scores, but does not decode. `bigrams` are those of a network that does not change any more."""
         self.model, self.tables, self.bigrams = model, tables, bigrams
 
+    @property
+    def system_parts(self) -> SystemParts:
+        """The parts of the system beside its network."""
+        return SystemParts(tables=self.tables is not None)
+
+    def problems(self, search: LatticeSearch) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system."""
+        return search.problems(self.model.config, self.system_parts)
+
     def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
         """Sources without EOS as one batch, looked up for `search`. Raises ValueError for one that is longer than the network's
         `max_positions`."""
@@ -89,11 +100,10 @@ class LatticeDecoder:
 
         A sentence whose window no path reaches, for a slot has no candidate (its words were never linked), is searched once more
         with paths that may be shorter; where there is none either, the hypothesis is empty and scores minus infinity. Raises
-        ValueError for more hypotheses than the search gives, for a precision that the machine lacks, and where the network was not
-        given tables.
+        ValueError for a search with problems (`LatticeSearch.problems`), for a precision that the machine does not support, and if
+        the decoder has no tables.
         """
-        if search.n_best > 1 and search.strategy == "lookup":
-            raise ValueError(f"n_best: expected 1 with lookup, got {search.n_best}")
+        check_search(search, self.model.config, self.system_parts)
         if len(prepared.ids) == 0:
             return []
         if search.strategy == "lookup":
@@ -148,10 +158,10 @@ class LatticeDecoder:
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
         """The lattices of sources [B,S] with EOS, on the network's device; call with the network at work. Raises ValueError for
-        another precision than fp32."""
-        if search.precision != "fp32":
+        another precision than float32."""
+        if search.precision != "float32":
             raise ValueError(
-                f"precision: expected fp32 for a network that is not decoded natively on a CPU, got {search.precision}"
+                f"precision: expected float32 for a network that is not decoded natively on a CPU, got {search.precision}"
             )
         return score_slots(self.model, source, lengths, slots, search, self.bigrams)
 

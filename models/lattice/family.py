@@ -1,10 +1,9 @@
 """The `lattice` family, as its callers see it."""
 
 from models.family import Family
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.lattice.loading import load
 from models.lattice.loss import loss
 from models.lattice.model import build, fits
 
-FAMILY = Family(LatticeModelConfig, LatticeSearch, build, loss, fits, load, LatticeDecoder)
+FAMILY = Family(build, loss, fits, load, LatticeDecoder)

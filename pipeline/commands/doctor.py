@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import typer
 
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.errors import FewstepError
 
 PACKAGES = ("numpy", "torch", "pyarrow", "sentencepiece", "safetensors", "sacrebleu", "pydantic", "mlflow", "ray")

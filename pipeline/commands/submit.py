@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from pipeline.commands.options import ConfigFile, Overrides, Until
-from pipeline.config.schema import RunConfig, load_config, resolved
+from pipeline.config.load import load_config, resolved
+from pipeline.config.schema import RunConfig
 from pipeline.errors import DataError
 from pipeline.plan.code_digest import git_revision
 from pipeline.plan.fingerprint import digest

@@ -75,9 +75,10 @@ class Built:
     """The artifacts of one system of the config."""
 
     system: System
+    """The system with its default search alone."""
     trained: Trained | None = None
     """None for a system that uses the teacher."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
-    """By the name of the search; empty unless length penalties are tuned."""
+    """By the label of the search; empty unless length penalties are tuned."""
     distilled: dict[str, Distilled] = field(default_factory=dict)
-    """Outputs of its verifier that a drafter is trained on, by the name of their step."""
+    """Outputs of a companion that the system is trained on, by the name of their step."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from models.config.search import SearchConfig
+from models.stepwise.config import StepwiseConfig
+from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
-from pipeline.config.schema import RunConfig, TextConfig, stepwise_network
-from pipeline.config.systems import Distillation, StepwiseTeacher, TrainedSystem
+from models.training.recipe import TrainedSystem
+from pipeline.config.schema import RunConfig, TextConfig, network_of
+from pipeline.config.systems import TEACHER_FAMILY, Distillation
 from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
 from stages.distill import DistillConfig
-from stages.families import PenalisedSearch, Search
 from stages.report import ReportConfig, Together
 from stages.score import ScoreConfig
 from stages.system import SystemConfig
@@ -63,22 +67,27 @@ def distill_with_references_config(config: RunConfig, settings: Distillation) ->
 
 
 def system_config(
-    config: RunConfig, name: str, search: Search, family: str = "stepwise", averaging: TrainingConfig | None = None
+    config: RunConfig,
+    name: str,
+    searches: Mapping[str, SearchConfig],
+    family: str = TEACHER_FAMILY,
+    averaging: TrainingConfig | None = None,
 ) -> SystemConfig:
-    """Return the description that a system's directory carries."""
+    """Return the description of a system with these searches by label, the default first."""
     return SystemConfig(
         name=name,
         family=family,
         source_language=config.languages.source,
         target_language=config.languages.target,
-        search=search,
+        searches=dict(searches),
+        default=next(iter(searches)),
         task=config.task,
         max_source_tokens=config.corpus.max_source_tokens,
         averaging=averaging,
     )
 
 
-def tune_config(config: RunConfig, search: PenalisedSearch) -> TuneConfig:
+def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
     """Return which length penalties of `search` are tried, and how their outputs are compared."""
     evaluation = config.evaluation
     return TuneConfig(
@@ -92,7 +101,7 @@ def tune_config(config: RunConfig, search: PenalisedSearch) -> TuneConfig:
     )
 
 
-def score_config(config: RunConfig, search: Search) -> ScoreConfig:
+def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
     """Return how hypotheses of `search` are scored."""
     evaluation = config.evaluation
     return ScoreConfig(
@@ -115,10 +124,10 @@ def contrastive_config(config: RunConfig) -> ContrastiveConfig:
 
 def benchmark_config(config: RunConfig) -> BenchmarkConfig:
     """Return which searches are timed, and how."""
-    settings, baseline = config.benchmark, config.evaluation.baseline
+    settings = config.benchmark
     return BenchmarkConfig(
-        searches={f"{name}/{search.name}": search for name, system in config.systems.items() for search in system.search},
-        baseline=f"{baseline}/{config.systems[baseline].search[0].name}",
+        searches={f"{name}/{label}": search for name, system in config.systems.items() for label, search in system.search.items()},
+        baseline=_baseline(config),
         sentences=settings.sentences,
         rounds=settings.rounds,
         batch_sizes=settings.batch_sizes,
@@ -133,19 +142,25 @@ def report_config(config: RunConfig) -> ReportConfig:
     return ReportConfig(
         title=config.name,
         task=config.task,
-        baseline=evaluation.baseline,
+        baseline=_baseline(config),
         samples=evaluation.samples,
-        minimum_bleu=evaluation.minimum_bleu,
-        minimum_rouge=evaluation.minimum_rouge,
+        min_bleu=evaluation.min_bleu,
+        min_rouge=evaluation.min_rouge,
         together=_pairs_of_systems(config),
     )
 
 
+def _baseline(config: RunConfig) -> str:
+    """Return the `system/label` that the other results are compared with."""
+    name, _, label = config.evaluation.baseline.partition("/")
+    return f"{name}/{label or next(iter(config.systems[name].search))}"
+
+
 def _pairs_of_systems(config: RunConfig) -> dict[str, Together]:
     pairs = config.evaluation.mutual_information
-    networks = {name: stepwise_network(config, pair.parallel) for name, pair in pairs.items()}
+    networks = {name: network_of(config, pair.parallel) for name, pair in pairs.items()}
     return {
         name: Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
         for name, pair in pairs.items()
-        if (network := networks[name])
+        if isinstance(network := networks[name], StepwiseConfig)
     }

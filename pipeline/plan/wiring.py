@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
-from models.stepwise.config import StepwiseSearch
+from models.config.search import LimitedSearch, SearchConfig
+from models.family import family_named
+from models.stepwise.system import StepwiseTeacher
+from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig, TextConfig
-from pipeline.config.systems import AggressiveSystem, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config.systems import UsedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
@@ -38,8 +42,10 @@ from stages import (
 )
 from stages.artifacts import (
     Artifact,
+    Hypotheses,
     Links,
     Ngram,
+    Scores,
     System,
     Tables,
     Text,
@@ -49,7 +55,6 @@ from stages.artifacts import (
     Tuned,
     Vocabulary,
 )
-from stages.families import PenalisedSearch, Search
 
 
 def build_plan(config: RunConfig, store: Store) -> Plan:
@@ -82,8 +87,8 @@ def build_plan(config: RunConfig, store: Store) -> Plan:
         counts=_counted_artifacts(config, distilled, links, tables, language_model, systems),
         likelihoods=measure_likelihood(flow, texts, systems),
         contrasts=compare_minimal_pairs(flow, systems),
-        graphs=analyse_dags(flow, texts, systems),
-        lattices=analyse_lattices(flow, texts, systems),
+        dag_analyses=analyse_dags(flow, texts, systems),
+        lattice_analyses=analyse_lattices(flow, texts, systems),
         tuned={f"{name}/{search}": tuned for name, built in systems.items() for search, tuned in built.tuned.items()},
     )
     flow.steps.add(report.STAGE, "run", inputs, stage_configs.report_config(config))
@@ -183,7 +188,7 @@ def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[s
     teacher = teachers[0]
     if isinstance(teacher, Trained):
         bundled = system.SystemInputs(teacher, encoded.vocabulary, members=_other_members(teachers))
-        described = stage_configs.system_config(flow.config, "teacher", config.search)
+        described = stage_configs.system_config(flow.config, "teacher", {config.search.label: config.search})
         teacher = flow.steps.add(system.STAGE, "teacher", bundled, described)
     with_references = stage_configs.distill_with_references_config(flow.config, config)
     texts = {"train": _distill(flow, "train", training, teacher, with_references)}
@@ -222,8 +227,8 @@ def align_and_count(flow: Flow, encoded: Encoded, data: dict[str, TrainingData])
 
 def _texts_of_tables(config: RunConfig) -> list[str]:
     stated = [] if config.lattice is None else [config.lattice.data]
-    systems = [settings.counted for settings in config.systems.values() if isinstance(settings, LatticeSystem)]
-    return list(dict.fromkeys([*stated, *systems]))
+    trained = [settings for settings in config.systems.values() if isinstance(settings, TrainedSystem)]
+    return list(dict.fromkeys([*stated, *(settings.table_text for settings in trained if settings.table_text)]))
 
 
 def _count_tables(flow: Flow, name: str, tokens: Tokens, links: Links, encoded: Encoded, config: lattice.LatticeConfig) -> Tables:
@@ -255,13 +260,11 @@ def estimate_language_model(flow: Flow, encoded: Encoded) -> Ngram | None:
 
 
 def build_systems(flow: Flow, sources: Sources) -> dict[str, Built]:
-    """Train, bundle and tune the systems of the config; by name. Drafters are planned last: others verify their drafts."""
+    """Train, bundle and tune the systems of the config; by name. Systems that work with companions are planned after these."""
     built: dict[str, Built] = {}
-    for name, settings in sorted(flow.config.systems.items(), key=lambda item: isinstance(item[1], AggressiveSystem)):
+    for name, settings in sorted(flow.config.systems.items(), key=lambda item: bool(item[1].companions)):
         if isinstance(settings, UsedSystem):
             built[name] = use_teacher(flow, name, settings, sources)
-        elif isinstance(settings, AggressiveSystem):
-            built[name] = train_drafter(flow, name, settings, sources, built)
         else:
             built[name] = train_system(flow, name, settings, sources, built)
     return {name: built[name] for name in flow.config.systems}
@@ -278,42 +281,36 @@ def use_teacher(flow: Flow, name: str, settings: UsedSystem, sources: Sources) -
 
 
 def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Sources, earlier: Mapping[str, Built]) -> Built:
-    """Train and bundle a system, which may begin with the weights of a system of `earlier`."""
-    data = _training_data(settings, sources.data)
-    tables = sources.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
-    weights = {other: built.trained for other, built in earlier.items() if built.trained}
+    """Train and bundle a system. Its companions, and the system whose weights it begins with, are among `earlier`."""
+    companions = {role: earlier[other].system for role, other in settings.companions.items()}
+    distilled: dict[str, Distilled] = {}
+    if settings.data in companions:
+        distilled = distill_companion(flow, name, settings, companions[settings.data], sources.encoded)
+    data = _training_data(settings, sources.data, distilled)
+    tables = sources.tables[settings.table_text] if settings.table_text else None
+    weights = {other: built.trained for other, built in earlier.items() if built.trained} | companions
     initial = _initial_weights(settings, weights, sources.teachers)
     trained = _train(flow, name, settings, sources.encoded, data, initial, tables)
-    inputs = system.SystemInputs(trained, sources.encoded.vocabulary, tables=tables)
-    return replace(bundle_and_tune(flow, name, settings, inputs, data, sources), trained=trained)
-
-
-def train_drafter(flow: Flow, name: str, settings: AggressiveSystem, sources: Sources, earlier: Mapping[str, Built]) -> Built:
-    """Train a drafter, on what its verifier writes if the config says so, and bundle it with the verifier."""
-    verifier = earlier[settings.verifier].system
-    distilled = distill_verifier(flow, name, settings, verifier, sources.encoded) if settings.data == "verifier" else {}
-    data = _training_data(settings, sources.data | {"verifier": tuple(part.tokens for part in distilled.values())})
-    initial = _initial_weights(settings, {"verifier": verifier}, sources.teachers)
-    trained = _train(flow, name, settings, sources.encoded, data, initial)
-    drafter = earlier[settings.drafter_system].system if settings.drafter_system else None
-    inputs = system.SystemInputs(trained, sources.encoded.vocabulary, verifier=verifier, drafter=drafter)
+    inputs = system.SystemInputs(trained, sources.encoded.vocabulary, tables=tables, companions=companions)
     return replace(bundle_and_tune(flow, name, settings, inputs, data, sources), trained=trained, distilled=distilled)
 
 
-def distill_verifier(
-    flow: Flow, drafter: str, settings: AggressiveSystem, verifier: System, encoded: Encoded
-) -> dict[str, Distilled]:
-    """Translate the training text, and the drafter's monolingual text, greedily with its verifier; by the name of the step."""
-    config = distill.DistillConfig(search=StepwiseSearch())
-    step = f"{settings.verifier}/{config.search.name}"
+def distill_companion(flow: Flow, name: str, settings: TrainedSystem, companion: System, encoded: Encoded) -> dict[str, Distilled]:
+    """Translate the training text, and monolingual text of the system `name`, with its companion; by the name of the step.
+
+    The companion decodes with the default search of its family.
+    """
+    companion_name = settings.companions[settings.data]
+    search = cast(LimitedSearch, family_named(flow.config.systems[companion_name].family).search())
+    step = f"{companion_name}/{search.label}"
     texts = {step: encoded.texts.training}
-    if settings.monolingual:
-        name = f"train/monolingual:{drafter}"
-        texts[f"{step}:{drafter}"] = read_monolingual_text(flow, name, settings.monolingual, encoded.texts)
+    if settings.further_sources:
+        corpus_name = f"train/monolingual:{name}"
+        texts[f"{step}:{name}"] = read_monolingual_text(flow, corpus_name, settings.further_sources, encoded.texts)
     distilled: dict[str, Distilled] = {}
-    for name, text in texts.items():
-        output = _distill(flow, name, text, verifier, config)
-        distilled[name] = Distilled(output, _encode(flow, name, output, encoded.vocabulary))
+    for distill_name, text in texts.items():
+        output = _distill(flow, distill_name, text, companion, distill.DistillConfig(search=search))
+        distilled[distill_name] = Distilled(output, _encode(flow, distill_name, output, encoded.vocabulary))
     return distilled
 
 
@@ -330,7 +327,9 @@ def _train(
     return flow.steps.add(train.STAGE, name, inputs, stage_configs.train_config(flow.config, settings))
 
 
-def _training_data(settings: TrainedSystem, data: dict[str, TrainingData]) -> TrainingData:
+def _training_data(settings: TrainedSystem, data: dict[str, TrainingData], companion_outputs: dict[str, Distilled]) -> TrainingData:
+    if companion_outputs:
+        return tuple(part.tokens for part in companion_outputs.values())
     if settings.data != "mixed":
         return data[settings.data]
     return data["raw"] * settings.mixture.raw + data["distilled"] * settings.mixture.distilled
@@ -352,48 +351,44 @@ def bundle_and_tune(
     data: TrainingData,
     sources: Sources,
 ) -> Built:
-    """Bundle a system with all that its searches read, and tune their length penalties.
+    """Bundle a system with everything that its searches read, and tune their length penalties.
 
-    If the default search is tuned, the system is bundled twice: without its penalty for tuning, and then with it.
+    The result has the default search alone, so that another search, label or length penalty leaves all steps that use the system
+    unchanged. The system with all of its searches, if it has others, is a further step.
     """
-    encoded, default = sources.encoded, settings.search[0]
-    if any(_reads_shortlist(search) for search in settings.search):
-        inputs = replace(inputs, tables=count_shortlist(flow, name, data[-1], encoded))
-    if any(_reads_language_model(search) for search in settings.search):
+    searches = settings.search.values()
+    if any(search.needs_tables for search in searches):
+        inputs = replace(inputs, tables=count_shortlist(flow, name, data[-1], sources.encoded))
+    if any(search.needs_ngram for search in searches):
         inputs = replace(inputs, ngram=sources.language_model)
     averaging = None if isinstance(settings, UsedSystem) else settings.averaging
-    config = stage_configs.system_config(flow.config, name, default, settings.family, averaging)
-    tunes_default = default in _tuned_searches(flow.config, settings)
-    bundle = flow.steps.add(system.STAGE, f"{name}/untuned" if tunes_default else name, inputs, config)
-    tuned = tune_length_penalties(flow, name, settings, bundle, encoded.texts.validation)
-    if tunes_default:
-        bundle = flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned[default.name]), config)
+    default = next(iter(searches))
+    alone = {default.label: default}
+    complete = settings.search == alone and not _tuned_searches(flow.config, settings)
+    config = stage_configs.system_config(flow.config, name, alone, settings.family, averaging)
+    bundle = flow.steps.add(system.STAGE, name if complete else f"{name}/default", inputs, config)
+    tuned = tune_length_penalties(flow, name, settings, bundle, sources.encoded.texts.validation)
+    if not complete:
+        config = stage_configs.system_config(flow.config, name, settings.search, settings.family, averaging)
+        flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned), config)
     return Built(bundle, tuned=tuned)
 
 
 def tune_length_penalties(
     flow: Flow, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text
 ) -> dict[str, Tuned]:
-    """Choose length penalties on the validation text, if the config lists some to try; by the name of the search."""
+    """Choose length penalties on the validation text, if the config lists some to try; by the label of the search."""
     inputs = tune.TuneInputs(bundle, validation)
     return {
-        search.name: flow.steps.add(tune.STAGE, f"{name}/{search.name}", inputs, stage_configs.tune_config(flow.config, search))
-        for search in _tuned_searches(flow.config, settings)
+        label: flow.steps.add(tune.STAGE, f"{name}/{label}", inputs, stage_configs.tune_config(flow.config, search))
+        for label, search in _tuned_searches(flow.config, settings).items()
     }
 
 
-def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> list[PenalisedSearch]:
+def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> dict[str, SearchConfig]:
     if not config.evaluation.length_penalties:
-        return []
-    return [search for search in settings.search if isinstance(search, PenalisedSearch) and search.penalises_length]
-
-
-def _reads_shortlist(search: Search) -> bool:
-    return bool(getattr(search, "shortlist_words", None) or getattr(search, "draft_links", 0))
-
-
-def _reads_language_model(search: Search) -> bool:
-    return bool(getattr(search, "ngram_weight", 0.0))
+        return {}
+    return {label: search for label, search in settings.search.items() if search.penalises_length}
 
 
 # Evaluation
@@ -402,21 +397,21 @@ def _reads_language_model(search: Search) -> bool:
 def decode_and_score(flow: Flow, texts: Texts, systems: dict[str, Built]) -> tuple[report.Evaluated, ...]:
     """Decode each test set with each system and search, and score the hypotheses."""
     return tuple(
-        _decode_and_score(flow, name, systems[name], search, test, text)
+        report.Evaluated(name, label, test, *_decode_and_score(flow, f"{name}/{label}:{test}", systems[name], label, search, text))
         for test, text in texts.tests.items()
         for name, settings in flow.config.systems.items()
-        for search in settings.search
+        for label, search in settings.search.items()
     )
 
 
-def _decode_and_score(flow: Flow, name: str, built: Built, search: Search, test: str, text: Text) -> report.Evaluated:
-    step = f"{name}/{search.name}:{test}"
+def _decode_and_score(
+    flow: Flow, step: str, built: Built, label: str, search: SearchConfig, text: Text
+) -> tuple[Hypotheses, Scores]:
     decoding = decode.DecodeConfig(search=search, batch_tokens=flow.config.evaluation.batch_tokens)
-    inputs = decode.DecodeInputs(built.system, text, built.tuned.get(search.name))
+    inputs = decode.DecodeInputs(built.system, text, built.tuned.get(label))
     hypotheses = flow.steps.add(decode.STAGE, step, inputs, decoding)
     scoring = stage_configs.score_config(flow.config, search)
-    scores = flow.steps.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
-    return report.Evaluated(name, search.name, test, hypotheses, scores)
+    return hypotheses, flow.steps.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
 
 
 def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, Timings]:

@@ -40,7 +40,7 @@ class StepAttempt:
     resources: Resources
     log: Path
     checkpoint_seconds: float
-    pass_tokens: int
+    microbatch_tokens: int
     excluded_nodes: tuple[str, ...] = ()
     """Ids of the nodes on which it may not run."""
 
@@ -89,7 +89,7 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
         resources=attempt.resources,
         shard_cache=store.shard_cache,
         checkpoint_seconds=attempt.checkpoint_seconds,
-        pass_tokens=attempt.pass_tokens,
+        microbatch_tokens=attempt.microbatch_tokens,
     )
 
 

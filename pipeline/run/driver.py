@@ -158,7 +158,7 @@ class Driver:
         if step.name not in self._waiting_for_nodes:
             self._waiting_for_nodes[step.name] = now
             self._record.write_event("step_waiting", step=step.name, error=f"machines are gone: {error}")
-        if now - self._waiting_for_nodes[step.name] >= self._config.cluster.patience_seconds:
+        if now - self._waiting_for_nodes[step.name] >= self._config.cluster.node_wait_seconds:
             self._fail(step, error)
 
     def _lease(self, step: Step) -> bool:
@@ -212,7 +212,7 @@ class Driver:
             resources=admitted.granted,
             log=self._record.log(step.name, id),
             checkpoint_seconds=cluster.checkpoint_seconds,
-            pass_tokens=cluster.pass_tokens,
+            microbatch_tokens=cluster.microbatch_tokens,
             excluded_nodes=admitted.excluded_nodes,
         )
 

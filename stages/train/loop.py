@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-import models
 from models.bundle.directory import links_of
 from models.bundle.weights import WEIGHTS, take_weights
-from models.family import Family, Sizes
+from models.family import Family, Sizes, family_named
 from models.training import averaging
 from models.training.batch import Ints, Mask, Stream, shares
 from models.training.loop import updates
@@ -71,7 +70,7 @@ class Worker:
 
     def __init__(self, job: Job, place: Place) -> None:
         self.job, self.place, self.recipe = job, place, job.config.training
-        self.family = models.family_of(job.config.family)
+        self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = stream_of(job, self.family, self.sizes)
         self.validator = Validator(job.inputs, job.config, self.place)
@@ -99,7 +98,11 @@ class Worker:
         if averaging.stopped(self.recipe, start.validations):
             return
         mine = shares(
-            self.stream, start.position, rank=self.place.rank, size=self.place.size, pass_tokens=self.job.context.pass_tokens
+            self.stream,
+            start.position,
+            rank=self.place.rank,
+            size=self.place.size,
+            microbatch_tokens=self.job.context.microbatch_tokens,
         )
         reports = updates(self.model, self.family.loss, prefetched(mine), self.optimizer, self.recipe, self.place, start.update)
         for report in reports:

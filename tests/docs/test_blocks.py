@@ -15,7 +15,7 @@ import yaml
 
 from pipeline.commands.app import COMMANDS as NAMES
 from pipeline.commands.app import load_command
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from tests.docs.pages import PAGES, ROOT, Block, blocks, name, text
 
 COMMANDS: dict[str, Any] = {name: load_command(name) for name in NAMES}

@@ -116,7 +116,7 @@ def test_several_prefixes_of_a_pair_are_as_many_pairs():
 @pytest.mark.parametrize("carried", [False, True])
 def test_empty_slots_may_carry_the_last_token(carried):
     """With one layer, whose other inputs are the same for both prefixes but for what attention brings: it is shut off."""
-    model = drafter_of(decoder_layers=1, last_token=carried)
+    model = drafter_of(decoder_layers=1, feed_last_token=carried)
     for layer in model.decoder.layers:
         torch.nn.init.zeros_(layer.attention.output.weight)
     source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
@@ -206,7 +206,7 @@ def test_a_soft_copy_does_not_care_in_which_order_the_words_stand_that_bring_the
 
 
 def test_a_prefix_that_sees_only_itself_does_not_change_with_what_comes_after():
-    model = drafter_of(decoder_layers=2, prefix="prefix")
+    model = drafter_of(decoder_layers=2, prefix_attention="causal")
     source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
     tokens = torch.tensor([[9, 10, 11, 12]])
     short, long = (
@@ -255,7 +255,7 @@ def test_a_shared_encoder_stays_as_it_is_and_reads_without_dropout():
     before = {name: values.clone() for name, values in model.state_dict().items()}
     batch = batch_of(8, 9)
     assert model.read(batch.source, batch.source_lengths).words.requires_grad is False
-    optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="fp32"))
+    optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="float32"))
     for update in (1, 2):
         optimizer.clear()
         one = loss(model, batch, update, 0.1)
@@ -340,7 +340,7 @@ def copies(count, draws):
 
 def taught(model, objective, draws):
     """After a few hundred updates on copying."""
-    optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="fp32"))
+    optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="float32"))
     model.train()
     for update in range(1, 151):
         rows = copies(48, draws)
@@ -367,7 +367,7 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     small = dataclasses.replace(VERIFIER, encoder_layers=1, decoder_layers=1)
     verifier = taught(StepwiseModel(small, Sizes(16, 16, True), small.generation()), stepwise_loss, draws)
     rows, pair, alone = copies(1000, draws), NativeDecoder(model, verifier), StepwiseNative(verifier)
-    drafted = [one.ids for (one,) in pair.decode(pair.prepare(rows), AggressiveSearch(worthwhile=0.0))]
+    drafted = [one.ids for (one,) in pair.decode(pair.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))]
     assert drafted == [one.ids for (one,) in alone.decode(alone.prepare(rows), StepwiseSearch())]
     assert pair.record.tokens > 0.5 * DRAFTER.draft_width * pair.record.steps
     assert sum(one == row for one, row in zip(drafted, rows, strict=True)) > 500
@@ -376,5 +376,5 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.begins_as().items()}})
     taught(head, FAMILY.loss, draws)
     top = NativeDecoder(head, verifier)
-    assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(worthwhile=0.0))] == drafted
+    assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))] == drafted
     assert top.record.steps < pair.record.steps

@@ -14,6 +14,7 @@ from sentencepiece import SentencePieceTrainer
 
 from models.bundle.directory import BundleError, load_model, load_system, read_description, save_model, write_system
 from models.bundle.system import clean
+from models.config.options import OutputLimits
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.model import build
@@ -39,6 +40,12 @@ def pieces(tmp_path_factory):
         control_symbols=list(RESERVED[4:]),
     )
     return path.with_suffix(".model")
+
+
+SEARCHES = {
+    "best": StepwiseSearch(strategy="beam", beam_size=3, n_best=2, output_limits=OutputLimits(max_extra_tokens=4)),
+    "greedy": StepwiseSearch(),
+}
 
 
 def network(sizes=Sizes(37, 37, True)):  # noqa: B008
@@ -67,7 +74,7 @@ def make_system(tmp_path, pieces, **more):
         name="small",
         source_language="en",
         target_language="de",
-        search=StepwiseSearch(strategy="beam", beam_size=3, n_best=2, max_extra_tokens=4),
+        searches=SEARCHES,
         **more,
     )
     return tmp_path / "system"
@@ -110,10 +117,11 @@ def test_weights_of_another_order_are_refused_though_they_fit(tmp_path):
 def test_a_system_translates_as_its_network_and_vocabulary_do(directory):
     system = load_system(directory)
     assert (system.name, system.family, system.source_language, system.target_language) == ("small", "stepwise", "en", "de")
-    assert system.search == StepwiseSearch(strategy="beam", beam_size=3, n_best=2, max_extra_tokens=4)
+    assert system.search == SEARCHES["best"]
+    assert system.searches == SEARCHES
     sources = system.encode(["ein hund läuft"])
     assert system.source_pieces.decode(sources[0]) == "ein hund läuft"
-    for search in (None, StepwiseSearch(max_extra_tokens=4)):
+    for search in (None, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4))):
         (ranked,) = system.decoder.decode(system.decoder.prepare(sources), search or system.search)
         expected = [(system.target_pieces.decode(hypothesis.ids), hypothesis.score) for hypothesis in ranked]
         assert system.translate_n_best(["ein hund läuft"], search) == [expected]
@@ -238,11 +246,11 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(1, "make it again"), (3, "use the version"), ("x", "use the version"), (None, "make it again")]
+    ("found", "remedy"), [(2, "make it again"), (4, "use the version"), ("x", "use the version"), (None, "make it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)
-    with pytest.raises(BundleError, match=f"expected a system of format 2, got {found!r}; {remedy}"):
+    with pytest.raises(BundleError, match=f"expected a system of format 3, got {found!r}; {remedy}"):
         load_system(directory)
 
 
@@ -279,7 +287,8 @@ def test_all_tensors_that_do_not_fit_are_named_at_once(directory):
     [
         ({"family": "martian"}, "family: expected one of"),
         ({"network": {"wdith": 3}}, "wdith"),
-        ({"search": {"beam": 3}}, "beam"),
+        ({"searches": {"best": {"beam": 3}}}, "beam"),
+        ({"search": "fast"}, "fast"),
         ({"sizes": None}, "sizes"),
         ({"languages": None}, "languages missing"),
         ({"sizes": {"source": 38, "target": 37, "joint": True}}, r"source.spm: expected 38 pieces .* got 37"),

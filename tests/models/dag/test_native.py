@@ -11,6 +11,7 @@ import torch
 from kernels import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
 from models.common.sources import gather
+from models.config.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, NativeDecoder, load
 from models.dag.engines.native import NativeGraphs
@@ -116,24 +117,24 @@ def test_graphs_are_those_of_torch(changes, joint):
         assert len(set(expected.lengths.tolist())) > 1
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_finds_what_torch_finds(changes, search):
     model, rows = network(**changes), sources(12)
     compare(outputs(DagDecoder(model), rows, search), outputs(NativeDecoder(model), rows, search))
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 def test_a_search_through_torch_is_that_of_torch(search, monkeypatch):
     """To the bit; native code is not called."""
     model, rows = network(), sources(6)
     decoder, through = NativeDecoder(model), dataclasses.replace(search, engine="torch")
     monkeypatch.setattr(decoder, "_native", None)
     assert outputs(decoder, rows, through) == outputs(DagDecoder(model), rows, search)
-    assert through.name != search.name
+    assert through.label != search.label
 
 
-@pytest.mark.parametrize("search", [search for search in SEARCHES if search.strategy != "sample"], ids=lambda search: search.name)
+@pytest.mark.parametrize("search", [search for search in SEARCHES if search.strategy != "sample"], ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(changes, search):
     decoder, rows = NativeDecoder(network(**changes)), sources(19)
@@ -151,17 +152,17 @@ LEXICON = Lexicon(
 )
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(changes, search):
     model, rows, others = network(**changes), sources(12), 0
-    search = dataclasses.replace(search, shortlist_words=9, shortlist_links=2)
+    search = dataclasses.replace(search, shortlist=Shortlist(tokens=9, links=2))
     expected, found, free = (
         outputs(decoder, rows, how)
         for decoder, how in (
             (DagDecoder(model, lexicon=LEXICON), search),
             (NativeDecoder(model, lexicon=LEXICON), search),
-            (NativeDecoder(model, lexicon=LEXICON), dataclasses.replace(search, shortlist_words=None)),
+            (NativeDecoder(model, lexicon=LEXICON), dataclasses.replace(search, shortlist=None)),
         )
     )
     compare(expected, found)
@@ -172,17 +173,19 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(chan
     assert others >= 4
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
     model, rows = network(), sources(12)
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 23))])
     decoder = NativeDecoder(model, lexicon=LEXICON._replace(common_words=order))
     for strategy in ("greedy", "lookahead", "beam"):
-        search = DagSearch(strategy=strategy, precision=precision, shortlist_words=23)
-        with_list, without = (outputs(decoder, rows, dataclasses.replace(search, shortlist_words=words)) for words in (23, None))
+        search = DagSearch(strategy=strategy, precision=precision, shortlist=Shortlist(tokens=23))
+        with_list, without = (
+            outputs(decoder, rows, dataclasses.replace(search, shortlist=shortlist)) for shortlist in (search.shortlist, None)
+        )
         assert [one[0].ids for one in with_list] == [one[0].ids for one in without]
         assert [one[0].score for one in with_list] == pytest.approx([one[0].score for one in without], abs=1e-3)
-        search = dataclasses.replace(search, shortlist_words=9, shortlist_links=2)
+        search = dataclasses.replace(search, shortlist=Shortlist(tokens=9, links=2))
         together = outputs(decoder, rows, search)
         torch.set_num_threads(2)
         assert [outputs(decoder, [source], search)[0] for source in rows] == together
@@ -190,22 +193,24 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
 
 
 def test_a_list_needs_something_to_be_made_of():
-    search = DagSearch(shortlist_words=9)
+    search = DagSearch(shortlist=Shortlist(tokens=9))
     for decoder in (DagDecoder(network()), NativeDecoder(network())):
-        with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
+        with pytest.raises(ValueError, match="shortlist: expected none for a system without candidate tables"):
             outputs(decoder, [[7]], search)
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "lookahead", "beam"])
 def test_half_precision_is_near_and_for_native_decoding_alone(strategy):
     model, rows = network(), sources(12)
-    native, half = NativeDecoder(model), DagSearch(strategy=strategy, precision="bf16")
-    assert half.name == f"{DagSearch(strategy=strategy).name}-bf16"
-    with pytest.raises(ValueError, match="precision: expected fp32 for sampling, and for a network that is not decoded natively"):
+    native, half = NativeDecoder(model), DagSearch(strategy=strategy, precision="bfloat16")
+    assert half.label == f"{DagSearch(strategy=strategy).label}-bfloat16"
+    with pytest.raises(
+        ValueError, match="precision: expected float32 for sampling, and for a network that is not decoded natively"
+    ):
         outputs(DagDecoder(model), rows, half)
-    with pytest.raises(ValueError, match="precision: expected fp32 for sampling"):
-        outputs(native, rows, DagSearch(strategy="sample", precision="bf16"))
-    found, exact = outputs(native, rows, half), outputs(native, rows, dataclasses.replace(half, precision="fp32"))
+    with pytest.raises(ValueError, match="precision: expected float32 for sampling"):
+        outputs(native, rows, DagSearch(strategy="sample", precision="bfloat16"))
+    found, exact = outputs(native, rows, half), outputs(native, rows, dataclasses.replace(half, precision="float32"))
     same = [one[0].ids == other[0].ids for one, other in zip(found, exact, strict=True)]
     assert sum(same) >= 8
     gaps = [

@@ -68,9 +68,9 @@ def make(recipe=RECIPE, dropout=0.1):
     return model, Optimizer(model, recipe)
 
 
-def run(recipe, place=Place(), dropout=0.1, pass_tokens=0, loss=toy_loss):  # noqa: B008
+def run(recipe, place=Place(), dropout=0.1, microbatch_tokens=0, loss=toy_loss):  # noqa: B008
     model, optimizer = make(recipe, dropout)
-    stream = shares(toy_stream(), Position(), rank=place.rank, size=place.size, pass_tokens=pass_tokens)
+    stream = shares(toy_stream(), Position(), rank=place.rank, size=place.size, microbatch_tokens=microbatch_tokens)
     return list(updates(model, loss, stream, optimizer, recipe, place)), model, optimizer
 
 
@@ -92,7 +92,7 @@ def test_the_gradient_of_a_batch_is_the_sum_over_any_split(slices):
 
 def test_passes_do_not_change_the_recipe():
     _, model, _ = run(RECIPE, dropout=0.0)
-    _, sliced, _ = run(RECIPE, dropout=0.0, pass_tokens=20)
+    _, sliced, _ = run(RECIPE, dropout=0.0, microbatch_tokens=20)
     for one, other in zip(model.parameters(), sliced.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
@@ -133,9 +133,9 @@ def test_dropout_depends_on_update_and_seed_alone():
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_bf16_keeps_weights_and_sums_in_float32(monkeypatch):
+def test_bfloat16_keeps_weights_and_sums_in_float32(monkeypatch):
     monkeypatch.setattr("models.training.precision.has_bf16", lambda: True)
-    reports, model, optimizer = run(replace(RECIPE, precision="bf16"))
+    reports, model, optimizer = run(replace(RECIPE, precision="bfloat16"))
     exact, _, _ = run(RECIPE)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert optimizer.gradient.dtype == torch.float32
@@ -204,9 +204,10 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(
-    ("can", "precision", "expected"), [(True, "bf16", "bf16"), (False, "bf16", "fp32"), (False, "fp32", "fp32")]
+    ("can", "precision", "expected"),
+    [(True, "bfloat16", "bfloat16"), (False, "bfloat16", "float32"), (False, "float32", "float32")],
 )
-def test_bf16_is_for_cpus_that_have_instructions_for_it(monkeypatch, can, precision, expected):
+def test_bfloat16_is_for_cpus_that_have_instructions_for_it(monkeypatch, can, precision, expected):
     monkeypatch.setattr("models.training.precision.has_bf16", lambda: can)
     seen = set()
 
@@ -216,4 +217,4 @@ def test_bf16_is_for_cpus_that_have_instructions_for_it(monkeypatch, can, precis
 
     run(replace(RECIPE, precision=precision), loss=loss)
     assert seen == {TYPES[expected]}
-    assert arithmetic("bf16", "cuda:0") == "bf16"
+    assert arithmetic("bfloat16", "cuda:0") == "bfloat16"

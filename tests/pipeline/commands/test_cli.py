@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.commands.app import COMMANDS, load_command
-from pipeline.config.schema import load_config, resolved
+from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
 from pipeline.run.run_directory import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 
 
 def write_pairs(directory: Path, count: int = 200) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.commands import submit
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.errors import DataError, StageError
 from pipeline.run.extension_wheel import write_extension_wheel
 

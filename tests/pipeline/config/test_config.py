@@ -14,19 +14,12 @@ from hypothesis import strategies as st
 
 from models.common.network import SIZES
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.system import StepwiseSystem
 from models.training.config import TrainingConfig
 from pipeline.config import docs as config_docs
-from pipeline.config.schema import (
-    Benchmark,
-    Evaluation,
-    Pinned,
-    RunConfig,
-    StepwiseSystem,
-    UsedSystem,
-    load_config,
-    parse_search,
-    resolved,
-)
+from pipeline.config.load import load_config, parse_search, resolved
+from pipeline.config.schema import Benchmark, Evaluation, Pinned, RunConfig
+from pipeline.config.systems import UsedSystem
 from pipeline.errors import ConfigError
 from stages.benchmark import BenchmarkConfig
 from stages.decode import DecodeConfig
@@ -129,7 +122,7 @@ def test_defaults_lie_under_the_teacher_and_all_trained_systems(tmp_path: Path) 
     a, b = trained(config, "a"), trained(config, "b")
     assert (a.data, a.dropout, a.training) == ("distilled", 0.3, TrainingConfig(updates=50, seed=2))
     assert (b.data, b.dropout, b.training) == ("raw", 0.0, TrainingConfig(updates=60, seed=2))
-    assert [[s.name for s in config.systems[n].search] for n in "tab"] == [["greedy"], ["greedy"], ["beam5", "greedy"]]
+    assert [list(config.systems[n].search) for n in "tab"] == [["greedy"], ["greedy"], ["beam", "greedy"]]
 
 
 def test_a_task_lies_under_everything(tmp_path: Path) -> None:
@@ -198,7 +191,7 @@ def test_searches_have_short_forms(tmp_path: Path) -> None:
         "{beam_size: 2}": [StepwiseSearch(beam_size=2)],
     }
     for text, expected in forms.items():
-        assert list(load(tmp_path, f"systems: {{a: {{search: {text}}}}}").systems["a"].search) == expected
+        assert list(load(tmp_path, f"systems: {{a: {{search: {text}}}}}").systems["a"].search.values()) == expected
         if len(expected) == 1:
             assert parse_search(text, "--search") == expected[0]
     with pytest.raises(
@@ -214,7 +207,7 @@ def test_pairs_of_systems_that_write_in_one_arrangement(tmp_path: Path) -> None:
     load(tmp_path, PAIR + TEACHER + "systems: {fold: {order: semi-autoregressive}, ones: {use: teacher}}")
     load(tmp_path, PAIR + "teacher: {from: d}\nsystems: {fold: {order: semi-autoregressive}, ones: {use: teacher}}")
     (problem,) = wrong(tmp_path, PAIR + "systems: {fold: {order: interleaved, step_size: 3}, ones: {}}")
-    assert problem.startswith("c.yaml:2: systems.fold.order: expected an order that goes together")
+    assert problem.startswith("c.yaml:2: systems.fold.order: expected a valid combination of order settings")
 
 
 def test_texts_take_one_file_or_several(tmp_path: Path) -> None:
@@ -242,13 +235,12 @@ def test_pinned_parts(tmp_path: Path) -> None:
 def test_yaml_scalars_mean_what_they_look_like(tmp_path: Path) -> None:
     config = load(
         tmp_path,
-        "name: 2024-01-31\ndefaults: {training: {adam_epsilon: 1e-8, updates: 1_000, learning_rate: 1}}\n"
-        "evaluation: {minimum_bleu: 3}",
+        "name: 2024-01-31\ndefaults: {training: {adam_epsilon: 1e-8, updates: 1_000, learning_rate: 1}}\nevaluation: {min_bleu: 3}",
     )
     training = trained(config, "autoregressive").training
     assert (config.name, training.adam_epsilon, training.updates) == ("2024-01-31", 1e-8, 1000)
     assert type(training.learning_rate) is float
-    assert type(config.evaluation.minimum_bleu) is float
+    assert type(config.evaluation.min_bleu) is float
 
 
 def test_what_is_repeated_of_the_stages_is_the_same_as_there() -> None:
@@ -273,11 +265,13 @@ TRAINING = st.fixed_dictionaries(
         "updates": st.integers(1, 10**6),
         "learning_rate": st.floats(1e-9, 1e3) | st.integers(1, 5),
         "schedule": st.sampled_from(["inverse_sqrt", "constant"]),
-        "precision": st.sampled_from(["fp32", "bf16", "fp16"]),
+        "precision": st.sampled_from(["float32", "bfloat16", "float16"]),
         "label_smoothing": st.floats(0, 0.99),
     },
 )
-BEAM = st.fixed_dictionaries({}, optional={"length_penalty": st.floats(0, 9), "allow_unknown": st.booleans()})
+BEAM = st.fixed_dictionaries(
+    {}, optional={"length_penalty": st.floats(0, 9), "output_limits": st.fixed_dictionaries({"allow_unknown": st.booleans()})}
+)
 SEARCH = st.sampled_from(["greedy", "beam"]) | BEAM.map(lambda options: {"beam": {"beam_size": 3, **options}})
 NETWORK = {
     "size": st.sampled_from(["tiny", "base", "big"]),
@@ -309,7 +303,7 @@ CONFIG = st.fixed_dictionaries(
         "cluster": st.fixed_dictionaries(
             {}, optional={"resources": st.just({"train": {"cpus": 1, "custom": {"big": 1}}}), "cpus": st.none()}
         ),
-        "evaluation": st.fixed_dictionaries({}, optional={"minimum_bleu": st.floats(0, 99), "metrics": st.just(["bleu"])}),
+        "evaluation": st.fixed_dictionaries({}, optional={"min_bleu": st.floats(0, 99), "metrics": st.just(["bleu"])}),
     },
 )
 
@@ -372,13 +366,13 @@ def test_the_schema_knows_short_forms_and_refuses_wrong_ones() -> None:
 
 def test_generated_pages_are_up_to_date() -> None:
     """`make docs` writes them."""
-    assert (ROOT / "docs/configuration.md").read_text(encoding="utf-8") == config_docs.documentation()
+    assert (ROOT / "docs/reference/config.md").read_text(encoding="utf-8") == config_docs.documentation()
     assert (ROOT / "configs/schema.json").read_text(encoding="utf-8") == config_docs.schema()
 
 
 def test_importing_and_loading_needs_no_heavy_library() -> None:
     code = (
-        "import sys; from pathlib import Path; from pipeline.config.schema import load_config;"
+        "import sys; from pathlib import Path; from pipeline.config.load import load_config;"
         "load_config(Path('configs/demo.yaml'));"
         "print([m for m in ('torch', 'ray', 'mlflow', 'numpy', 'pyarrow', 'sentencepiece') if m in sys.modules])"
     )

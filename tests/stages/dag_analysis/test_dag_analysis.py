@@ -14,17 +14,16 @@ import pytest
 import torch
 
 import stages.dag_analysis.run
-from models import family_of
 from models.bundle.directory import load_model, load_system, save_model, write_system
 from models.bundle.weights import save_weights
 from models.dag.analysis import View, passing_probabilities
 from models.dag.config import DagConfig, DagSearch
 from models.dag.vertices import Words
-from models.family import BOS, EOS, Sizes
+from models.family import BOS, EOS, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
 from stages.context import StepContext
-from stages.dag_analysis import STAGE, GraphsConfig, GraphsInputs
+from stages.dag_analysis import STAGE, DagAnalysisConfig, DagAnalysisInputs
 from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
 from stages.decoding.sentences import Sentence
@@ -89,7 +88,7 @@ def make_system(root: Path, family: str = "dag") -> System:
 
 def weights_of(family: str, network: Any, seed: int) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
-    return family_of(family).build(network, SIZES).state_dict()
+    return family_named(family).functions.build(network, SIZES).state_dict()
 
 
 def bundle(root: Path, name: str, weights: Path, family: str = "dag", network: Any = NETWORK) -> System:
@@ -104,7 +103,7 @@ def bundle(root: Path, name: str, weights: Path, family: str = "dag", network: A
         name="graph",
         source_language="en",
         target_language="de",
-        search=DagSearch() if family == "dag" else StepwiseSearch(),
+        searches={"default": DagSearch() if family == "dag" else StepwiseSearch()},
     )
     return System(root / name, "s")
 
@@ -122,8 +121,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], StepContext]:
     context = make_work(directory, workers)
     trained = Trained(root / "trained", "t") if early else None
-    STAGE.run(GraphsInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), GraphsConfig(sentences=2), context)
-    return json.loads((directory / "graphs.json").read_text()), context
+    STAGE.run(
+        DagAnalysisInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), DagAnalysisConfig(sentences=2), context
+    )
+    return json.loads((directory / "dag_analysis.json").read_text()), context
 
 
 def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) -> None:
@@ -148,8 +149,8 @@ def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_p
     assert early.pop("update") == 50
     other = bundle(root, "other", root / "trained/kept/50.safetensors")
     alone = make_work(tmp_path / "c")
-    STAGE.run(GraphsInputs(other, Text(root / "text", "x")), GraphsConfig(sentences=0), alone)
-    expected = json.loads((alone.directory / "graphs.json").read_text())
+    STAGE.run(DagAnalysisInputs(other, Text(root / "text", "x")), DagAnalysisConfig(sentences=0), alone)
+    expected = json.loads((alone.directory / "dag_analysis.json").read_text())
     del expected["left_out"]
     assert early == expected
     assert early["spread"] != found["spread"]
@@ -176,29 +177,33 @@ def test_pieces_may_finish_in_any_order(root: Path, tmp_path: Path, monkeypatch:
 
 def test_rows_are_evenly_spaced_and_the_shorter_half_of_them_is_drawn_from() -> None:
     sentences = [Sentence(row, "w " * (row % 7), ("t",)) for row in range(40)]
-    (piece,) = cut(sentences, GraphsConfig(sentences=3, rows=8))
+    (piece,) = cut(sentences, DagAnalysisConfig(sentences=3, rows=8))
     assert [sentence.id for sentence in piece.sentences] == [0, 5, 10, 15, 20, 25, 30, 35]
     drawn = {number: piece.sentences[place].id for place, number in piece.drawn.items()}
     assert drawn == {1: 10, 2: 15, 3: 30}, "of 0 5 3 1 6 4 2 0 words, blank ones never"
-    (piece,) = cut(sentences, GraphsConfig(sentences=0))
+    (piece,) = cut(sentences, DagAnalysisConfig(sentences=0))
     assert (len(piece.sentences), piece.drawn) == (40, {})
 
 
 def test_systems_without_graphs_and_weights_that_are_not_there_are_refused(root: Path, tmp_path: Path) -> None:
     text = Text(root / "text", "x")
     with pytest.raises(DataError, match="expected a system of family dag, got graph of family stepwise"):
-        STAGE.run(GraphsInputs(make_system(tmp_path, "stepwise"), text), GraphsConfig(sentences=1), make_work(tmp_path / "a"))
+        STAGE.run(
+            DagAnalysisInputs(make_system(tmp_path, "stepwise"), text), DagAnalysisConfig(sentences=1), make_work(tmp_path / "a")
+        )
     save_model(tmp_path / "bare", "dag", NETWORK, SIZES, load_model(root / "trained").state_dict())
     (tmp_path / "bare" / "training.json").write_text((root / "trained" / "training.json").read_text())
-    inputs = GraphsInputs(System(root / "system", "s"), text, Trained(tmp_path / "bare", "t"))
+    inputs = DagAnalysisInputs(System(root / "system", "s"), text, Trained(tmp_path / "bare", "t"))
     with pytest.raises(ArtifactError, match=r"kept/50.safetensors: the file is missing.*train with keep_first"):
-        STAGE.run(inputs, GraphsConfig(sentences=1), make_work(tmp_path / "b"))
+        STAGE.run(inputs, DagAnalysisConfig(sentences=1), make_work(tmp_path / "b"))
     empty = tmp_path / "empty"
     table = pa.table({"id": [1], "source": ["hund"], "target": [""]})
     write_shard(shard_path(empty, 0), table, make_work(empty))
     with pytest.raises(DataError, match=r"expected pairs that the network can take, got none \(\{'empty': 1\}\)"):
         STAGE.run(
-            GraphsInputs(System(root / "system", "s"), Text(empty, "e")), GraphsConfig(sentences=1), make_work(tmp_path / "c")
+            DagAnalysisInputs(System(root / "system", "s"), Text(empty, "e")),
+            DagAnalysisConfig(sentences=1),
+            make_work(tmp_path / "c"),
         )
 
 

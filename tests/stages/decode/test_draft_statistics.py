@@ -12,12 +12,12 @@ import pytest
 import sentencepiece
 import torch
 
-import models
 import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import WEIGHTS, take_weights
-from models.family import RESERVED, Sizes
+from models.config.options import OutputLimits
+from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
 from stages.benchmark.tables import table_of_parts
@@ -31,7 +31,7 @@ from stages.workers import LocalWorkers, Resources
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 32, "heads": 2, "max_positions": 64}
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
-GAD = AggressiveSearch(worthwhile=0.0, max_extra_tokens=8)
+GAD = AggressiveSearch(min_tokens_per_pass=0.0, output_limits=OutputLimits(max_extra_tokens=8))
 
 
 def work_in(directory: Path) -> StepContext:
@@ -67,26 +67,28 @@ def vocabulary_of(path: Path, lines: list[str]) -> tuple[Vocabulary, Sizes]:
 
 
 def config_of(family: str, search: object) -> SystemConfig:
-    return SystemConfig(name=family, family=family, source_language="de", target_language="de", search=search)  # type: ignore[arg-type]
+    return SystemConfig(name=family, family=family, source_language="de", target_language="de", searches={"default": search})  # type: ignore[dict-item]
 
 
 def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
     torch.manual_seed(3)
     config = StepwiseConfig(**SMALL)  # type: ignore[arg-type]
-    save_model(path / "trained", "stepwise", config, sizes, models.family_of("stepwise").build(config, sizes).state_dict())
+    save_model(path / "trained", "stepwise", config, sizes, family_named("stepwise").functions.build(config, sizes).state_dict())
     inputs = SystemInputs(Trained(path / "trained", "trained"), vocabulary)
-    STAGE.run(inputs, config_of("stepwise", StepwiseSearch(max_extra_tokens=8)), work_in(path / "system"))
+    STAGE.run(
+        inputs, config_of("stepwise", StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=8))), work_in(path / "system")
+    )
     return System(path / "system", "verifier")
 
 
 def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: System | None, encoder: str = "shared") -> SystemInputs:
     torch.manual_seed(4)
     config = AggressiveConfig(encoder=encoder, draft_width=3, **SMALL)  # type: ignore[arg-type]
-    model = models.family_of("aggressive").build(config, sizes)
+    model = family_named("aggressive").functions.build(config, sizes)
     if verifier is not None:
         take_weights(verifier.path / WEIGHTS, model)
     save_model(path, "aggressive", config, sizes, model.state_dict())
-    return SystemInputs(Trained(path, "trained"), vocabulary, verifier=verifier)
+    return SystemInputs(Trained(path, "trained"), vocabulary, companions={"verifier": verifier} if verifier else {})
 
 
 @pytest.fixture(scope="module")
@@ -109,8 +111,7 @@ def test_the_verifier_travels_along(built: tuple[Path, SystemInputs], tmp_path: 
     directory.rename(moved)
     try:
         system = load_system(moved)
-        assert inputs.verifier is not None
-        greedy = load_system(inputs.verifier.path)
+        greedy = load_system(inputs.companions["verifier"].path)
         assert system.translate(WORDS) == greedy.translate(WORDS)
         assert system.score(WORDS, WORDS) == pytest.approx(greedy.score(WORDS, WORDS), abs=1e-4)
     finally:
@@ -123,7 +124,7 @@ def test_another_vocabulary_is_refused(built: tuple[Path, SystemInputs], tmp_pat
     strange = drafter_in(tmp_path / "trained", other, sizes, None, "separate").trained
     with pytest.raises(ArtifactError, match="verifier"):
         STAGE.run(
-            SystemInputs(strange, other, verifier=inputs.verifier), config_of("aggressive", GAD), work_in(tmp_path / "system")
+            SystemInputs(strange, other, companions=inputs.companions), config_of("aggressive", GAD), work_in(tmp_path / "system")
         )
 
 
@@ -138,12 +139,11 @@ def test_another_vocabulary_of_the_same_size_is_refused(built: tuple[Path, Syste
 
 def test_a_drafter_of_another_encoder_is_refused(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     _, inputs = built
-    assert inputs.verifier is not None
-    sizes = load_system(inputs.verifier.path).decoder.model.sizes  # type: ignore[attr-defined]
+    sizes = load_system(inputs.companions["verifier"].path).decoder.model.sizes  # type: ignore[attr-defined]
     strange = drafter_in(tmp_path / "trained", inputs.vocabulary, sizes, None)
     with pytest.raises(ArtifactError, match="expected the one that the drafter was trained on"):
         STAGE.run(
-            SystemInputs(strange.trained, inputs.vocabulary, verifier=inputs.verifier),
+            SystemInputs(strange.trained, inputs.vocabulary, companions=inputs.companions),
             config_of("aggressive", GAD),
             work_in(tmp_path / "system"),
         )
@@ -164,10 +164,14 @@ def test_a_system_without_its_verifier_is_refused(built: tuple[Path, SystemInput
 def test_another_system_may_draft(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     """The verifier drafts for itself: every block is kept."""
     _, inputs = built
-    given = SystemInputs(inputs.trained, inputs.vocabulary, verifier=inputs.verifier, drafter=inputs.verifier)
+    given = SystemInputs(
+        inputs.trained, inputs.vocabulary, companions={**inputs.companions, "drafter": inputs.companions["verifier"]}
+    )
     STAGE.run(given, config_of("aggressive", GAD), work_in(tmp_path / "system"))
     system = load_system(tmp_path / "system")
-    hinted = AggressiveSearch(drafter="system", draft_width=4, ngram=20, max_extra_tokens=8, worthwhile=0.0)
+    hinted = AggressiveSearch(
+        drafter="system", draft_width=4, ngram=20, output_limits=OutputLimits(max_extra_tokens=8), min_tokens_per_pass=0.0
+    )
     sources = system.encode(WORDS)
     alone, helped = system.decode(sources), system.decode(sources, hinted)
     assert [found[0].ids for found in alone] == [found[0].ids for found in helped]

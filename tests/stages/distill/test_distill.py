@@ -16,6 +16,7 @@ import models.bundle.directory
 import stages.distill.run
 from models.bundle.directory import FORMAT
 from models.bundle.integrity import measure, seal
+from models.config.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
@@ -27,7 +28,7 @@ from stages.shards import read_shard, read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
-SEARCH = StepwiseSearch(strategy="beam", n_best=2, max_extra_tokens=5)
+SEARCH = StepwiseSearch(strategy="beam", n_best=2, output_limits=OutputLimits(max_extra_tokens=5))
 LOAD_SYSTEM = models.bundle.directory.load_system
 LONGEST = 30
 """Tokens of a source that the teacher reads."""
@@ -270,7 +271,14 @@ def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path,
     sizes = {"source": 37, "target": 37, "joint": True}
     weights = tmp_path / "teacher" / "model.safetensors"
     weights.write_bytes(b"\x80\x00 as it was")
-    whole = {"format": FORMAT, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes}
+    whole = {
+        "format": FORMAT,
+        "family": "stepwise",
+        "name": "teacher",
+        "search": "greedy",
+        "searches": {"greedy": {}},
+        "sizes": sizes,
+    }
     network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
     languages = {"source": "en", "target": "de"}
     described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})
@@ -312,14 +320,14 @@ def test_a_teacher_without_a_description_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_an_output_useless(ids: list[int], text: str, reason: str | None) -> None:
-    assert failure(ids, text, longest_output(StepwiseSearch(max_extra_tokens=10), source_tokens=2)) == reason
+    assert failure(ids, text, longest_output(OutputLimits(max_extra_tokens=10), source_tokens=2)) == reason
 
 
 def test_an_output_may_be_limited_whatever_its_source() -> None:
     """As summaries are: what ran into that limit is over-long too."""
-    search = StepwiseSearch(max_extra_tokens=10, max_tokens=9)
-    assert [longest_output(search, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
-    assert longest_output(StepwiseSearch(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
+    limits = OutputLimits(max_extra_tokens=10, max_tokens=9)
+    assert [longest_output(limits, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
+    assert longest_output(OutputLimits(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
 
 
 @given(st.lists(st.integers(0, 2), max_size=24), st.integers(1, 4))

@@ -13,10 +13,9 @@ import torch
 
 from kernels import CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models import family_of
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.vocabulary_digest import vocabulary_digest
-from models.family import Sizes
+from models.family import Sizes, family_named
 from models.lattice.analysis import ranks
 from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
@@ -27,7 +26,7 @@ from stages import system
 from stages.artifacts import System, Tables, Text, Trained, Vocabulary
 from stages.context import StepContext
 from stages.errors import ArtifactError, DataError
-from stages.lattice_analysis import LatticesConfig, LatticesInputs
+from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.lattice_analysis.run import PARTS, _class_of, class_name, length_name
 from stages.shards import shard_path, write_shard
 from stages.vocabulary import VocabularyConfig
@@ -78,14 +77,16 @@ def make_parts(root: Path) -> system.SystemInputs:
     tables = make_tables(root / "tables", root / "vocabulary", 27, 1)
     sizes = Sizes(27, 27, True)
     torch.manual_seed(2)
-    save_model(root / "trained", "lattice", NETWORK, sizes, family_of("lattice").build(NETWORK, sizes).state_dict())
+    save_model(root / "trained", "lattice", NETWORK, sizes, family_named("lattice").functions.build(NETWORK, sizes).state_dict())
     links = CandidateTables.load(tables.file).summary.links.hex()
     (root / "trained" / "training.json").write_text(json.dumps({"links": links}))
     return system.SystemInputs(Trained(root / "trained", "n"), Vocabulary(root / "vocabulary", "v"), None, tables)
 
 
 def make_system(parts: system.SystemInputs, directory: Path, **changes: Any) -> System:
-    config = system.SystemConfig(name="scorer", family="lattice", source_language="en", target_language="de", search=SEARCH)
+    config = system.SystemConfig(
+        name="scorer", family="lattice", source_language="en", target_language="de", searches={SEARCH.label: SEARCH}
+    )
     system.STAGE.run(replace(parts, **changes), config, make_work(directory))
     return System(directory, "s")
 
@@ -132,8 +133,10 @@ def run(parts: system.SystemInputs, tmp_path: Path, lines: list[str] = LINES) ->
     table = pa.table({"id": list(range(len(lines))), "source": lines, "target": lines})
     write_shard(shard_path(tmp_path / "text", 0), table, make_work(tmp_path / "text"))
     context = make_work(tmp_path / "lattices")
-    lattices.STAGE.run(LatticesInputs(made, Text(tmp_path / "text", "x")), LatticesConfig(name="scorer on x", timed=3), context)
-    return json.loads((context.directory / "lattices.json").read_text()), context
+    lattices.STAGE.run(
+        LatticeAnalysisInputs(made, Text(tmp_path / "text", "x")), LatticeAnalysisConfig(name="scorer on x", timed=3), context
+    )
+    return json.loads((context.directory / "lattice_analysis.json").read_text()), context
 
 
 def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInputs, tmp_path: Path) -> None:
@@ -192,7 +195,7 @@ def following(decoder: LatticeDecoder, source: list[int], words: list[int]) -> l
 def test_what_each_part_takes_is_told_by_length(parts: system.SystemInputs, tmp_path: Path) -> None:
     _, context = run(parts, tmp_path)
     told = json.loads(context.records("latency.json").read_text())
-    assert told["search"] == "viterbi4"
+    assert told["search"] == "viterbi-candidates4"
     for medians in told["milliseconds"].values():
         assert set(medians) == set(PARTS)
         assert min(medians.values()) > 0
@@ -219,13 +222,17 @@ def test_other_families_and_empty_texts_are_refused(parts: system.SystemInputs, 
     with pytest.raises(DataError, match="expected a sentence to read, got none"):
         run(parts, tmp_path, ["", " "])
     network, sizes = StepwiseConfig(width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1), Sizes(27, 27, True)
-    save_model(tmp_path / "trained", "stepwise", network, sizes, family_of("stepwise").build(network, sizes).state_dict())
-    config = system.SystemConfig(name="one", family="stepwise", source_language="en", target_language="de", search=StepwiseSearch())
+    save_model(
+        tmp_path / "trained", "stepwise", network, sizes, family_named("stepwise").functions.build(network, sizes).state_dict()
+    )
+    config = system.SystemConfig(
+        name="one", family="stepwise", source_language="en", target_language="de", searches={"greedy": StepwiseSearch()}
+    )
     inputs = system.SystemInputs(Trained(tmp_path / "trained", "n"), parts.vocabulary)
     system.STAGE.run(inputs, config, make_work(tmp_path / "one"))
     with pytest.raises(DataError, match="expected a system of family lattice, got one of family stepwise"):
         lattices.STAGE.run(
-            LatticesInputs(System(tmp_path / "one", "o"), Text(tmp_path / "text", "x")),
-            LatticesConfig(name="one on x", timed=1),
+            LatticeAnalysisInputs(System(tmp_path / "one", "o"), Text(tmp_path / "text", "x")),
+            LatticeAnalysisConfig(name="one on x", timed=1),
             make_work(tmp_path / "other"),
         )

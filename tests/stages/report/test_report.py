@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stages.artifacts import Contrasted, Graphs, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
+from stages.artifacts import Contrasted, DagAnalysis, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
 from stages.benchmark.tables import table
 from stages.benchmark.timing import Turn, by_sentence, summarise
 from stages.context import StepContext
@@ -145,7 +145,7 @@ class Maker:
         )
 
 
-CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive")
+CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive/beam5")
 
 
 @pytest.fixture(scope="module")
@@ -280,7 +280,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         context.write_json(context.directory / "contrastive.json", found)
         return Contrasted(context.directory, f"contrastive-{system}")
 
-    def looked_into(text: str, drawn: int) -> Graphs:
+    def looked_into(text: str, drawn: int) -> DagAnalysis:
         context = make_work(root / f"graphs.{text}")
         one = {
             "sentences": 60,
@@ -294,13 +294,13 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
         found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
         context.write_json(
-            context.directory / "graphs.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
+            context.directory / "dag_analysis.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
         )
         for number in range(drawn):
             drawing = Drawing([Vertex(0, 1.0, [("<s>", 1.0)]), Vertex(3, 1.0, [("</s>", 1.0)])], [(0, 3, 1.0)])
             context.write_text(context.records("figures", f"0{number}-graph.svg"), draw(drawing))
             context.write_json(context.records("figures", f"0{number}-graph.json"), {"caption": f"drawing {number} & more"})
-        return Graphs(context.directory, f"graphs-{text}")
+        return DagAnalysis(context.directory, f"graphs-{text}")
 
     evaluated = []
     for item in inputs.evaluated:
@@ -323,7 +323,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         evaluated=tuple(evaluated),
         likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
         contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
-        graphs={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
+        dag_analyses={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
     )
     together = {"l2r": Together(parallel="interleaved", sequential="autoregressive", step_size=2)}
     STAGE.run(asked, replace(CONFIG, together=together), context := make_work(root / "out"))
@@ -397,7 +397,7 @@ def test_graphs_are_told_of_and_drawn(analysed: StepContext) -> None:
     assert "drawing 1 & more" in page.words
     assert "Graphs of graph on demo" in page.words
     assert "Graphs of graph on train" not in page.words, "nothing is drawn of it"
-    assert "graphs:graph:train" in page.words
+    assert "dag_analysis:graph:train" in page.words
 
 
 def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: StepContext) -> None:
@@ -462,7 +462,7 @@ def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
         facts = {"rows": 20, "sources_cut": count, "max_source_tokens": 400}
         (tmp_path / f"tokens {name}" / "tokens.json").write_text(json.dumps(facts))
         cut[name] = Tokens(tmp_path / f"tokens {name}", name)
-    config, context = replace(CONFIG, task="summarization", minimum_rouge=10.0), make_work(tmp_path / "out")
+    config, context = replace(CONFIG, task="summarization", min_rouge=10.0), make_work(tmp_path / "out")
     STAGE.run(replace(inputs, cut=cut), config, context)
     markdown = context.records("report.md").read_text(encoding="utf-8")
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -484,14 +484,14 @@ def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
     assert "Δ ROUGE-L" in page.words
     assert not re.search("sentence pair|[Tt]ranslat|one sentence at a time|best BLEU", html)
     with pytest.raises(StageError, match=r"scores \d+\.\d\d ROUGE-L on test demo, expected at least 99;"):
-        STAGE.run(inputs, replace(config, minimum_rouge=99.0), make_work(tmp_path / "again"))
+        STAGE.run(inputs, replace(config, min_rouge=99.0), make_work(tmp_path / "again"))
 
 
 def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs: ReportInputs) -> None:
     context = make_work(tmp_path / "out")
     expected = r"the check failed: system autoregressive scores \d+\.\d\d BLEU on test demo, expected at least 99\.5"
     with pytest.raises(StageError, match=expected):
-        STAGE.run(inputs, replace(CONFIG, minimum_bleu=99.5), context)
+        STAGE.run(inputs, replace(CONFIG, min_bleu=99.5), context)
     assert re.search(expected.split(": ", 1)[1], context.records("report.md").read_text())
     assert "The check failed." in context.records("report.html").read_text()
     assert outline(context).open == []
@@ -500,11 +500,11 @@ def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs:
 def test_enough_bleu_passes_whatever_the_other_systems_reach(tmp_path: Path, inputs: ReportInputs) -> None:
     scores = [json.loads((item.scores.path / "scores.json").read_text())["bleu"]["score"] for item in inputs.evaluated]
     assert scores[0] > scores[2]
-    STAGE.run(replace(inputs, trainings={}), replace(CONFIG, minimum_bleu=scores[0] - 0.01), make_work(tmp_path / "out"))
+    STAGE.run(replace(inputs, trainings={}), replace(CONFIG, min_bleu=scores[0] - 0.01), make_work(tmp_path / "out"))
 
 
 def test_an_unknown_baseline_is_named(tmp_path: Path, inputs: ReportInputs) -> None:
-    with pytest.raises(DataError, match="expected one of autoregressive, interleaved, graph, got 'teacher'"):
+    with pytest.raises(DataError, match=r"expected one of autoregressive/beam5, .*, graph/beam5, got 'teacher'"):
         STAGE.run(inputs, replace(CONFIG, baseline="teacher"), make_work(tmp_path / "out"))
 
 
@@ -513,7 +513,11 @@ def test_several_test_sets_have_a_table_each(tmp_path: Path) -> None:
     tests = {"one": maker.text("one", 8), "two": maker.text("two", 9)}
     evaluated = tuple(maker.evaluated("autoregressive", "greedy", test, text, 0.2) for test, text in tests.items())
     context = make_work(tmp_path / "out")
-    STAGE.run(ReportInputs(maker.text("train", 3), tests, {}, evaluated), replace(CONFIG, samples=2), context)
+    STAGE.run(
+        ReportInputs(maker.text("train", 3), tests, {}, evaluated),
+        replace(CONFIG, samples=2, baseline="autoregressive/greedy"),
+        context,
+    )
     markdown = context.records("report.md").read_text()
     assert "## one: 8 sentences" in markdown
     assert "## two: 9 sentences" in markdown
@@ -532,7 +536,7 @@ def test_the_figures_to_see_first_are_not_the_speed_of_a_system_that_writes_noth
         timings={"demo": maker.timings({f"{system}/{search}": ms for system, search, _, ms in entries})},
     )
     context = make_work(tmp_path / "out")
-    STAGE.run(given, CONFIG, context)
+    STAGE.run(given, replace(CONFIG, baseline="autoregressive/greedy"), context)
     page = context.records("report.html").read_text(encoding="utf-8")
     tiles = page[page.index('class="tiles"') : page.index("</header>")]
     assert "interleaved/greedy" in tiles

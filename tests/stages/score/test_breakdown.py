@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,5 +75,6 @@ def test_scores_are_broken_down_where_it_is_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("search", [DagSearch, StepwiseSearch])
 def test_samples_of_several_temperatures_have_names_of_their_own(search: type[DagSearch] | type[StepwiseSearch]) -> None:
-    assert search(strategy="sample").name == "sample"
-    assert search(strategy="sample", temperature=0.4).name == "sample-t0.4"
+    assert search(strategy="sample").label == "sample"
+    options = search().sampling
+    assert search(strategy="sample", sampling=replace(options, temperature=0.4)).label == "sample-temperature0.4"

@@ -13,13 +13,13 @@ import sentencepiece
 import torch
 from safetensors.torch import load_file
 
-import models
 import stages.decode.run
 from kernels import NgramModel
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import save_weights
+from models.config.options import OutputLimits
 from models.dag.config import DagConfig, DagSearch
-from models.family import RESERVED, Sizes
+from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
@@ -76,12 +76,16 @@ def make_trained(path: Path, family: str, network: Any, vocabulary: Vocabulary, 
     size = len(sentencepiece.SentencePieceProcessor(str(vocabulary.path / "source.spm")))
     torch.manual_seed(seed)
     sizes = Sizes(size, size, True)
-    save_model(path, family, network, sizes, models.family_of(family).build(network, sizes).state_dict())
+    save_model(path, family, network, sizes, family_named(family).functions.build(network, sizes).state_dict())
     return Trained(path, "trained")
 
 
 CONFIG = SystemConfig(
-    name="small", family="stepwise", source_language="de", target_language="de", search=StepwiseSearch(strategy="beam", beam_size=3)
+    name="small",
+    family="stepwise",
+    source_language="de",
+    target_language="de",
+    searches={"beam": StepwiseSearch(strategy="beam", beam_size=3)},
 )
 
 
@@ -89,7 +93,7 @@ def test_a_system_is_whole_and_the_same_again(tmp_path: Path, parts: SystemInput
     context = make_work(tmp_path / "a")
     STAGE.run(parts, CONFIG, context)
     loaded = load_system(context.directory)
-    assert (loaded.name, loaded.source_language, loaded.search) == ("small", "de", CONFIG.search)
+    assert (loaded.name, loaded.source_language, loaded.searches) == ("small", "de", CONFIG.searches)
     assert len(loaded.translate(["ein haus", ""])) == 2
     first = {path.name: path.read_bytes() for path in context.directory.iterdir() if path.is_file()}
     again = make_work(tmp_path / "b")
@@ -108,7 +112,7 @@ def test_fewer_of_the_candidates_that_a_training_kept_are_averaged(tmp_path: Pat
     validations = [{"update": update, "loss": 5.0, "bleu": value} for update, value in bleu.items()]
     (trained / "training.json").write_text(json.dumps({"validations": validations}))
     inputs = replace(parts, trained=Trained(trained, "trained"))
-    for recipe, offset in ((TrainingConfig(average_count=2), 25), (TrainingConfig(average="last", average_count=3), 30)):
+    for recipe, offset in ((TrainingConfig(num_averaged=2), 25), (TrainingConfig(average="last", num_averaged=3), 30)):
         context = make_work(tmp_path / str(offset))
         STAGE.run(inputs, replace(CONFIG, averaging=recipe), context)
         written = load_file(context.directory / "model.safetensors")
@@ -133,7 +137,9 @@ def test_a_real_system_decodes_alike_in_any_company(tmp_path: Path, parts: Syste
     written = []
     for budget in (1, 60, 5000):
         out = make_work(tmp_path / f"out{budget}")
-        config = stages.decode.DecodeConfig(search=replace(CONFIG.search, n_best=2, max_extra_tokens=8), batch_tokens=budget)
+        config = stages.decode.DecodeConfig(
+            search=replace(CONFIG.searches["beam"], n_best=2, output_limits=OutputLimits(max_extra_tokens=8)), batch_tokens=budget
+        )
         stages.decode.run.run(stages.decode.DecodeInputs(system, Text(tmp_path / "text", "text")), config, out)
         rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist()]
         ties = json.loads((out.directory / "decode.json").read_text())["near_ties"]["first"]
@@ -160,9 +166,9 @@ def graph_parts(path: Path, vocabulary: Vocabulary) -> SystemInputs:
 
 def test_a_graph_system_carries_its_language_model(tmp_path: Path, parts: SystemInputs) -> None:
     inputs = graph_parts(tmp_path, parts.vocabulary)
-    config = replace(CONFIG, family="dag", search=ASKS)
+    config = replace(CONFIG, family="dag", searches={"beam": ASKS})
     STAGE.run(inputs, config, make_work(tmp_path / "with"))
-    STAGE.run(replace(inputs, ngram=None), replace(config, search=DagSearch()), make_work(tmp_path / "without"))
+    STAGE.run(replace(inputs, ngram=None), replace(config, searches={"lookahead": DagSearch()}), make_work(tmp_path / "without"))
     loaded, bare = load_system(tmp_path / "with"), load_system(tmp_path / "without")
     assert loaded.search == ASKS
     line = "der hund sieht die katze"

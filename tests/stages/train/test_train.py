@@ -40,7 +40,7 @@ RECIPE = TrainingConfig(
     log_every=4,
     validate_every=6,
     validation_sentences=10,
-    average_count=2,
+    num_averaged=2,
 )
 
 
@@ -146,7 +146,7 @@ def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
     validated = [line for line in metrics(tmp_path) if "valid_loss" in line]
     assert [line["valid_rougeL"] for line in validated] == [quality for quality, _ in qualities]
     lengths = [len(row["target"]) for table in read_shards(inputs.validation.path) for row in table.to_pylist()]
-    assert {search.max_tokens for search in searches} == {max(lengths) + 1}
+    assert {search.output_limits.max_tokens for search in searches} == {max(lengths) + 1}
 
 
 def test_metrics_tell_the_course(straight):
@@ -230,7 +230,7 @@ def test_a_checkpoint_of_another_training_is_refused(inputs, tmp_path):
 
 
 def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
-    recipe = {"updates": 30, "validate_every": 5, "average": "last", "average_count": 2}
+    recipe = {"updates": 30, "validate_every": 5, "average": "last", "num_averaged": 2}
     train.STAGE.run(inputs, config_of(**recipe), make_work(tmp_path, checkpoint_seconds=0.0))
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"29", "30", "candidates"}
     kept = {path.stem for path in (tmp_path / "checkpoints" / "candidates").iterdir()}
@@ -239,7 +239,7 @@ def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
 
 
 def test_the_first_candidate_stays_where_it_is_asked_for(inputs, tmp_path):
-    recipe = {"updates": 30, "validate_every": 5, "average": "last", "average_count": 2}
+    recipe = {"updates": 30, "validate_every": 5, "average": "last", "num_averaged": 2}
     first = make_work(tmp_path / "a", Dying, at=20, checkpoint_seconds=0.0)
     with pytest.raises(SystemError):
         train.STAGE.run(inputs, config_of(**recipe, keep_first=True), first)
@@ -267,7 +267,7 @@ def test_early_stopping(inputs, tmp_path):
 def test_several_token_artifacts_and_passes(inputs, tmp_path):
     twice = replace(inputs, tokens=inputs.tokens * 2)
     recipe = {"batch_tokens": 10**6, "updates": 1, "validation_sentences": 0, "validation_metric": "loss"}
-    train.STAGE.run(twice, config_of(**recipe), make_work(tmp_path, pass_tokens=200))
+    train.STAGE.run(twice, config_of(**recipe), make_work(tmp_path, microbatch_tokens=200))
     assert json.loads((tmp_path / "training.json").read_text())["validations"][0]["bleu"] is None
     assert json.loads((tmp_path / "checkpoints" / "1" / "state.json").read_text())["position"] == [0, 0, 1]
 
@@ -305,9 +305,9 @@ def test_an_id_outside_the_vocabulary_is_an_error_before_training(inputs, tmp_pa
         train.STAGE.run(replace(inputs, vocabulary=Vocabulary(other, "v")), config_of(), make_work(tmp_path / "run"))
 
 
-def test_fp16_on_a_cpu_is_the_users_error(inputs, tmp_path):
+def test_float16_on_a_cpu_is_the_users_error(inputs, tmp_path):
     with pytest.raises(DataError, match=r"training\.precision"):
-        train.STAGE.run(inputs, config_of(precision="fp16"), make_work(tmp_path))
+        train.STAGE.run(inputs, config_of(precision="float16"), make_work(tmp_path))
 
 
 def test_divergence_is_explained(inputs, tmp_path):

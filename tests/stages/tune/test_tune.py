@@ -74,7 +74,7 @@ def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:
 
 def test_the_penalty_that_scores_best_is_chosen(tmp_path: Path) -> None:
     found = tuned(tmp_path, (0.0, 0.6, 1.0))
-    assert (found["length_penalty"], found["metric"], found["search"]) == (0.6, "bleu", "beam3")
+    assert (found["length_penalty"], found["metric"], found["search"]) == (0.6, "bleu", BEAM.label)
     assert found["score"] == pytest.approx(100.0)
     assert [one["length_penalty"] for one in found["tried"]] == [0.0, 0.6, 1.0]
     scores = [one["score"] for one in found["tried"]]
