@@ -53,7 +53,7 @@ def required(plan: Plan, store: Store) -> tuple[list[Step], list[Step]]:
 
 
 def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_process: bool = False) -> RunReport:
-    """Execute the missing steps of a plan. If there are none, neither Ray nor MLflow is loaded."""
+    """Execute the missing steps of a plan. Without missing steps, neither Ray nor MLflow is loaded."""
     with in_use(store):  # held until run.json refers to the artifacts that are found
         required(plan, store)  # reports altered artifacts before anything is fetched
         record = open_run(config, plan, store, config_file)

@@ -1,4 +1,4 @@
-"""Which URLs a config may name. URLs with credentials are refused: these come from the environment alone."""
+"""The URLs that a config may name. URLs with credentials are refused: these come from the environment alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Input text from URLs: whole, of the pinned digest, downloaded once."""
+"""Tests of input text from URLs, which is downloaded once, completely and with the pinned digest."""
 
 import functools
 import hashlib
@@ -17,7 +17,6 @@ from pipeline.plan.wiring import build_plan
 from pipeline.store import downloads, streams, url_copy
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile, download
-from pipeline.store.urls import TEXT_SCHEMES, expected_url
 from stages.errors import DataError, StageError
 
 TEXT = b"Ein Satz.\n" * 5000
@@ -25,7 +24,7 @@ SHA = hashlib.sha256(TEXT).hexdigest()
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """Serves `/a.txt` in the ways that `faults` lists, one a request, then well."""
+    """A web server with one file, `/a.txt`. Each request takes the next of `faults`; further requests succeed."""
 
     protocol_version = "HTTP/1.1"
     text = TEXT
@@ -79,7 +78,7 @@ def left(store: Store) -> list[str]:
     return sorted(str(p.relative_to(store.root)) for p in (store.root / "downloads").rglob("*") if p.is_file())
 
 
-def test_a_file_is_downloaded_once_and_kept_by_its_digest(web: str, store: Store) -> None:
+def test_a_file_is_downloaded_once_and_kept_under_its_digest(web: str, store: Store) -> None:
     file = download(RemoteFile(url=web), store)
     assert (file.digest, file.path) == (SHA, store.root / "downloads" / SHA / "a.txt")
     assert file.path.read_bytes() == TEXT
@@ -91,7 +90,7 @@ def test_a_file_is_downloaded_once_and_kept_by_its_digest(web: str, store: Store
 
 
 @pytest.mark.parametrize("faults", [["503"], ["cut", "429"], ["chunked"]])
-def test_passing_faults_are_tried_again(web: str, store: Store, faults: list[str]) -> None:
+def test_transient_faults_are_retried(web: str, store: Store, faults: list[str]) -> None:
     Web.faults = list(faults)
     assert download(RemoteFile(url=web), store).path.read_bytes() == TEXT
     assert Web.asked == len(faults) + (faults != ["chunked"])
@@ -107,7 +106,9 @@ def test_passing_faults_are_tried_again(web: str, store: Store, faults: list[str
         (["503"] * 3, StageError, "the server answered 503"),
     ],
 )
-def test_no_part_is_taken_for_the_whole(web: str, store: Store, faults: list[str], error: type[Exception], message: str) -> None:
+def test_incomplete_downloads_are_discarded(
+    web: str, store: Store, faults: list[str], error: type[Exception], message: str
+) -> None:
     Web.faults = list(faults)
     with pytest.raises(error, match=message):
         download(RemoteFile(url=web), store)
@@ -115,7 +116,7 @@ def test_no_part_is_taken_for_the_whole(web: str, store: Store, faults: list[str
     assert download(RemoteFile(url=web), store).digest == SHA
 
 
-def test_another_file_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
+def test_a_file_with_another_digest_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
     Web.text = TEXT + b"!"
     with pytest.raises(DataError, match=f"expected sha256 {SHA}, which the config pins, got .* the download was discarded"):
         download(RemoteFile(url=web, sha256=SHA), store)
@@ -124,14 +125,14 @@ def test_another_file_than_the_pinned_one_is_refused(web: str, store: Store) -> 
     assert download(RemoteFile(url=web, sha256=SHA), store).digest == SHA
 
 
-def test_a_kept_file_that_was_altered_is_downloaded_anew(web: str, store: Store) -> None:
+def test_an_altered_download_is_downloaded_again(web: str, store: Store) -> None:
     path = download(RemoteFile(url=web), store).path
     path.write_bytes(TEXT[:100])
     assert download(RemoteFile(url=web), store).path.read_bytes() == TEXT
     assert Web.asked == 2
 
 
-def test_a_full_disk_is_no_network_fault(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_retried(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, blocks: Iterator[bytes]) -> None:
         next(blocks)
         raise OSError(28, os.strerror(28))
@@ -142,13 +143,13 @@ def test_a_full_disk_is_no_network_fault(web: str, store: Store, monkeypatch: py
     assert Web.asked == 1
 
 
-def test_a_server_that_is_not_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
     with pytest.raises(StageError, match="could not be downloaded"):
         download(RemoteFile(url="http://127.0.0.1:9/a.txt"), store)
 
 
-def test_the_same_text_has_the_same_fingerprint_wherever_it_comes_from(web: str, tmp_path: Path, store: Store) -> None:
+def test_fingerprints_do_not_depend_on_where_text_comes_from(web: str, tmp_path: Path, store: Store) -> None:
     (tmp_path / "here.txt").write_bytes(TEXT)
     (tmp_path / "base.yaml").write_text("corpus: {validation: {embedded: 10}, test: {t: {embedded: 10}}}\n")
 
@@ -171,7 +172,7 @@ def test_the_same_text_has_the_same_fingerprint_wherever_it_comes_from(web: str,
         ("{url: 'https://host/a', sha265: 12ab}", "did you mean 'sha256'"),
     ],
 )
-def test_what_a_config_may_name(tmp_path: Path, source: str, message: str) -> None:
+def test_configs_with_invalid_urls_or_digests_are_refused(tmp_path: Path, source: str, message: str) -> None:
     (tmp_path / "a.yaml").write_text(f"corpus:\n  train:\n    target: b\n    source: {source}\n")
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "a.yaml")
@@ -180,12 +181,7 @@ def test_what_a_config_may_name(tmp_path: Path, source: str, message: str) -> No
     assert "hunter2" not in str(caught.value) or "ftp" in source
 
 
-def test_urls_of_texts() -> None:
-    assert expected_url("https://host/records/1/files/a.gz?download=1", TEXT_SCHEMES) is None
-    assert expected_url("s3://bucket/a.gz", TEXT_SCHEMES) is None
-
-
-def test_names_keep_the_end_that_tells_the_compression(store: Store) -> None:
+def test_names_of_downloads_keep_the_suffix_of_compression(store: Store) -> None:
     for url, name in (
         ("https://host/a.en.gz?download=1", "a.en.gz"),
         ("s3://bucket/x/y.zst", "y.zst"),
