@@ -77,7 +77,10 @@ class Run:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The content of run.json: {schema, run_id, name, config, config_file, store, plan}. Raises ArtifactError for another schema."""
+        """The object in run.json: {schema, run_id, name, config, config_file, store, plan}.
+
+        Raises ArtifactError for another schema.
+        """
         data: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
         if data.get("schema") != SCHEMA:
             raise ArtifactError(
