@@ -18,7 +18,7 @@ NATIVE = ["base", "align", "candidates", "ngram", "network", "dag", "lattice", "
 
 DOORS = {
     "ray": {
-        "pipeline/run/machines.py",
+        "pipeline/run/ray_machines.py",
         "stages/workers/ray_workers.py",
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",

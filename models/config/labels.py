@@ -25,7 +25,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 T = TypeVar("T")
 
-_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
+_NUMBERS: dict[Any, str] = {int: r"-?[0-9]+", float: r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"}
+"""Regular expressions of numbers by their type."""
 _SPELLINGS = {"+": "p"}
 """Characters of words that labels may not contain."""
 
@@ -46,8 +47,9 @@ class _Option:
 
 def label_of(search: object) -> str:
     """Return the label of a search, which is a frozen dataclass whose first option is `strategy`."""
-    shared = _shared_words(type(search))
-    strategy, *others = _options(type(search))
+    kind: Any = type(search)
+    shared = _shared_words(kind)
+    strategy, *others = _options(kind)
     written = [_word(_value(search, strategy))]
     for option in others:
         value = _value(search, option)
@@ -58,11 +60,12 @@ def label_of(search: object) -> str:
 
 def parse_label(text: str, kind: type[T]) -> T | None:
     """Return the search of type `kind` whose label is `text`; None if it is not such a label."""
-    match = _pattern(kind).fullmatch(text)
+    known: Any = kind
+    match = _pattern(known).fullmatch(text)
     if match is None:
         return None
-    shared, values = _shared_words(kind), {}
-    for number, option in enumerate(_options(kind)):
+    shared, values = _shared_words(known), {}
+    for number, option in enumerate(_options(known)):
         if (part := match[f"o{number}"]) is not None:
             values[option.path] = _read(option, part, shared)
     search = _build(kind, values)
@@ -165,8 +168,8 @@ def _part(option: _Option, shared: frozenset[str]) -> str:
     if option.kind is bool:
         return _alternatives(_switches(option))
     if is_dataclass(option.kind):
-        return option.key + "x".join(_NUMBER for _ in fields(option.kind)) + absent
-    return option.key + _NUMBER + absent
+        return option.key + "x".join(_NUMBERS[_bare(hint)] for hint in get_type_hints(option.kind).values()) + absent
+    return option.key + _NUMBERS[option.kind] + absent
 
 
 def _alternatives(words: Iterator[str] | tuple[str, ...]) -> str:
@@ -185,7 +188,8 @@ def _read(option: _Option, text: str, shared: frozenset[str]) -> Any:
     if is_dataclass(option.kind):
         hints = get_type_hints(option.kind)
         parts = zip(fields(option.kind), numbers.split("x"), strict=True)
-        return option.kind(**{field.name: _bare(hints[field.name])(part) for field, part in parts})
+        kind: Any = option.kind
+        return kind(**{field.name: _bare(hints[field.name])(part) for field, part in parts})
     return option.kind(numbers)
 
 

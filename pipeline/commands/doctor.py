@@ -155,11 +155,11 @@ def _token() -> Check:
 def _ray(address: str) -> Iterator[Check]:
     """Connect as a run does, and import the kernels in a task on each node."""
     from pipeline.config.schema import Cluster
-    from pipeline.run.machines import RayMachines
+    from pipeline.run.machines import connect_ray
 
     where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
     try:
-        machines = RayMachines(Cluster(address=address))
+        machines = connect_ray(Cluster(address=address))
     except Exception as error:
         yield Check("ray", "FAIL", f"cannot connect to {where}: {error}")
         return

@@ -17,7 +17,7 @@ from pipeline.plan.fingerprint import canonical, digest
 from pipeline.plan.step import Plan, Step
 from pipeline.run.display import LiveDisplay
 from pipeline.run.driver import Driver, record_hit
-from pipeline.run.machines import InProcess, Machines, RayMachines
+from pipeline.run.machines import InProcess, connect_ray
 from pipeline.run.run_directory import Run
 from pipeline.run.transfers import Uploads, fetch
 from pipeline.store.artifacts import Store
@@ -79,7 +79,7 @@ def run(config: RunConfig, plan: Plan, store: Store, *, config_file: str, in_pro
         if driver.owns_run:
             stack.enter_context(Tracker(record.path, config.tracking))
         stack.enter_context(LiveDisplay(record.path))
-        machines: Machines = InProcess(config.cluster) if in_process else RayMachines(config.cluster)
+        machines = InProcess(config.cluster) if in_process else connect_ray(config.cluster)
         stack.callback(machines.close)
         stack.enter_context(_interrupted_by_sigterm())
         driver.execute(machines)

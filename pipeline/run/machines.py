@@ -1,24 +1,17 @@
-"""The machines that steps run on: a Ray cluster, or this process, which runs one step after another."""
+"""The machines that steps run on: the nodes of a Ray cluster, or this process, which runs one step after another."""
 
 from __future__ import annotations
 
-import logging
 import math
 import os
-import socket
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
+from pipeline.config.schema import Cluster
 from pipeline.run.attempt import StepAttempt, run_attempt
-from pipeline.run.lost_work import deaths_file
-from pipeline.store.artifacts import Store
-from stages.artifacts import CHECKPOINTS
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.workers import LocalWorkers, Resources
-
-if TYPE_CHECKING:
-    from pipeline.config.schema import Cluster
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -91,73 +84,17 @@ class InProcess:
         pass
 
 
-class RayMachines:
-    """A Ray cluster: an existing one (`address`, or RAY_ADDRESS), or a local one that ends with this process."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        """Connect to the cluster. Raises StageError if Ray is not installed or cannot be reached."""
-        for name, value in SETTINGS.items():
-            os.environ.setdefault(name, value)
-        try:
-            import ray
-        except ImportError as error:
-            raise StageError(
-                "ray is not installed: pip install 'ray[default,train]', or give --in-process to run without it"
-            ) from error
-        self._ray = ray
-        if not ray.is_initialized():
-            self._connect(cluster)
-        self._running: dict[Any, str] = {}
-        self._attempt = ray.remote(max_retries=0)(_attempt)
-
-    @property
-    def nodes(self) -> dict[str, dict[str, float]]:
-        return {str(node["NodeID"]): dict(node["Resources"]) for node in self._ray.nodes() if node["Alive"]}
-
-    def _connect(self, cluster: Cluster) -> None:
-        common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
-        address = cluster.address or os.environ.get("RAY_ADDRESS")
-        local = {"num_cpus": cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
-        try:
-            if address:
-                _check_listening(address)
-                self._ray.init(address=address, **common)
-            else:
-                self._ray.init(address="local", **local, **common)
-        except (OSError, RuntimeError, ValueError) as error:
-            where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
-            raise StageError(
-                f"{where}: expected a cluster that answers, got: {error}; check cluster.address and RAY_ADDRESS, "
-                "or give --in-process to run without Ray"
-            ) from error
-
-    def start(self, attempt: StepAttempt) -> None:
-        from stages.workers.ray_workers import options
-
-        stage, granted = attempt.step.stage, attempt.resources
-        workers_hold_resources = stage.distributes and not granted.alone
-        resources = {"num_cpus": 0} if workers_hold_resources else options(granted, attempt.excluded_nodes)
-        reference = self._attempt.options(name=attempt.step.name, **resources).remote(attempt)
-        self._running[reference] = attempt.step.name
-
-    def finished(self, seconds: float) -> list[Outcome]:
-        from stages.workers.ray_workers import explained
-
-        if not self._running:
-            return []
-        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
-        outcomes: list[Outcome] = []
-        for reference in done:
-            name = self._running.pop(reference)
-            try:
-                self._ray.get(reference)
-                outcomes.append((name, None))
-            except Exception as error:
-                outcomes.append((name, explained(error)))
-        return outcomes
-
-    def close(self) -> None:
-        self._ray.shutdown()
+def connect_ray(cluster: Cluster) -> Machines:
+    """Return the machines of a Ray cluster. Raises StageError if Ray is not installed or the cluster cannot be reached."""
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    try:
+        from pipeline.run.ray_machines import RayMachines
+    except ImportError as error:
+        raise StageError(
+            "ray is not installed: pip install 'ray[default,train]', or give --in-process to run without it"
+        ) from error
+    return RayMachines(cluster)
 
 
 def token_source() -> str:
@@ -173,22 +110,6 @@ def _as_one_worker(attempt: StepAttempt) -> Resources:
     granted = attempt.resources
     workers = 1 if attempt.step.stage.trains else granted.workers or 1
     return replace(granted, workers=1, cpus=(granted.cpus or 1.0) * workers)
-
-
-def _check_listening(address: str) -> None:
-    """Raise OSError if no process listens at `[ray://]host:port`, which Ray would try to reach for minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=10.0).close()
-
-
-def _attempt(attempt: StepAttempt) -> None:
-    """Run one attempt as a Ray task."""
-    from stages.workers.ray_workers import RayWorkers
-
-    partial = Store.partial(attempt.step.directory)
-    scratch, deaths = partial / CHECKPOINTS / f"ray-{attempt.id}", partial / deaths_file(attempt.id)
-    run_attempt(attempt, RayWorkers(attempt.resources, attempt.step.name, scratch, attempt.log, deaths, attempt.excluded_nodes))
 
 
 def _visible_gpus() -> int:

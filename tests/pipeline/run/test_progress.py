@@ -79,7 +79,7 @@ def test_the_status_of_a_run_without_driver_names_the_remedy(run: Run, capsys: p
     training(run, now - 100)
     report(run, 350, now - 60)
     os.utime(run.heartbeat, (now - 31, now - 31))
-    show_status(run.path, once=False)  # ends by itself: nobody is left to wait for
+    show_status(run.path, once=False)  # ends by itself, since no process is left to wait for
     out = capsys.readouterr().out
     assert re.search(r"train:x +interrupted +350/700 updates", out)
     assert "its driver has ended: repeat the run command to continue" in out

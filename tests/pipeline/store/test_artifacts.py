@@ -74,7 +74,7 @@ def test_altered_content_of_equal_size_is_found_by_verification(store: Store) ->
     directory = finished(store)
     store.verify(directory)
     os.utime(directory / "result.txt", ns=(1, 1))
-    store.verify(directory)  # touched, not altered: hashed again and found good
+    store.verify(directory)  # touched but not altered: hashed again and accepted
     (directory / "result.txt").write_text("hullo")
     assert store.manifest(directory) is not None
     with pytest.raises(ArtifactError, match="expected sha256 2cf24dba"):

@@ -174,7 +174,7 @@ def test_downloads_without_a_run_are_removed(store: Store) -> None:
     write(downloads_folder(store) / f"{ZERO[:16]}.tmp")
     pinned = {"url": "https://host/pinned", "sha256": f"sha256:{C * 2}"}
     run(store, "one", config={"corpus": {"train": {"source": [{"url": "https://host/named", "sha256": ""}], "target": [pinned]}}})
-    assert taken(store) == {}  # all of it was touched just now, maybe by a run that is about to begin
+    assert taken(store) == {}  # all files are recent and may belong to a run that is starting
     old(downloads_folder(store))
     note = downloads.record_file(store, "https://host/other").relative_to(store.root)
     assert set(taken(store)) == {f"downloads/{B * 2}", f"downloads/{ZERO[:16]}.tmp", str(note)}

@@ -33,7 +33,7 @@ def test_publishing_a_finished_run_again_changes_nothing(store: Path, settings: 
     parent = seen.runs["run"]
     assert {r.data.tags["mlflow.parentRunId"] for step, r in seen.runs.items() if step != "run"} == {parent.info.run_id}
     assert seen.statuses() == dict.fromkeys(["run", CORPUS, TRAIN, SCORE, REPORT], "FINISHED")
-    assert parent.data.params == {"name": "demo", "seed": "1"}  # where a run works is no parameter
+    assert parent.data.params == {"name": "demo", "seed": "1"}  # the place of a run is not a parameter
     assert parent.data.metrics == {"teacher/beam5/demo/bleu": 41.5, "teacher/beam5/demo/chrf": 60.0}
     assert seen.files("run") == {"config.yaml", "plan.json", "ledger.json", "report.md", "report.html"}
 
