@@ -13,7 +13,8 @@ import pytest
 from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan.step import Builder
 from pipeline.run import execute
-from pipeline.run.machines import Machines, connect_ray
+from pipeline.run.machines import Machines
+from pipeline.run.ray_connection import connect_ray
 from pipeline.store.artifacts import Store
 from stages.artifacts import Artifact
 from stages.context import StepContext

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.schema import Cluster
-from pipeline.run.machines import Machines, connect_ray
+from pipeline.run.machines import Machines
+from pipeline.run.ray_connection import connect_ray
 from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
 
