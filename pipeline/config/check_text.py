@@ -9,9 +9,9 @@ from models.training.recipe import TrainedSystem
 from pipeline.config.expand import FILES
 from pipeline.config.rules import Rule, broken
 from pipeline.config.schema import Pinned, RunConfig, TextConfig
-from pipeline.store.downloads import FORM, RemoteFile
-from pipeline.store.remote import MIRRORS, TEXTS, wrong_url
-from pipeline.tracking.publication import masked
+from pipeline.credentials import masked
+from pipeline.store.downloads import RemoteFile
+from pipeline.store.urls import MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
 from stages.corpus.embedded import LANGUAGES
 
 RESERVED_TESTS = ("train", "validation")
@@ -71,15 +71,15 @@ def _files(path: KeyPath, files: Sequence[object]) -> Iterator[Rule]:
     for number, file in enumerate(files):
         if not isinstance(file, RemoteFile):
             continue
-        if expected := wrong_url(file.url, TEXTS):
+        if expected := expected_url(file.url, TEXT_SCHEMES):
             yield broken((*path, number, "url"), expected, repr(masked(file.url)))
-        if file.sha256 and not FORM.fullmatch(file.sha256):
+        if file.sha256 and not SHA256.fullmatch(file.sha256):
             yield broken((*path, number, "sha256"), "64 hex digits", repr(file.sha256))
 
 
 def _mirror(config: RunConfig) -> Iterator[Rule]:
     url = config.store.mirror
-    if url and (expected := wrong_url(url, MIRRORS)):
+    if url and (expected := expected_url(url, MIRROR_SCHEMES)):
         yield broken(("store", "mirror"), expected, repr(masked(url)))
 
 

@@ -14,7 +14,7 @@ from pipeline.commands.app import COMMANDS, load_command
 from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs/demo.yaml")
