@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from kernels.beam import BeamOptions
 from kernels.lexicon import Lexicon
 from kernels.lexicon import native_arguments as arguments_of
-from kernels.transformer import Precision, TransformerShape, WritingRules, expected_arrays, native_arguments
+from kernels.transformer import Precision, TransformerShape, WritingRules, expected_arrays, native_arguments, native_precision
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -160,8 +160,10 @@ class AggressiveTransformer:
                 raise ValueError(
                     f"drafter: expected the verifier's width {shape.width} to share its encoder, got {drafter.shape.width}"
                 )
-            if sizes["target_words"] != numbers["target_words"]:
-                raise ValueError(f"drafter: expected the verifier's {numbers['target_words']} words, got {sizes['target_words']}")
+            if sizes["target_vocabulary"] != numbers["target_vocabulary"]:
+                raise ValueError(
+                    f"drafter: expected the verifier's {numbers['target_vocabulary']} words, got {sizes['target_vocabulary']}"
+                )
             if drafter.copy_queries is not None:
                 queries = np.ascontiguousarray(drafter.copy_queries, dtype=np.float32)
                 if queries.shape != (sizes["slots"], drafter.shape.width):
@@ -188,7 +190,7 @@ class AggressiveTransformer:
             features=features.reshape(-1),
             **arguments_of(None if drafter is None else drafter.lexicon),
             **{f"verifier_{name}": part for name, part in arguments_of(lexicon).items()},
-            precision=precision,
+            precision=native_precision(precision),
         )
 
     def __call__(
@@ -216,18 +218,18 @@ class AggressiveTransformer:
             verify=drafts.verify,
             width=drafts.width,
             adaptive=drafts.adaptive,
-            words=drafts.words,
-            links=drafts.links,
+            draft_shortlist_tokens=drafts.words,
+            draft_shortlist_links=drafts.links,
             confidence=drafts.confidence,
-            bytes=drafts.precision == "int8",
+            int8=drafts.precision == "int8",
             ngram=drafts.ngram,
-            ranks=drafts.ranks,
-            gap=drafts.gap,
-            strict_end=drafts.strict_end,
-            worthwhile=drafts.worthwhile,
+            top_k=drafts.ranks,
+            max_logprob_gap=drafts.gap,
+            require_top1_eos=drafts.strict_end,
+            min_tokens_per_pass=drafts.worthwhile,
             alpha=options.length_penalty,
             gnmt=options.gnmt,
-            shortlist_words=rules.shortlist_words,
+            shortlist_tokens=rules.shortlist_words,
             shortlist_links=rules.shortlist_links,
             banned=rules.banned,
             bos=drafts.bos,

@@ -35,7 +35,7 @@ class Neighbours:
     def native(self) -> dict[str, Any]:
         """Arguments of the native functions."""
         native = None if self.ngram is None else self.ngram.native
-        return {"ngram": native, "ngram_weight": self.weight, "leftward": self.leftward}
+        return {"ngram": native, "ngram_weight": self.weight, "right_to_left": self.leftward}
 
 
 STRANGERS = Neighbours()
@@ -53,7 +53,7 @@ class BeamOptions:
     """EOS in either of two slots ends the output, both slots count, and the token beside EOS is kept; else the first EOS ends it
     and what stands after it costs nothing."""
     selection: Literal["exact", "outer", "double-top-k"] = "exact"
-    """How joint continuations are ranked (`kernels/csrc/stepwise/step_selection.h`): exactly, or as Zhang et al. 2020 or
+    """How joint continuations are ranked (`kernels/csrc/inference/stepwise/step_selection.h`): exactly, or as Zhang et al. 2020 or
     Imamura & Sumita 2020 do."""
     n_best: int = 1
     """Hypotheses returned per sentence, at most `beam_size`."""
@@ -130,7 +130,7 @@ class Beam:
             n_best=options.n_best,
             alpha=options.length_penalty,
             gnmt=options.gnmt,
-            prune=options.prune,
+            beam_threshold=options.prune,
             **options.neighbours.native(),
         )
 

@@ -249,7 +249,7 @@ class CandidateTables:
 
         At least one piece; none for an empty source.
         """
-        least, most = self._native.words(source_length, window)
+        least, most = self._native.length_range(source_length, window)
         return int(least), int(most)
 
     def row(self, piece: int, offset: int) -> tuple[list[tuple[int, int]], int]:
@@ -259,7 +259,7 @@ class CandidateTables:
 
     def row_of(self, piece: int) -> tuple[list[tuple[int, int]], int]:
         """The same of all offsets together. Raises ValueError for tables without a backoff."""
-        entries, total = self._native.row_of(piece)
+        entries, total = self._native.lexical_row(piece)
         return entries, int(total)
 
     def prior(self, source_length: int, slot: int) -> dict[int, int]:

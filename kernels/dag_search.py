@@ -182,7 +182,7 @@ def dag_viterbi(
         _array("transition_log_probs", transition_log_probs, "float32", "[B,L,L]"),
         _array("token_best", token_best, "float32", "[B,L]"),
         lengths,
-        longest=lengths if longest is None else _array("longest", longest, "int64", "[B]"),
+        max_lengths=lengths if longest is None else _array("longest", longest, "int64", "[B]"),
         length_exponent=options.length_exponent,
         threads=options.threads,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kernels.lexicon import Lexicon
 from kernels.lexicon import native_arguments as arguments_of
-from kernels.transformer import ANY, Precision, TransformerShape, expected_arrays, native_arguments
+from kernels.transformer import ANY, Precision, TransformerShape, expected_arrays, native_arguments, native_precision
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -90,14 +90,16 @@ class GraphNetwork:
         if len(arrays["link_codes"]) != arguments["slots"]:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_graph_network(**arguments, classes=classes, **arguments_of(lexicon), precision=precision)
+        self._native = fewstep_native.make_dag_network(
+            **arguments, classes=classes, **arguments_of(lexicon), precision=native_precision(precision)
+        )
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, word_weight: float, rules: GraphRules, threads: int = 1
     ) -> list[GraphPath]:
         """From vertex to vertex by the best sum of the transition and `word_weight` times the best word's score there (lookahead),
         or by the best transition alone (0: greedy)."""
-        found = self._native.follow(sources, lengths, graph_lengths, word_weight=word_weight, **_rules(rules), threads=threads)
+        found = self._native.follow(sources, lengths, graph_lengths, token_weight=word_weight, **_rules(rules), threads=threads)
         return [GraphPath(*one) for one in found]
 
     def scores(
@@ -105,7 +107,7 @@ class GraphNetwork:
     ) -> GraphScores:
         """The graphs, with the best `words` of each vertex."""
         vertices, transitions, scores, ids = self._native.scores(
-            sources, lengths, graph_lengths, words=words, **_rules(rules), threads=threads
+            sources, lengths, graph_lengths, tokens=words, **_rules(rules), threads=threads
         )
         size = int(vertices.max(initial=0))
         cells = len(vertices), size, words
@@ -118,6 +120,6 @@ def _rules(rules: GraphRules) -> dict[str, Any]:
         "bos": rules.bos,
         "eos": rules.eos,
         "mask": rules.mask,
-        "shortlist_words": rules.shortlist_words,
+        "shortlist_tokens": rules.shortlist_words,
         "shortlist_links": rules.shortlist_links,
     }

@@ -37,12 +37,14 @@ class JointStep:
         """
         from kernels.native import fewstep_native
 
-        chosen, log_probs = fewstep_native.choose_jointly(scores, ids, ends, eos=eos, end=self.end, **self.neighbours.native())
+        chosen, log_probs = fewstep_native.choose_jointly(
+            scores, ids, ends, eos=eos, end_threshold=self.end, **self.neighbours.native()
+        )
         return chosen.reshape(ends.shape), log_probs.reshape(ends.shape)
 
     def native(self) -> dict[str, Any]:
         """Arguments of the native searches."""
-        return {**self.neighbours.native(), "end": self.end, "words": self.words}
+        return {**self.neighbours.native(), "end_threshold": self.end, "num_candidates": self.words}
 
 
 SLOT_BY_SLOT = JointStep()

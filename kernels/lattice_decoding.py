@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from kernels.transformer import Precision, TransformerShape, expected_arrays, native_arguments
+from kernels.transformer import Precision, TransformerShape, expected_arrays, native_arguments, native_precision
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -111,7 +111,9 @@ class LatticeTransformer:
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")
         wanted = expected_arrays(shape, "source_embedding" in arrays)
-        self._native = fewstep_native.make_lattice_network(**native_arguments(arrays, wanted, shape), precision=precision)
+        self._native = fewstep_native.make_lattice_network(
+            **native_arguments(arrays, wanted, shape), precision=native_precision(precision)
+        )
 
     def decode(
         self, sources: I64, lengths: I64, tables: CandidateTables, *, options: LatticeOptions = LatticeOptions(), threads: int = 1
@@ -135,7 +137,7 @@ class LatticeTransformer:
             tables.native,
             candidates=options.candidates,
             window=options.length_window,
-            least_prior=options.least_prior,
+            min_prior=options.least_prior,
             **_rules(options),
             threads=threads,
         )
@@ -188,5 +190,11 @@ class LatticeTransformer:
 
 
 def _rules(options: LatticeOptions) -> dict[str, Any]:
-    names = ("normaliser", "count_weight", "word_bonus", "prune", "bos", "eos")
-    return {name: getattr(options, name) for name in names}
+    return {
+        "normaliser": options.normaliser,
+        "count_weight": options.count_weight,
+        "token_bonus": options.word_bonus,
+        "candidate_threshold": options.prune,
+        "bos": options.bos,
+        "eos": options.eos,
+    }

@@ -2,7 +2,7 @@
 
 __all__ = ["ABI", "NativeError", "fewstep_native"]
 
-ABI = 22
+ABI = 23
 """Of `fewstep_native`: the signatures that this code calls."""
 
 BUILD = "build it with `make` in the checkout, or reinstall the package with `pip install .`"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fewstep_native import NgramScorer as NativeScorer
 
 MAGIC = b"FSNGRAM\n"
-"""How a model file begins (`kernels/csrc/ngram/model.h`)."""
+"""How a model file begins (`kernels/csrc/inference/ngram/model.h`)."""
 
 KENLM_MAGIC = b"mmap lm "
 """How KenLM's own binary files begin."""
@@ -87,7 +87,7 @@ class NgramScorer:
     """
 
     native: NativeScorer
-    """What crosses to C++ (`kernels/csrc/ngram/model.h`)."""
+    """What crosses to C++ (`kernels/csrc/inference/ngram/model.h`)."""
     unknown: int
     """Pieces that the model does not have; they score as `<unk>`."""
 

@@ -58,6 +58,11 @@ Search = Callable[["I64", "I64", "I64", int], list[Outcome]]
 Precision = Literal["fp32", "bf16", "int8"]
 
 
+def native_precision(precision: str) -> str:
+    """Return the name that the extension gives to a precision."""
+    return {"fp32": "float32", "bf16": "bfloat16"}.get(precision, precision)
+
+
 class Transformer:
     """A network whose weights were copied and laid out once; it may be used from several threads at a time.
 
@@ -96,7 +101,7 @@ class Transformer:
         self.shape = shape
         wanted = expected_arrays(shape, "source_embedding" in arrays)
         self._native = fewstep_native.make_transformer(
-            **native_arguments(arrays, wanted, shape), **arguments_of(lexicon), precision=precision
+            **native_arguments(arrays, wanted, shape), **arguments_of(lexicon), precision=native_precision(precision)
         )
 
     def greedy(
@@ -163,9 +168,9 @@ class Transformer:
             beams=options.beam_size,
             selection="exact" if options.step_size == 1 else options.selection,
             n_best=options.n_best,
-            words=options.words,
-            eos_apart=options.eos_apart,
-            prune=options.prune,
+            num_candidates=options.words,
+            separate_eos=options.eos_apart,
+            beam_threshold=options.prune,
             others=[other._native for other in others],
             **options.neighbours.native(),
         )
@@ -188,7 +193,7 @@ def _common(options: BeamOptions, rules: WritingRules) -> dict[str, Any]:
         "directions": rules.directions,
         "banned": rules.banned,
         "min_tokens": rules.min_tokens,
-        "shortlist_words": rules.shortlist_words,
+        "shortlist_tokens": rules.shortlist_words,
         "shortlist_links": rules.shortlist_links,
     }
 
@@ -208,8 +213,8 @@ def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, 
         "feed_forward": shape.feed_forward,
         "heads": shape.heads,
         "pre_norm": shape.norm == "pre",
-        "source_words": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
-        "target_words": rows["target_embedding"],
+        "source_vocabulary": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
+        "target_vocabulary": rows["target_embedding"],
         "source_positions": rows["source_positions"],
         "slots": rows["slot_codes"],
         "gelu": shape.activation == "gelu",

@@ -5,8 +5,8 @@
 
 Nothing is trained: systems that the config's store does not hold are left out and named. Each search of each system decodes the
 same sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines. The
-engines alternate, A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both engines
-wrote alike. A dash stands where a search has one engine alone: sampling has no native one, bfloat16 none through torch.
+engines alternate, A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both
+engines wrote alike. A dash stands where a search has one engine alone: sampling has no native one, bfloat16 none through torch.
 """
 
 from __future__ import annotations

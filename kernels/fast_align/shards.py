@@ -78,12 +78,12 @@ def merge_cells(shards: Sequence[Cells]) -> Cells:
 
 def places_in(whole: Cells, shard: Cells) -> U32:
     """Where the cells of a shard lie in the rows of the whole."""
-    return native.places_in(*whole, *shard)
+    return native.cell_offsets(*whole, *shard)
 
 
 def take(aligner: Aligner, whole_starts: U64, places: U32, t: F64) -> None:
     """Give a shard its probabilities, out of those of the whole. Without them it is in the first pass."""
-    native.aligner_take(aligner, whole_starts, places, t)
+    native.aligner_take_probabilities(aligner, whole_starts, places, t)
 
 
 def expect(aligner: Aligner, threads: int) -> tuple[Counts, Sums]:

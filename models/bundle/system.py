@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from sentencepiece import SentencePieceProcessor
 
-from models.bundle.weights import BundleError
 from models.bundle.batched_decoding import BATCH_TOKENS, batches, decode_sentences
+from models.bundle.weights import BundleError
 from models.config.problems import Problem
 from models.config.search import SearchConfig
 from models.family import RESERVED, Decoder, Hypothesis

@@ -125,7 +125,7 @@ def test_what_does_not_fit_is_an_error() -> None:
         shards.numbered_text(source, (target[0] + 1, target[1]), 9, 11)
     whole = shards.cells_of(shards.shard_aligner(text_of(ROWS[:3]), AlignOptions(), 4.0))
     other = shards.cells_of(shards.shard_aligner(text_of(ROWS[3:]), AlignOptions(), 4.0))
-    with pytest.raises(ValueError, match="a shard has a cell that the whole has not"):
+    with pytest.raises(ValueError, match="merged cells that contain those of each shard"):
         shards.places_in(shards.merge_cells([whole]), other)
     with pytest.raises(ValueError, match="rows do not fit their cells"):
         shards.merge_cells([Cells(whole.starts, whole.columns[:-1])])

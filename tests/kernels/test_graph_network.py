@@ -180,7 +180,7 @@ def test_bad_input_is_named():
         GraphNetwork({name: array for name, array in arrays.items() if not name.startswith("link")}, shape=SHAPE)
     with pytest.raises(ValueError, match="link_codes: expected 40 rows as in slot_codes, got 3"):
         GraphNetwork({**arrays, "link_codes": arrays["link_codes"][:3]}, shape=SHAPE)
-    with pytest.raises(ValueError, match="precision: expected fp32, bf16 or int8, got fp16"):
+    with pytest.raises(ValueError, match="precision: expected float32, bfloat16 or int8, got fp16"):
         GraphNetwork(arrays, shape=SHAPE, precision="fp16")
     network = GraphNetwork(arrays, shape=SHAPE)
     good = {"sources": np.full((2, 4), 7), "lengths": np.array([4, 1]), "graph_lengths": np.array([9, 40])}

@@ -1,0 +1,221 @@
+"""The directory of a run, `<store>/runs/<run id>/`: run.json, events.jsonl and a log for each step and attempt.
+
+The run id derives from the config's name and the plan, so that repeating a command continues its run.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.store.files import write_atomically
+from stages.errors import ArtifactError, DataError, suggestion, unwritable
+
+SCHEMA = 1
+DRIVER_SECONDS = 30.0
+"""Age of a run's heartbeat above which its driver counts as gone. A driver renews the heartbeat every few seconds."""
+Status = Literal["pending", "waiting", "running", "hit", "done", "failed", "skipped"]
+
+_STATUS: dict[str, Status] = {
+    "step_waiting": "waiting",
+    "step_started": "running",
+    "step_retried": "pending",
+    "step_hit": "hit",
+    "step_done": "done",
+    "step_failed": "failed",
+    "step_skipped": "skipped",
+}
+
+
+@dataclass
+class StepState:
+    """The state of one step according to the events of a run."""
+
+    step: str
+    status: Status = "pending"
+    directory: str | None = None
+    """Artifact or `.partial` directory, relative to the store."""
+    attempts: list[str] = field(default_factory=list)
+    """Ids of the attempts in this run, the latest last."""
+    started: float | None = None
+    finished: float | None = None
+    seconds: float | None = None
+    error: str | None = None
+    """The reason why it failed, was retried or was skipped."""
+    origin: str | None = None
+    """Id of the run that made an artifact found in the store."""
+
+
+@dataclass
+class RunState:
+    """The state of a run according to its events."""
+
+    steps: dict[str, StepState]
+    attempt: int = 0
+    """Number of times that the run was started."""
+    status: Literal["pending", "running", "done", "failed", "stopped"] = "pending"
+    started: float | None = None
+    finished: float | None = None
+    retried: int = 0
+    """Attempts at steps that were repeated: those of a killed or stopped driver, and those that failed with a TransientError."""
+    deaths: int = 0
+    """Workers that died and whose shards other workers took over."""
+    lost_seconds: float = 0.0
+    """Seconds of work that were lost with these attempts and workers."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run directory. The commands `status` and `report` and the tracker read everything about a run from it."""
+
+    path: Path
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The object in run.json: {schema, run_id, name, config, config_file, store, plan}.
+
+        Raises ArtifactError for another schema.
+        """
+        data: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        if data.get("schema") != SCHEMA:
+            raise ArtifactError(
+                f"{self.path / 'run.json'}: expected schema {SCHEMA}, got {data.get('schema')!r}; "
+                "repeat the run command with this version"
+            )
+        return data
+
+    @property
+    def store(self) -> Path:
+        """The store that this run directory lies in."""
+        return self.path.resolve().parent.parent
+
+    def relocated(self, path: Path) -> Path:
+        """Return `path`. A path in the store is followed to where the store is now: it may have been copied or moved."""
+        try:
+            return self.store / path.absolute().relative_to(self.spec["store"])
+        except ValueError:
+            return path
+
+    @property
+    def heartbeat(self) -> Path:
+        """A file that the driver touches while it works."""
+        return self.path / "heartbeat"
+
+    def log(self, step: str, attempt: str) -> Path:
+        """Return the log file of an attempt at a step."""
+        return self.path / "logs" / f"{step.replace(':', '-').replace('/', '-')}.{attempt}.log"
+
+    def create(self, spec: dict[str, Any]) -> None:
+        """Write run.json, create the folders and point the link `latest` here."""
+        (self.path / "logs").mkdir(parents=True, exist_ok=True)
+        write_atomically(
+            self.path / "run.json", json.dumps({"schema": SCHEMA, **spec}, indent=1, ensure_ascii=False) + "\n", str(os.getpid())
+        )
+        latest = self.path.parent / f"latest.{os.getpid()}"
+        latest.unlink(missing_ok=True)
+        latest.symlink_to(self.path.name)
+        os.replace(latest, self.path.parent / "latest")
+
+    def write_event(self, event: str, **values: Any) -> None:
+        """Append an event to events.jsonl in one write, so that two drivers can share the file.
+
+        Raises StageError if the disk is full. A line that was cut off by a full disk is not continued.
+        """
+        path = self.path / "events.jsonl"
+        line = (json.dumps({"time": time.time(), "event": event, **values}, ensure_ascii=False) + "\n").encode()
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size and os.pread(descriptor, 1, size - 1) != b"\n":
+                line = b"\n" + line
+            if os.write(descriptor, line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise unwritable(path, error) from error
+        finally:
+            os.close(descriptor)
+
+    def events(self) -> list[dict[str, Any]]:
+        """Return all events so far. Incomplete lines are skipped."""
+        try:
+            lines = (self.path / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
+            return []
+        events = []
+        for line in lines:
+            try:
+                events.append(json.loads(line))
+            except ValueError:
+                continue
+        return events
+
+    def state(self) -> RunState:
+        """Return the state that the events lead to."""
+        state = RunState({entry["step"]: StepState(entry["step"]) for entry in self.spec["plan"]})
+        for event in self.events():
+            _fold(state, event)
+        return state
+
+    def driver_gone(self, state: RunState, now: float | None = None) -> bool:
+        """Return whether the run should have a driver but its heartbeat has stopped."""
+        if state.status != "running":
+            return False
+        try:
+            return (time.time() if now is None else now) - self.heartbeat.stat().st_mtime > DRIVER_SECONDS
+        except FileNotFoundError:
+            return True
+
+
+def find_run(store: Path, name: str) -> Run:
+    """Return the run `name`: a run id, the path of a run directory, or `latest`. Raises DataError if there is no such run."""
+    for path in (store / "runs" / name, Path(name)):
+        if (path / "run.json").is_file():
+            return Run(path.resolve())
+    known = [run.path.name for run in all_runs(store)]
+    expected = (
+        f"{name}: expected a run of {store} ({', '.join(known) or 'it has no runs'}) or the path of a run directory, got neither"
+    )
+    raise DataError(expected + suggestion(name, known))
+
+
+def all_runs(store: Path) -> list[Run]:
+    """Return all runs of a store, by name."""
+    return [Run(path.parent.resolve()) for path in sorted((store / "runs").glob("*/run.json")) if not path.parent.is_symlink()]
+
+
+def _fold(state: RunState, event: dict[str, Any]) -> None:
+    kind = event["event"]
+    if kind.startswith("run_") and not event.get("first", True):
+        return  # of a second driver, which does not own the run
+    state.retried += len(event.get("lost", ())) + (kind == "step_retried")
+    state.deaths += event.get("deaths", 0)
+    state.lost_seconds += event.get("lost_seconds", 0.0)
+    if kind == "run_started":
+        state.attempt, state.status = state.attempt + 1, "running"
+        state.started, state.finished = event["time"], None
+        for step in state.steps.values():
+            if step.status in ("running", "waiting", "failed", "skipped"):
+                step.status = "pending"
+    elif kind == "run_finished":
+        state.status, state.finished = event["status"], event["time"]
+    elif kind in _STATUS and event["step"] in state.steps:
+        _fold_step(state.steps[event["step"]], _STATUS[kind], event)
+
+
+def _fold_step(step: StepState, status: Status, event: dict[str, Any]) -> None:
+    if status == "hit" and step.status == "done":
+        return  # this run made it, and a later attempt found it
+    step.status = status
+    step.directory = event.get("directory", step.directory)
+    step.error = event.get("error")
+    step.origin = event.get("origin", step.origin)
+    if status == "running":
+        step.attempts.append(event["step_attempt"])
+        step.started, step.finished, step.seconds = event["time"], None, None
+    elif status in ("done", "failed"):
+        step.finished, step.seconds = event["time"], event.get("seconds")

@@ -1,0 +1,63 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.run.run_directory import Run, find_run
+from stages.errors import ArtifactError, DataError
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    run = Run(tmp_path / "runs" / "demo-1")
+    run.create({"run_id": "demo-1", "name": "demo", "config": {}, "plan": [{"step": s} for s in ("a:x", "b:x", "c:x")]})
+    return run
+
+
+def test_events_are_folded_into_states(run: Run) -> None:
+    run.write_event("run_started", attempt="1")
+    run.write_event("step_hit", step="a:x", directory="a/1", origin="other")
+    run.write_event("step_started", step="b:x", step_attempt="1-1", directory="b/2.partial")
+    run.write_event("step_retried", step="b:x", error="lost")
+    run.write_event("step_started", step="b:x", step_attempt="1-2", directory="b/2.partial")
+    run.write_event("step_done", step="b:x", directory="b/2", seconds=3.0)
+    run.write_event("step_failed", step="c:x", error="boom")
+    run.write_event("run_finished", status="failed")
+    state = run.state()
+    assert [s.status for s in state.steps.values()] == ["hit", "done", "failed"]
+    assert state.steps["a:x"].origin == "other"
+    assert state.steps["b:x"].attempts == ["1-1", "1-2"]
+    assert (state.steps["b:x"].directory, state.steps["b:x"].seconds) == ("b/2", 3.0)
+    assert (state.steps["c:x"].error, state.status) == ("boom", "failed")
+
+
+def test_a_new_start_resets_unfinished_steps(run: Run) -> None:
+    run.write_event("run_started", attempt="1")
+    run.write_event("step_started", step="a:x", step_attempt="1-1", directory="a/1.partial")
+    run.write_event("step_done", step="a:x", directory="a/1", seconds=1.0)
+    run.write_event("step_started", step="b:x", step_attempt="1-1", directory="b/1.partial")
+    run.write_event("run_started", attempt="2")
+    run.write_event("step_hit", step="a:x", directory="a/1")
+    assert [s.status for s in run.state().steps.values()] == ["done", "pending", "pending"]
+
+
+def test_an_incomplete_last_line_is_skipped(run: Run) -> None:
+    run.write_event("run_started", attempt="1")
+    with (run.path / "events.jsonl").open("a") as file:
+        file.write('{"time": 1, "eve')
+    assert len(run.events()) == 1
+    assert run.state().status == "running"
+
+
+def test_latest_refers_to_the_newest_run(run: Run, tmp_path: Path) -> None:
+    assert find_run(tmp_path, "latest") == Run(run.path.resolve())
+    assert find_run(tmp_path, str(run.path)) == Run(run.path.resolve())
+    with pytest.raises(DataError, match=r"nosuch: expected a run of .* \(demo-1\)"):
+        find_run(tmp_path, "nosuch")
+
+
+def test_another_schema_is_refused(run: Run) -> None:
+    data = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps({**data, "schema": 0}))
+    with pytest.raises(ArtifactError, match="expected schema 1, got 0"):
+        _ = run.spec

@@ -1,0 +1,200 @@
+import errno
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.store.artifacts import Manifest, Store
+from stages.artifacts import MANIFEST, STOP, Artifact, ExternalFile
+from stages.errors import ArtifactError, DataError
+from stages.stage import Stage
+
+
+def manifest(fingerprint: str = "f" * 32) -> Manifest:
+    return Manifest(
+        stage="toy", version=1, step="toy:a", fingerprint=fingerprint, config={}, inputs={}, environment={},
+        code_digest="c", git_revision="g", run_id="r", attempt="1", seconds=0.0, finished=0.0,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def finished(store: Store, content: str = "hello", fingerprint: str = "f" * 32) -> Path:
+    directory = store.directory("toy", fingerprint)
+    partial = store.partial(directory)
+    (partial / "records").mkdir(parents=True)
+    (partial / "checkpoints" / "12").mkdir(parents=True)
+    (partial / "checkpoints" / "12" / "model").write_text("state")
+    (partial / "checkpoints" / "24.dead.tmp").mkdir()
+    (partial / "checkpoints" / "24.dead.tmp" / "model").write_text("torn")
+    (partial / "result.txt").write_text(content)
+    (partial / "result.txt.dead.tmp").write_text("torn")
+    (partial / "records" / "log.txt").write_text("noise")
+    store.commit(directory, manifest(fingerprint))
+    return directory
+
+
+def test_commit_hashes_results_lists_records_and_removes_other_files(store: Store) -> None:
+    directory = finished(store)
+    done = store.manifest(directory)
+    assert done is not None
+    assert done.files == {"result.txt": {"bytes": 5, "sha256": "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"}}
+    assert done.records == ["records/log.txt"]
+    assert sorted(p.name for p in directory.iterdir()) == [MANIFEST, "records", "result.txt"]
+    assert not store.partial(directory).exists()
+
+
+def test_a_partial_directory_is_not_finished(store: Store) -> None:
+    directory = store.directory("toy", "f" * 32)
+    store.partial(directory).mkdir(parents=True)
+    assert store.manifest(directory) is None
+
+
+def test_a_truncated_file_is_an_error_when_planning(store: Store) -> None:
+    directory = finished(store)
+    os.truncate(directory / "result.txt", 3)
+    with pytest.raises(ArtifactError, match=r"result\.txt: expected 5 bytes, got 3; .*remove"):
+        store.manifest(directory)
+
+
+def test_a_missing_file_is_an_error_when_planning(store: Store) -> None:
+    directory = finished(store)
+    (directory / "result.txt").unlink()
+    with pytest.raises(ArtifactError, match="expected 5 bytes, got no such file"):
+        store.manifest(directory)
+
+
+def test_altered_content_of_equal_size_is_found_by_verification(store: Store) -> None:
+    directory = finished(store)
+    store.verify(directory)
+    os.utime(directory / "result.txt", ns=(1, 1))
+    store.verify(directory)  # touched but not altered: hashed again and accepted
+    (directory / "result.txt").write_text("hullo")
+    assert store.manifest(directory) is not None
+    with pytest.raises(ArtifactError, match="expected sha256 2cf24dba"):
+        store.verify(directory)
+    assert [(d, bool(problem)) for d, problem in store.verify_all()] == [(directory, True)]
+
+
+def test_verify_all_hashes_verified_artifacts_again(store: Store) -> None:
+    directory = finished(store)
+    status = (directory / "result.txt").stat()
+    (directory / "result.txt").write_text("hullo")
+    os.utime(directory / "result.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert next(iter(store.verify_all()))[1] is not None
+
+
+def test_a_manifest_of_another_schema_is_refused(store: Store) -> None:
+    directory = finished(store)
+    data = json.loads((directory / MANIFEST).read_text())
+    (directory / MANIFEST).write_text(json.dumps({**data, "schema": 0}))
+    with pytest.raises(ArtifactError, match="expected schema 1, got 0"):
+        store.manifest(directory)
+
+
+def test_an_incomplete_manifest_is_an_error(store: Store) -> None:
+    directory = finished(store)
+    (directory / MANIFEST).write_text("{")
+    with pytest.raises(ArtifactError, match="expected a JSON manifest"):
+        store.manifest(directory)
+
+
+def test_the_second_commit_of_an_artifact_is_discarded(store: Store) -> None:
+    directory = finished(store, "hello")
+    again = store.partial(directory)
+    again.mkdir()
+    (again / "result.txt").write_text("hello")
+    store.commit(directory, manifest())
+    assert store.manifest(directory) is not None
+
+
+def test_digests_depend_on_content_and_not_on_paths(store: Store, tmp_path: Path) -> None:
+    a, b = tmp_path / "a.txt", tmp_path / "b.txt"
+    a.write_text("one\n")
+    b.write_text("one\n")
+    assert store.digest(a) == store.digest(b)
+    a.write_text("two\n")
+    os.utime(a, ns=(5, 5))
+    assert store.digest(a) != store.digest(b)
+
+
+def test_the_digest_of_a_missing_file_is_an_error(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"absent\.txt: expected a readable text file, got: No such file"):
+        store.digest(tmp_path / "absent.txt")
+
+
+@dataclass(frozen=True)
+class Toy(Artifact):
+    pass
+
+
+def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -> None:
+    directory = finished(store)
+    moved = tmp_path / "elsewhere"
+    directory.rename(moved)
+    manifest = store.manifest(moved)
+    stage, other = (Stage(name, 1, lambda inputs, config, context: None, Toy) for name in ("toy", "other"))
+    assert store.pinned([other, stage], moved, "vocabulary.from") == (Toy(moved, "f" * 32), manifest)
+    with pytest.raises(DataError, match=r"vocabulary\.from: expected the directory of a finished artifact"):
+        store.pinned([stage], tmp_path, "vocabulary.from")
+    with pytest.raises(DataError, match=r"vocabulary\.from: expected an artifact of stage other, got one of stage toy"):
+        store.pinned([other], moved, "vocabulary.from")
+
+
+@pytest.mark.parametrize("place", ["elsewhere", "store/toy/" + "f" * 32])
+def test_a_pinned_artifact_with_a_flipped_bit_is_refused(store: Store, tmp_path: Path, place: str) -> None:
+    """The file has the times of the original."""
+    finished(store).rename(tmp_path / place)
+    pinned, stage = tmp_path / place, Stage("toy", 1, lambda inputs, config, context: None, Toy)
+    store.pinned([stage], pinned, "vocabulary.from")
+    status = (pinned / "result.txt").stat()
+    (pinned / "result.txt").write_text("hellk")
+    os.utime(pinned / "result.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(ArtifactError, match=r"result\.txt: expected sha256 2cf24dba.*copy it again if the config pins it"):
+        store.pinned([stage], pinned, "vocabulary.from")
+
+
+def test_a_damaged_copy_of_a_verified_artifact_is_refused(store: Store, tmp_path: Path) -> None:
+    directory = finished(store)
+    store.verify(directory)
+    copy = tmp_path / "other" / "toy" / directory.name
+    shutil.copytree(directory, copy)
+    (copy / "result.txt").write_text("hellk")
+    shutil.copystat(directory / "result.txt", copy / "result.txt")
+    with pytest.raises(ArtifactError, match=r"other/toy/f+/result\.txt: expected sha256"):
+        store.verify(copy)
+
+
+def test_a_late_stop_request_is_not_part_of_the_artifact(store: Store) -> None:
+    directory = store.directory("toy", "f" * 32)
+    store.partial(directory).mkdir(parents=True)
+    (store.partial(directory) / STOP).touch()
+    finished(store)
+    done = store.manifest(directory)
+    assert done is not None
+    assert list(done.files) == ["result.txt"]
+    assert not (directory / STOP).exists()
+
+
+def test_a_file_that_changes_after_planning_is_refused(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "text.txt"
+    path.write_text("one")
+    file = ExternalFile(path, store.digest(path))
+    store.check_unchanged(file)
+    path.write_text("another")
+    with pytest.raises(DataError, match=r"text\.txt: expected the content that the run was planned with"):
+        store.check_unchanged(file)
+
+
+def test_the_error_for_a_full_disk_names_place_and_remedy(tmp_path: Path) -> None:
+    from stages.errors import unwritable
+
+    error = unwritable(tmp_path / "a" / "x.arrow", OSError(errno.ENOSPC, "No space left on device"))
+    assert "x.arrow" in str(error)
+    assert "free some space" in str(error)
