@@ -11,16 +11,13 @@ from typing import Any, NamedTuple
 
 from sentencepiece import SentencePieceProcessor
 
+from models.bundle.batched_decoding import BATCH_TOKENS, batches, decode_sentences
 from models.bundle.weights import BundleError
-from models.common.prefetch import ahead
 from models.config.problems import Problem
 from models.config.search import SearchConfig
 from models.family import RESERVED, Decoder, Hypothesis
 
 log = logging.getLogger("fewstep")
-
-BATCH_TOKENS = 4000
-"""Padded source tokens decoded at once, EOS included."""
 
 
 _CONTROLS = (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xFEFF)
@@ -97,14 +94,9 @@ class System:
         return encoded
 
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
-        """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""
-        found = [[Hypothesis([], 0.0, 0)] for _ in sources]
+        """Return the hypotheses of each source, best first (`models.bundle.batched_decoding`). An empty source has one, empty."""
         chosen = self.search_labelled(search) if isinstance(search, str) else search or self.search
-        batches = list(_batches([len(source) for source in sources]))
-        for batch, prepared in ahead(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
-            for index, ranked in zip(batch, self.decoder.decode(prepared, chosen), strict=True):
-                found[index] = ranked
-        return found
+        return decode_sentences(self.decoder, sources, chosen, batch_tokens=BATCH_TOKENS)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1) -> list[float]:
         """The natural log-probability of each line of `targets`, and of nothing after it, as the translation of its source.
@@ -130,7 +122,7 @@ class System:
     def score_ids(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
         """The log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
         scores = [0.0] * len(pairs)
-        for batch in _batches([max(len(source), len(target), 1) for source, target in pairs]):
+        for batch in batches([max(len(source), len(target), 1) for source, target in pairs], BATCH_TOKENS):
             found = self.decoder.score([pairs[index][0] for index in batch], [pairs[index][1] for index in batch])
             for index, score in zip(batch, found, strict=True):
                 scores[index] = score
@@ -172,12 +164,3 @@ def clean(line: str, number: int) -> str:
     if whole != line:
         log.warning("line %d: not valid Unicode; broken characters are replaced", number)
     return " ".join(unicodedata.normalize("NFC", whole.translate(_UNSEEN)).split())
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of the non-empty sources, the longest first, as many at a time as pad to `BATCH_TOKENS`."""
-    left = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
-    while left:
-        count = max(1, BATCH_TOKENS // (lengths[left[0]] + 1))
-        yield left[:count]
-        left = left[count:]
