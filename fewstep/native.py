@@ -1,9 +1,9 @@
-"""The compiled extension, checked: `from kernels.native import fewstep_native` inside the functions that need it."""
+"""The compiled extension, checked for its version: `from fewstep.native import fewstep_native` inside the functions that need it."""
 
 __all__ = ["ABI", "NativeError", "fewstep_native"]
 
 ABI = 22
-"""Of `fewstep_native`: the signatures that this code calls."""
+"""Version of the native signatures that this code calls; `fewstep_native.ABI` must equal it."""
 
 BUILD = "build it with `make` in the checkout, or reinstall the package with `pip install .`"
 
@@ -15,10 +15,10 @@ class NativeError(ImportError):
 try:
     import fewstep_native
 except ImportError as error:
-    raise NativeError(f"kernels: expected the compiled extension fewstep_native, got: {error}; {BUILD}") from error
+    raise NativeError(f"fewstep: expected the compiled extension fewstep_native, got: {error}; {BUILD}") from error
 
 if (_found := getattr(fewstep_native, "ABI", None)) != ABI:
     raise NativeError(
-        f"kernels: expected the compiled extension fewstep_native of ABI {ABI}, got ABI {_found} "
+        f"fewstep: expected the compiled extension fewstep_native of ABI {ABI}, got ABI {_found} "
         f"in {getattr(fewstep_native, '__file__', '?')}; {BUILD}"
     )
