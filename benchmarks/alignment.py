@@ -25,11 +25,11 @@ from typing import Any
 
 import numpy as np
 
+from fewstep.native import fewstep_native as native
 from kernels import AlignOptions
 from kernels.fast_align import shards
 from kernels.fast_align.em import Sums, fit_tension, summarise
 from kernels.fast_align.shards import Part
-from kernels.native import fewstep_native as native
 
 ROOT = Path(__file__).resolve().parents[1]
 FLAGS = ["-d", "-o", "-v"]

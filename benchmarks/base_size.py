@@ -31,7 +31,8 @@ import torch
 from graph_decoding import PRECISIONS
 from record import save
 
-from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from fewstep.candidates import CandidateTables
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import NativeDecoder as DraftingDecoder
 from models.aggressive.family import build as build_drafter

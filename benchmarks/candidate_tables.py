@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kernels import CandidateTables
+from fewstep import CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 
 MB = 1e6

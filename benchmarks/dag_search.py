@@ -27,8 +27,9 @@ import numpy as np
 import torch
 from public_data import multi30k
 
-from kernels import DagBeamOptions, DagViterbiOptions, NgramModel, dag_beam_search, dag_lookahead, dag_viterbi
-from kernels.ngram import NgramScorer
+from fewstep import DagBeamOptions, DagViterbiOptions, dag_beam_search, dag_lookahead, dag_viterbi
+from fewstep.ngram import NgramScorer
+from kernels import NgramModel
 from kernels.reference import dag_search as reference
 from models.bundle.directory import load_system
 from models.bundle.system import System

@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
-from kernels import Lexicon
+from fewstep import Lexicon
 from models.common.embeddings import sinusoids
 from models.common.limits import MOST, MOST_LINKS
 from models.common.network import SIZES

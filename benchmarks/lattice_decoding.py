@@ -27,17 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels import (
-    BeamOptions,
-    CandidateTables,
-    LatticeOptions,
-    LatticeTransformer,
-    Transformer,
-    TransformerShape,
-    WritingRules,
-)
+from fewstep import BeamOptions, CandidateTables, LatticeOptions, LatticeTransformer, SlotRules, Transformer, TransformerShape
+from fewstep.networks.arrays import expected_arrays
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from kernels.transformer import expected_arrays
 
 VOCABULARY, LONGEST = 8000, 80
 NORMALISERS = ("selfnorm", "local", "union", "full")
@@ -91,7 +83,7 @@ class Turns:
     def greedy(self, tokens: int, threads: int) -> Callable[[], dict[str, float]]:
         ids, lengths = sources(tokens)
         limits = np.array([self.tables.length(tokens)])
-        rules = WritingRules(banned=(0, 2), min_tokens=LONGEST)
+        rules = SlotRules(banned=(0, 2), min_tokens=LONGEST)
         options = BeamOptions(beam_size=1, step_size=1)
 
         def run() -> Numbers:

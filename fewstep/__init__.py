@@ -10,17 +10,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fewstep.candidates import CandidateOptions, CandidateTables, Candidates, lattice_candidates
-    from fewstep.ngram import NgramModel, NgramScorer
-    from fewstep.networks.aggressive_transformer import AggressiveTransformer, DraftOptions, Drafter
+    from fewstep.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
+    from fewstep.networks.aggressive_transformer import AggressiveTransformer, Drafter, DraftOptions
     from fewstep.networks.arrays import TransformerShape
     from fewstep.networks.dag_network import DagNetwork, DagPath, DagRules, DagScores
-    from fewstep.networks.lattice_transformer import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
+    from fewstep.networks.lattice_transformer import (
+        LatticeOptions,
+        LatticeOutcome,
+        LatticeScores,
+        LatticeSeconds,
+        LatticeTransformer,
+    )
     from fewstep.networks.transformer import SlotRules, Transformer
+    from fewstep.ngram import NgramModel, NgramScorer
     from fewstep.search.beam import Beam, BeamOptions
     from fewstep.search.coupling import BigramCoupling
     from fewstep.search.dag_beam import DagBeamOptions, DagHypothesis, dag_beam_search
-    from fewstep.search.dag_paths import DagPaths, DagViterbiOptions, DagWalkOptions, DagWalks, dag_follow, dag_lookahead, dag_sample, dag_viterbi
+    from fewstep.search.dag_paths import (
+        DagPaths,
+        DagViterbiOptions,
+        DagWalkOptions,
+        DagWalks,
+        dag_follow,
+        dag_lookahead,
+        dag_sample,
+        dag_viterbi,
+    )
     from fewstep.search.joint_step import JointStep
     from fewstep.shortlist import Lexicon
 

@@ -1,4 +1,4 @@
-"""The compiled extension, checked for its version: `from fewstep.native import fewstep_native` inside the functions that need it."""
+"""The compiled extension, checked for its version. Use `from fewstep.native import fewstep_native` in functions that need it."""
 
 __all__ = ["ABI", "NativeError", "fewstep_native"]
 

@@ -105,8 +105,8 @@ class NgramModel:
 
         In an ARPA file a missing back-off is 0, a missing `<unk>` has a log-probability of -100 (to base 10), and an n-gram whose
         context is missing gets one, with the probability that backing off gives it. Raises ValueError for another kind of file, for
-        one that is truncated or altered, and for an ARPA file that contradicts itself (the message says where), OSError if it cannot
-        be read.
+        one that is truncated or altered, and for an ARPA file that contradicts itself (the message says where), OSError if it
+        cannot be read.
         """
         from fewstep.native import fewstep_native
 
@@ -116,9 +116,7 @@ class NgramModel:
         if begin == MAGIC:
             return cls(fewstep_native.NgramModel.map(str(path)))
         if begin == KENLM_MAGIC:
-            raise ValueError(
-                f"{path}: expected a model file or an ARPA file, got KenLM's binary format; load the ARPA file that it was built from"
-            )
+            raise ValueError(f"{path}: expected a model file or an ARPA file, got KenLM's binary format; load its ARPA file")
         if begin[:2] != b"\x1f\x8b":
             return cls(fewstep_native.NgramModel.read_arpa(str(path), str(path)))
         try:

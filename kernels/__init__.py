@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from kernels.fast_align import Alignment, AlignmentModel, AlignOptions, fast_align
 from kernels.symmetrize import symmetrize
+
 if TYPE_CHECKING:
-    from fewstep.candidates import CandidateOptions, CandidateTables, Candidates, lattice_candidates
+    from fewstep.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
     from fewstep.search.dag_beam import DagBeamOptions, DagHypothesis, dag_beam_search
-    from fewstep.search.dag_paths import DagPaths, DagViterbiOptions, DagWalkOptions, DagWalks, dag_follow, dag_lookahead, dag_sample, dag_viterbi
+    from fewstep.search.dag_paths import (
+        DagPaths,
+        DagViterbiOptions,
+        DagWalkOptions,
+        DagWalks,
+        dag_follow,
+        dag_lookahead,
+        dag_sample,
+        dag_viterbi,
+    )
     from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
     from kernels.fused_attention import AttentionInputs, fused_attention_, fused_attention_gradients_
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi

@@ -93,7 +93,8 @@ def count_candidates(
 
 
 def read_counts(path: str | os.PathLike[str]) -> CountSummary:
-    """Return the summary of a file of `count_candidates`. Raises ValueError for an incomplete file, OSError if it cannot be read."""
+    """Return the summary of a file of `count_candidates`. Raises ValueError for an incomplete file, OSError if it cannot be
+    read."""
     return CountSummary(**fewstep_native.run_totals(os.fspath(path)))
 
 

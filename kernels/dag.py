@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 
 __all__ = ["DagAlignment", "dag_best_alignment", "dag_log_likelihood", "dag_max_log_likelihood"]
 

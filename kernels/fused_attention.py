@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 from kernels.tensor_bits import tensor_bits
 
 __all__ = ["AttentionInputs", "fused_attention_", "fused_attention_gradients_"]

@@ -51,7 +51,7 @@ def lattice_viterbi(
         return LatticePaths(*gpu.viterbi(start, edges, exits, min_lengths, max_lengths))
     import numpy as np
 
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
     sentences, slots, _ = arrays[2].shape
@@ -73,7 +73,7 @@ def lattice_n_best(
     """The n best paths of each sentence: path [B,n,N], lengths and scores [B,n]; rows without a path where there are fewer."""
     import numpy as np
 
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     if n_best < 1:
         raise ValueError(f"n_best: expected at least 1, got {n_best}")
@@ -94,7 +94,7 @@ def lattice_max_marginals(
     """
     import numpy as np
 
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
     found = np.empty(arrays[2].shape, arrays[2].dtype)

@@ -63,8 +63,8 @@ class NgramModel(fewstep.ngram.NgramModel):
         are an error. `interpolate_unigrams=False` gives `<unk>` the whole interpolation weight of its order. `skip_special` treats
         `<s>`, `</s>` and `<unk>` in the text as white space. The model does not depend on `threads`.
 
-        The estimation runs in memory: at most 12 bytes for each word and 64 for each distinct n-gram in addition to the text. Raises
-        MemoryError if that exceeds `memory_gib`, ValueError for options or a text that allow no estimate.
+        The estimation runs in memory: at most 12 bytes for each word and 64 for each distinct n-gram in addition to the text.
+        Raises MemoryError if that exceeds `memory_gib`, ValueError for options or a text that allow no estimate.
         """
         from fewstep.native import fewstep_native
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 from kernels.tensor_bits import tensor_bits
 
 __all__ = ["token_gradients_", "token_scores_"]

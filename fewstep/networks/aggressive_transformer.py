@@ -31,8 +31,8 @@ class Drafter:
     shares_words: bool = False
     """Use the verifier's target embedding for the logits; both must be equal."""
     lexicon: Lexicon | None = None
-    """Tokens, none of them banned and the first one EOS, among which drafts are chosen as far as `DraftOptions.shortlist_tokens` and
-    `shortlist_links` say; None: always among all tokens."""
+    """Tokens, none of them banned and the first one EOS, among which drafts are chosen as far as `DraftOptions.shortlist_tokens`
+    and `shortlist_links` say; None: always among all tokens."""
     sight: Literal["all", "prefix"] = "all"
     """What tokens of the prefix attend to: the whole sequence, or the tokens before them. Empty slots attend to everything."""
     codes_in_layers: bool = False

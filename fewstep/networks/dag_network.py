@@ -73,7 +73,12 @@ class DagNetwork:
     """
 
     def __init__(
-        self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "float32", lexicon: Lexicon | None = None
+        self,
+        arrays: Mapping[str, F32],
+        *,
+        shape: TransformerShape,
+        precision: Precision = "float32",
+        lexicon: Lexicon | None = None,
     ) -> None:
         """Build a network from `arrays` as for `fewstep.Transformer`, where `slot_codes` are the position codes of vertices. With H
         heads there are in addition

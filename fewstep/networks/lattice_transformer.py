@@ -1,8 +1,8 @@
 """Sequence-to-lattice translation (Deng and Rush 2021), native, on a CPU: encoder, candidates, scores and exact search.
 
-The scorer is a Transformer decoder in which each row sees one token: the row (p, y) has the token y at position p, attends to itself
-and to the source, and predicts slot p. With K candidates in each of N slots, all N K rows pass through the network at once, and only
-the K x K pairs of adjacent candidates are scored.
+The scorer is a Transformer decoder in which each row sees one token: the row (p, y) has the token y at position p, attends to
+itself and to the source, and predicts slot p. With K candidates in each of N slots, all N K rows pass through the network at once,
+and only the K x K pairs of adjacent candidates are scored.
 
     start[k] = log P(X_0[k] | BOS)      edges[p,i,j] = log P(X_{p+1}[j] | X_p[i])      exits[p,i] = log P(EOS | X_p[i])
 

@@ -48,7 +48,12 @@ class Transformer:
     """
 
     def __init__(
-        self, arrays: Mapping[str, F32], *, shape: TransformerShape, precision: Precision = "float32", lexicon: Lexicon | None = None
+        self,
+        arrays: Mapping[str, F32],
+        *,
+        shape: TransformerShape,
+        precision: Precision = "float32",
+        lexicon: Lexicon | None = None,
     ) -> None:
         """Build a network from `arrays`, float32, with matrices [outputs,inputs]. With D, F and the numbers of layers of `shape`:
 
@@ -71,8 +76,8 @@ class Transformer:
             {encoder,decoder}.norm                                          [D]     with norm "pre"
 
         Other arrays are ignored. `precision` applies to products with weights: those of layers and, with int8, also the logits;
-        attention stays in float32. `lexicon` provides shortlists of target tokens. Raises ValueError for an unknown precision, for a
-        lexicon of another vocabulary, and for arrays that are missing or have another shape, all of which the message names.
+        attention stays in float32. `lexicon` provides shortlists of target tokens. Raises ValueError for an unknown precision, for
+        a lexicon of another vocabulary, and for arrays that are missing or have another shape, all of which the message names.
         """
         from fewstep.native import fewstep_native
 
@@ -99,9 +104,9 @@ class Transformer:
         EOS. The score of a hypothesis covers the slots within its limit and, with the first EOS as its end, only those up to it.
         The options of beam search are not read. The margin is the smallest gap between the best and the second token of a scored
         slot, or infinite where `joint` chooses steps in another way. With `others`, networks over the same vocabulary with the same
-        lexicon, the probability of a token is the mean over all networks. Raises ValueError for shapes that do not fit, unknown ids,
-        an n-gram model of another vocabulary, a shortlist without a lexicon, and lengths and limits for which there are no codes (a
-        limit rounded up to whole steps needs a code for each slot).
+        lexicon, the probability of a token is the mean over all networks. Raises ValueError for shapes that do not fit, unknown
+        ids, an n-gram model of another vocabulary, a shortlist without a lexicon, and lengths and limits for which there are no
+        codes (a limit rounded up to whole steps needs a code for each slot).
         """
         return self.greedy_call(options=options, rules=rules, others=others, joint=joint)(sources, lengths, limits, threads)
 

@@ -42,7 +42,8 @@ class BeamOptions:
     pad: int = 0
     """Fills slots of a step that hold no token."""
     coupling: BigramCoupling = NO_COUPLING
-    """Added to the scores of steps. The search is then not exact. Coupling requires `selection` "exact" and `per_direction` False."""
+    """Added to the scores of steps. The search is then not exact. Coupling requires `selection` "exact" and `per_direction`
+    False."""
 
     @property
     def num_candidates(self) -> int:
@@ -84,9 +85,9 @@ class Outcome(NamedTuple):
 class Beam:
     """A beam search in progress.
 
-    A step ranks the continuations of a sentence's live hypotheses. Those among the first K that end are finished; the first K others
-    stay alive unless `beam_threshold` drops them. A sentence is done when K hypotheses are finished, when no live hypothesis can
-    still outrank the worst of its n best finished ones, or at its maximum length, where the first K count as finished.
+    A step ranks the continuations of a sentence's live hypotheses. Those among the first K that end are finished; the first K
+    others stay alive unless `beam_threshold` drops them. A sentence is done when K hypotheses are finished, when no live hypothesis
+    can still outrank the worst of its n best finished ones, or at its maximum length, where the first K count as finished.
     """
 
     def __init__(self, limits: Sequence[int], options: BeamOptions) -> None:

@@ -82,8 +82,8 @@ def dag_viterbi(
 def dag_follow(next_vertices: Any, graph_lengths: Any) -> I64:
     """Return the path [B,P] from vertex 0 along `next_vertices` int64 [B,L] to the last vertex of each graph, padded with -1.
 
-    `graph_lengths` int64 [B]. A pointer that does not lead to a later vertex of the graph ends the path, which then does not contain
-    the last vertex. Raises TypeError and ValueError for arrays of other types and shapes.
+    `graph_lengths` int64 [B]. A pointer that does not lead to a later vertex of the graph ends the path, which then does not
+    contain the last vertex. Raises TypeError and ValueError for arrays of other types and shapes.
     """
     from fewstep.native import fewstep_native
 

@@ -35,7 +35,7 @@ def fast_align(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], *, options:
     Links are those of upstream fast_align with one thread, for any number of threads. Raises TypeError for sides that are no
     lists of words.
     """
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     options = options or AlignOptions()
     text = bitext(pairs)

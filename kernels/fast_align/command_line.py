@@ -173,7 +173,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(command: Command) -> None:
-    from kernels.native import fewstep_native as native
+    from fewstep.native import fewstep_native as native
 
     options = command.options
     say("INITIAL PASS ")
@@ -208,7 +208,7 @@ def _keep(model: AlignModel, command: Command) -> None:
 
 
 def _force(command: Command) -> None:
-    from kernels.native import fewstep_native as native
+    from fewstep.native import fewstep_native as native
 
     options = command.options
     model = _load(command)
@@ -220,7 +220,7 @@ def _force(command: Command) -> None:
 
 
 def _load(command: Command) -> AlignModel:
-    from kernels.native import fewstep_native as native
+    from fewstep.native import fewstep_native as native
 
     options = command.options
     with open(command.model, "rb") as file:

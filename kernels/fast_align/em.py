@@ -93,7 +93,7 @@ def summarise(sums: Sums, target_words: int) -> Pass:
 
 def fit_tension(summary: Pass, tension: float, sizes: Sequence[tuple[int, int, int]], options: AlignOptions) -> Pass:
     """The pass with the tension that follows from it. `sizes`: (target words, source words, pairs of that size)."""
-    from kernels.native import fewstep_native as native
+    from fewstep.native import fewstep_native as native
 
     tensions, features = [tension], []
     for _ in range(TENSION_STEPS):

@@ -65,14 +65,14 @@ class AlignmentModel:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AlignmentModel:
         """Map a saved model. Raises RuntimeError for a file that is none."""
-        from kernels.native import fewstep_native
+        from fewstep.native import fewstep_native
 
         return cls(fewstep_native.AlignModel.load(os.fspath(path)))
 
 
 def bitext(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> fewstep_native.Bitext:
     """Pairs of word lists as the extension takes them. Raises TypeError where a side is a string rather than a list of words."""
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()
     for number, (source, target) in enumerate(pairs):

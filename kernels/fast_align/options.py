@@ -52,7 +52,7 @@ class AlignOptions:
 
     def native(self) -> fewstep_native.AlignOptions:
         """The part of it that the extension knows."""
-        from kernels.native import fewstep_native
+        from fewstep.native import fewstep_native
 
         return fewstep_native.align_options(
             diagonal=self.favor_diagonal,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fewstep.native import fewstep_native as native
 from kernels.fast_align.em import Sums
 from kernels.fast_align.model import AlignmentModel
 from kernels.fast_align.options import AlignOptions
-from kernels.native import fewstep_native as native
 
 if TYPE_CHECKING:
     from fewstep_native import F64, I64, U32, U64, Aligner, Bitext

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kernels.beam import BeamOptions
+from fewstep.search.beam import BeamOptions
 
 Slots = Sequence[Mapping[int, float]]
 """Log-probability of each token, EOS among them, in each slot of a step."""
@@ -44,18 +44,18 @@ def _charged(options: BeamOptions, tokens: tuple[int, ...]) -> tuple[int, ...]:
 
 def _links(options: BeamOptions, tokens: tuple[int, ...]) -> float:
     """Of each token but EOS with the one before it of its direction."""
-    ngram, leftward = options.neighbours.ngram, options.neighbours.leftward
+    ngram, right_to_left = options.coupling.ngram, options.coupling.right_to_left
     if ngram is None:
         return 0.0
     total = 0.0
-    for slot in range(len(leftward), len(tokens)):
+    for slot in range(len(right_to_left), len(tokens)):
         if tokens[slot] != options.eos:
-            left, right = tokens[slot - len(leftward)], tokens[slot]
-            if leftward[slot % len(leftward)]:
+            left, right = tokens[slot - len(right_to_left)], tokens[slot]
+            if right_to_left[slot % len(right_to_left)]:
                 left, right = right, left
             _, state = ngram.step(ngram.empty, left)
             total += ngram.step(state, right)[0] - ngram.step(ngram.empty, right)[0]
-    return options.neighbours.weight * total
+    return options.coupling.weight * total
 
 
 class Hypothesis(NamedTuple):
@@ -91,7 +91,7 @@ class Search:
         for one in found[: options.beam_size]:
             if one.ends or forced:
                 self._finish(one)
-        least = max([self.best, *(one.score for one in found[:1])]) - options.prune
+        least = max([self.best, *(one.score for one in found[:1])]) - options.beam_threshold
         living = [one for one in found if not one.ends and one.score >= least][: options.beam_size]
         self.live = [Hypothesis(one.score, (*self.live[one.parent].tokens, *one.tokens)) for one in living]
         self.done = forced or self.count >= options.beam_size or not self.live or self._settled()

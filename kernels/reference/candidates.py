@@ -64,7 +64,7 @@ class ReferenceTables:
         """The kept entries (y, count), best first, and the total of the whole row."""
         return self._cut(self.lexical.get((x, offset), Counter()))
 
-    def row_of(self, x: int) -> tuple[list[tuple[int, int]], int]:
+    def lexical_row(self, x: int) -> tuple[list[tuple[int, int]], int]:
         """The same of all offsets together."""
         return self._cut(sum((counts for (piece, _), counts in self.lexical.items() if piece == x), Counter()))
 
@@ -86,7 +86,7 @@ class ReferenceTables:
         slope, intercept = self.line()
         return round(slope * source_length + intercept + 1)
 
-    def words(self, source_length: int, window: int) -> tuple[int, int]:
+    def length_range(self, source_length: int, window: int) -> tuple[int, int]:
         if source_length == 0:
             return 0, 0
         predicted = self.length(source_length)
@@ -114,11 +114,11 @@ class ReferenceTables:
             total += weight
         return {s: weight / total for s, weight in weights.items()}
 
-    def marginal(self, source: Sequence[int], slot: int, least_prior: float = 0.0) -> dict[int, float]:
+    def marginal(self, source: Sequence[int], slot: int, min_prior: float = 0.0) -> dict[int, float]:
         """P(y | x, t) of every y that has any."""
         sums: dict[int, float] = {}
         for s, weight in self.prior(len(source), slot).items():
-            if weight < least_prior:
+            if weight < min_prior:
                 continue
             for (entries, total), share in self._rows(source[s], s - slot):
                 for y, count in entries:
@@ -132,10 +132,10 @@ class ReferenceTables:
         if not self.backoff:
             return [(row, 1.0)]
         share = row[1] / (row[1] + self.backoff)
-        return [(row, share), (self.row_of(x), 1.0 - share)]
+        return [(row, share), (self.lexical_row(x), 1.0 - share)]
 
-    def candidates(self, source: Sequence[int], slot: int, count: int, least_prior: float = 0.0) -> list[tuple[int, float]]:
+    def candidates(self, source: Sequence[int], slot: int, count: int, min_prior: float = 0.0) -> list[tuple[int, float]]:
         """The best (piece, natural logarithm of its probability), at most `count`."""
-        sums = self.marginal(source, slot, least_prior)
+        sums = self.marginal(source, slot, min_prior)
         best = sorted(sums, key=lambda y: (-sums[y], y))[:count]
         return [(y, min(0.0, math.log(sums[y]))) for y in best]

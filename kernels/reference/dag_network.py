@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.graph_network import GraphPath, GraphRules
+from fewstep.networks.dag_network import DagPath, DagRules
 from kernels.reference.transformer import Array, Reference
 
 
-class GraphReference(Reference):
-    """The network of `kernels.GraphNetwork`, of which see the arguments; float64."""
+class DagReference(Reference):
+    """The network of `kernels.DagNetwork`, of which see the arguments; float64."""
 
     def length(self, source: Sequence[int]) -> int:
         """The likeliest length of the target."""
         return int((self.arrays["lengths"] @ self.encode(source).mean(0)).argmax())
 
-    def states(self, source: Sequence[int], vertices: int, rules: GraphRules) -> Array:
+    def states(self, source: Sequence[int], vertices: int, rules: DagRules) -> Array:
         """[L,D]"""
         words = [rules.bos, *[rules.mask] * (vertices - 2), rules.eos]
         x: Array = self.arrays["target_embedding"][words] * math.sqrt(self.shape.width) + self.arrays["slot_codes"][:vertices]
@@ -45,7 +45,7 @@ class GraphReference(Reference):
             found: Array = np.log(mixed)
         return found
 
-    def words(self, states: Array, rules: GraphRules) -> Array:
+    def words(self, states: Array, rules: DagRules) -> Array:
         """[L,V] log-probabilities of what vertices may write."""
         logits = states @ self.arrays["target_embedding"].T
         found: Array = np.log(_softmax(logits))
@@ -55,18 +55,18 @@ class GraphReference(Reference):
         found[0, rules.bos], found[-1, rules.eos] = ends
         return found
 
-    def follow(self, source: Sequence[int], vertices: int, *, word_weight: float, rules: GraphRules) -> tuple[GraphPath, float]:
+    def follow(self, source: Sequence[int], vertices: int, *, token_weight: float, rules: DagRules) -> tuple[DagPath, float]:
         """From vertex to vertex by the best transition and word; and the smallest gap on the path between the best and the second
         step or word."""
         states = self.states(source, vertices, rules)
         words, transitions = self.words(states, rules), self.transitions(states)
-        steps = transitions + word_weight * words.max(1) if word_weight else transitions
+        steps = transitions + token_weight * words.max(1) if token_weight else transitions
         path, score, margin = [0], 0.0, math.inf
         while True:
             margin = min(margin, _gap(words[path[-1]]))
             score += float(words[path[-1]].max())
             if path[-1] == vertices - 1:
-                return GraphPath(words[path[1:-1]].argmax(1).tolist(), score), margin
+                return DagPath(words[path[1:-1]].argmax(1).tolist(), score), margin
             margin = min(margin, _gap(steps[path[-1]]))
             path.append(int(steps[path[-1]].argmax()))
             score += float(transitions[path[-2], path[-1]])

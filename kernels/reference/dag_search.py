@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.dag_search import DagBeamOptions, DagWalkOptions
+from fewstep.search.dag_beam import DagBeamOptions
+from fewstep.search.dag_paths import DagWalkOptions
 
 Candidate = tuple[float, int, int]
 """Score, next vertex, token."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels.beam import Neighbours
-from kernels.joint_step import JointStep
+from fewstep.search.coupling import BigramCoupling
+from fewstep.search.joint_step import JointStep
 
 Word = tuple[float, int]
 """A log-probability and an id."""
@@ -22,13 +22,13 @@ def choose(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """See `kernels.JointStep.choose`."""
     words, log_probs = ids[..., 0].copy(), scores[..., 0].copy()
-    directions = len(step.neighbours.leftward)
+    directions = len(step.coupling.right_to_left)
     for row in range(len(ids)):
         offered = [list(zip(*slot, strict=True)) for slot in zip(scores[row].tolist(), ids[row].tolist(), strict=True)]
-        for direction in range(min(directions, len(offered)) if step.neighbours.ngram else 0):
-            chain = best_chain(offered[direction::directions], partial(link, step.neighbours, direction))
+        for direction in range(min(directions, len(offered)) if step.coupling.ngram else 0):
+            chain = best_chain(offered[direction::directions], partial(link, step.coupling, direction))
             log_probs[row, direction::directions], words[row, direction::directions] = zip(*chain, strict=True)
-        end = first_end(ends[row], scores[row, :, 0], step.end)
+        end = first_end(ends[row], scores[row, :, 0], step.end_threshold)
         if end is not None:
             words[row, end], log_probs[row, end] = eos, ends[row, end]
     return words, log_probs
@@ -54,9 +54,9 @@ def first_end(ends: Sequence[float] | npt.NDArray[Any], best: Sequence[float] | 
     return None
 
 
-def link(linked: Neighbours, direction: int, before: int, word: int) -> float:
+def link(linked: BigramCoupling, direction: int, before: int, word: int) -> float:
     """weight (log p(right | left) - log p(right)) of a word and the one that its direction wrote before."""
     assert linked.ngram is not None
-    left, right = (word, before) if linked.leftward[direction] else (before, word)
+    left, right = (word, before) if linked.right_to_left[direction] else (before, word)
     _, state = linked.ngram.step(linked.ngram.empty, left)
     return linked.weight * (linked.ngram.step(state, right)[0] - linked.ngram.step(linked.ngram.empty, right)[0])

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels.lattice_decoding import LatticeOptions, LatticeOutcome
+from fewstep.networks.arrays import TransformerShape
+from fewstep.networks.lattice_transformer import LatticeOptions, LatticeOutcome
 from kernels.reference import lattice
 from kernels.reference.transformer import Reference as Transformer
-from kernels.transformer import TransformerShape
 
 Array = npt.NDArray[np.floating[Any]]
 

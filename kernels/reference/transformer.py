@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels.beam import Beam, BeamOptions, Outcome
-from kernels.transformer import TransformerShape, WritingRules
+from fewstep.networks.arrays import TransformerShape
+from fewstep.networks.transformer import SlotRules
+from fewstep.search.beam import Beam, BeamOptions, Outcome
 
 Array = npt.NDArray[np.floating[Any]]
 
@@ -31,7 +32,7 @@ class Reference:
             x = self._residual(start + "feed_forward", x, lambda y, start=start: self._feed_forward(start, y))
         return self._last_norm("encoder", x)
 
-    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
+    def log_probs(self, encoded: Array, flat: Sequence[int], rules: SlotRules, step_size: int) -> Array:
         """log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
         slots = len(flat) + step_size
         x: Array = self.arrays["slot_codes"][:slots].copy()
@@ -47,7 +48,7 @@ class Reference:
         found: Array = logits - top - np.log(np.exp(logits - top).sum(1, keepdims=True))
         return found
 
-    def greedy(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: WritingRules) -> Outcome:
+    def greedy(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
         """The likeliest word in each slot; charged up to the first EOS, or for all slots of a step (`per_direction`)."""
         encoded, flat, score, margin, steps = self.encode(source), list[int](), 0.0, math.inf, 0
         written: list[int] = []
@@ -71,7 +72,7 @@ class Reference:
         penalty = ((5 + tokens) / 6 if options.gnmt else tokens) ** options.length_penalty
         return Outcome([(score / penalty, written)], steps, margin)
 
-    def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: WritingRules) -> Outcome:
+    def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
         """The words of every slot ranked by sorting; the search itself is `kernels.Beam`, which has a twin of its own."""
         encoded, beam, prefixes = self.encode(source), Beam([limit], options), [list[int]()]
         while prefixes:
@@ -79,9 +80,9 @@ class Reference:
             tables = [self._allowed(table, len(prefixes[0]), options, rules) for table in tables]
             stacked = np.stack(tables)
             eos = stacked[..., options.eos].copy()
-            if options.eos_apart:
+            if options.separate_eos:
                 stacked[..., options.eos] = -np.inf
-            ids = np.argsort(-stacked, axis=-1, kind="stable")[..., : options.words]
+            ids = np.argsort(-stacked, axis=-1, kind="stable")[..., : options.num_candidates]
             scores = np.take_along_axis(stacked, ids, -1)
             advance = beam.advance(scores.astype(np.float32), np.ascontiguousarray(ids), eos.astype(np.float32))
             pairs = zip(advance.rows.tolist(), advance.tokens.tolist(), strict=True)
@@ -89,13 +90,13 @@ class Reference:
         return beam.outcomes()[0]
 
     @staticmethod
-    def _allowed(table: Array, slot: int, options: BeamOptions, rules: WritingRules) -> Array:
+    def _allowed(table: Array, slot: int, options: BeamOptions, rules: SlotRules) -> Array:
         table[:, list(rules.banned)] = -np.inf
         table[: max(0, rules.min_tokens - slot), options.eos] = -np.inf
         return table
 
     @staticmethod
-    def _sees(rules: WritingRules, step_size: int, one: int, other: int) -> bool:
+    def _sees(rules: SlotRules, step_size: int, one: int, other: int) -> bool:
         if rules.mask == "causal":
             return other <= one
         return other // step_size <= one // step_size and (rules.mask == "block" or (one - other) % rules.directions == 0)
@@ -154,7 +155,7 @@ class ReferenceEnsemble(Reference):
         """[N,S,D]"""
         return np.stack([member.encode(source) for member in self.members])
 
-    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
+    def log_probs(self, encoded: Array, flat: Sequence[int], rules: SlotRules, step_size: int) -> Array:
         """[z,V]"""
         pairs = zip(self.members, encoded, strict=True)
         found: Array = np.log(np.mean([np.exp(member.log_probs(its, flat, rules, step_size)) for member, its in pairs], axis=0))

@@ -24,7 +24,7 @@ def symmetrize(
 
     The two final methods look at `forward` first. Raises ValueError for an unknown method or unequal numbers of pairs.
     """
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     return [fewstep_native.symmetrise(list(one), list(other), method) for one, other in zip(forward, reverse, strict=True)]
 
@@ -38,6 +38,6 @@ def symmetrize_arrays(
     + i]` the target position of source word i; -1 is none. Returns where each pair's links start (int64, pairs + 1), their
     source positions and their target positions (uint32).
     """
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     return fewstep_native.symmetrise_all(target_starts, forward, source_starts, reverse, method, threads)

@@ -68,7 +68,7 @@ def _kernels() -> Check:
 
 def _imported_kernels() -> str:
     """Where the kernels are imported from; raises when their compiled extension is missing or another than they need."""
-    native = import_module("kernels.native")
+    native = import_module("fewstep.native")
     extension = native.fewstep_native
     return f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
 

@@ -1,5 +1,5 @@
 """A digest of a stage's code: its module and everything of ours that it imports, without comments, docstrings and layout;
-behind kernels.native stand the sources of the extension."""
+behind fewstep.native stand the sources of the extension."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 from models import FAMILIES
 
-ROOMS = ("kernels", "models", "stages")
+ROOMS = ("fewstep", "kernels", "models", "stages")
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @cache
 def code_digest(module: str) -> str:
-    """16 hex digits over the syntax trees of `module` and all it imports from stages, models and kernels."""
+    """16 hex digits over the syntax trees of `module` and all it imports from our packages."""
     trees: dict[str, str] = {}
     _collect(module, trees)
     return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()[:16]
@@ -33,7 +33,7 @@ def _collect(module: str, trees: dict[str, str]) -> None:
     if module == "models":
         imported |= {f"models.{family}.family" for family in FAMILIES}
     trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
-    if module == "kernels.native":
+    if module == "fewstep.native":
         trees["csrc"] = _native_digest()
     for name in imported:
         _collect(name, trees)

@@ -120,7 +120,7 @@ def _offsets(column: Any, buffer: Any, kind: type[np.int32]) -> I64:
 
 def whole_text(job: Job, shards: Sequence[int]) -> Bitext:
     """These shards as one text: of words with their numbers by first appearance, or of pieces."""
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()
     for shard in shards:

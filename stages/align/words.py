@@ -37,7 +37,7 @@ def _collect(job: Job, shard: int) -> None:
     """The words of a shard in order of first appearance, and its sentences in numbers of these."""
     import pyarrow as pa
 
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     table, text = read_shard(job.shards[shard]), fewstep_native.Bitext()
     text.add_lines(*lines_of(table, "source"), *lines_of(table, "target"))
@@ -79,7 +79,7 @@ def text_of(job: Job, shard: int) -> Bitext:
 
 def words_of(job: Job) -> Bitext:
     """A text whose words are those of all shards, in order; of no words where they are numbers."""
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()
     if job.sizes is None:

@@ -12,17 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from kernels.candidates import (
-    CandidateTables,
-    CountOptions,
-    CountSummary,
-    Sentences,
-    TableOptions,
-    TableSummary,
-    count_candidates,
-    merge_candidates,
-    read_counts,
-)
+from fewstep.candidates import CandidateTables, CountSummary, TableSummary
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates, read_counts
 from models.bundle.vocabulary_digest import vocabulary_digest
 from models.family import RESERVED
 from stages.errors import ArtifactError, unwritable

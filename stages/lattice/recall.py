@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.candidates import CandidateOptions, CandidateTables, Floats, Ints, Sentences, lattice_candidates
+from fewstep.candidates import CandidateOptions, CandidateTables, Floats, Ints, lattice_candidates
+from kernels.candidates import Sentences
 from models.family import RESERVED
 from stages.lattice.links import Aligner
 from stages.report.figures import recall_curves
@@ -118,7 +119,7 @@ def _add_lattices(
     same = found.token_ids == targets[:, :, None]
     ranks = np.where(same.any(2), same.argmax(2), CANDIDATES[-1])
     real = np.arange(ranks.shape[1]) < slots[:, None]
-    predicted = np.array([tables.words(int(length), window)[1] for length in lengths], np.int64)
+    predicted = np.array([tables.length_range(int(length), window)[1] for length in lengths], np.int64)
     within = real & (np.arange(ranks.shape[1]) < predicted[:, None])
     recall.tokens += int(slots.sum())
     recall.found += [int((ranks[real] < count).sum()) for count in CANDIDATES]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from kernels.candidates import TableSummary
+from fewstep.candidates import TableSummary
 from stages.errors import DataError, TransientError
 from stages.lattice import LatticeConfig, LatticeInputs
 from stages.lattice.counts import Job, groups_of, make_counter, make_finisher

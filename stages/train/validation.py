@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import models
-from kernels import CandidateTables
+from fewstep import CandidateTables
 from models.bundle.vocabulary_digest import vocabulary_digest
 from models.training.averaging import Validation
 from models.training.batch import plan

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fewstep.native import fewstep_native as native
 from kernels import AlignOptions
 from kernels.fast_align import shards
 from kernels.fast_align.em import Sums, fit_tension, last_pass, passes, summarise
 from kernels.fast_align.shards import Cells, Counts, Part, row_ranges
-from kernels.native import fewstep_native as native
 
 DRAWN = random.Random(7)
 ROWS = [

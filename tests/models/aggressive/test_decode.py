@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernels import Lexicon
+from fewstep import Lexicon
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDecoder
 from models.aggressive.head import DraftHead

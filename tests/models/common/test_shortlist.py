@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.common.shortlist import lexicon_of, linked_words, listed
+from fewstep.candidates import CandidateTables
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from models.common.shortlist import lexicon_of, linked_tokens, listed
 
 
 def tables(folder: Path, backoff: float = 1.0) -> CandidateTables:
@@ -22,8 +23,8 @@ def tables(folder: Path, backoff: float = 1.0) -> CandidateTables:
 
 def test_a_lexicon_is_counted_from_links(tmp_path):
     found = lexicon_of(tables(tmp_path), joint=False)
-    assert found.common_words.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 7, 10, 11, 12]  # 8 and 9 twice each
-    linked = linked_words(found, 3)
+    assert found.common_tokens.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 7, 10, 11, 12]  # 8 and 9 twice each
+    linked = linked_tokens(found, 3)
     assert linked is not None
     assert linked.shape == (12, 3)
     assert linked[7].tolist() == [8, 9, -1]
@@ -32,7 +33,7 @@ def test_a_lexicon_is_counted_from_links(tmp_path):
 
 
 def test_words_of_a_joint_vocabulary_bring_themselves_first(tmp_path):
-    linked = linked_words(lexicon_of(tables(tmp_path), joint=True), 3)
+    linked = linked_tokens(lexicon_of(tables(tmp_path), joint=True), 3)
     assert linked is not None
     assert linked[7].tolist() == [7, 8, 9]
     assert linked[8].tolist() == [8, 9, -1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernels import Lexicon
+from fewstep import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
 from models.common.sources import gather
 from models.dag.config import DagConfig, DagSearch
@@ -166,7 +166,7 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(chan
     )
     compare(expected, found)
     for source, got, every in zip(rows, found, free, strict=True):
-        linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_words[[*source, EOS], :2].tolist()]
+        linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_tokens[[*source, EOS], :2].tolist()]
         assert {word for one in got for word in one.ids} <= {12, 9, UNK} | {word for row in linked for word in row}
         others += [one.ids for one in got] != [one.ids for one in every]
     assert others >= 4
@@ -176,7 +176,7 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(chan
 def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
     model, rows = network(), sources(12)
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 23))])
-    decoder = NativeDecoder(model, lexicon=LEXICON._replace(common_words=order))
+    decoder = NativeDecoder(model, lexicon=LEXICON._replace(common_tokens=order))
     for strategy in ("greedy", "lookahead", "beam"):
         search = DagSearch(strategy=strategy, precision=precision, shortlist_words=23)
         with_list, without = (outputs(decoder, rows, dataclasses.replace(search, shortlist_words=words)) for words in (23, None))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from kernels import CandidateOptions, CandidateTables, lattice_candidates
+from fewstep import CandidateOptions, CandidateTables, lattice_candidates
 from models.bundle.weights import BundleError
 from models.common.tables import check_tables
 from models.family import UNK, Hypothesis, Sizes
@@ -47,7 +47,7 @@ def test_the_best_path_is_the_likeliest_text_that_candidates_and_window_allow(ta
     for source, (best,) in zip(SOURCES, outputs(LatticeDecoder(model, tables), candidates=3, length_window=1), strict=True):
         if len(source) > 4:
             continue
-        least, most = tables.words(len(source), search.length_window)
+        least, most = tables.length_range(len(source), search.length_window)
         ids = lattice_candidates(tables, [source], [len(source)], options=CandidateOptions(candidates=3, length_window=1)).token_ids
         columns = [[int(word) for word in slot if word >= 0] for slot in ids[0]]
         texts = [text for length in range(least, most + 1) for text in itertools.product(*columns[:length])]
@@ -97,7 +97,7 @@ def test_what_was_looked_up_for_another_search_is_looked_up_again(tables):
 def test_one_candidate_without_the_network_is_the_first_of_each_slot(tables):
     found = outputs(LatticeDecoder(network(), tables), strategy="lookup")
     for source, (one,) in zip(SOURCES, found, strict=True):
-        words, _ = tables.words(len(source), 0)
+        words, _ = tables.length_range(len(source), 0)
         single = outputs(LatticeDecoder(network(), tables), [source], candidates=1, length_window=0)[0][0]
         assert (one.ids, one.steps) == (single.ids, 0)
         assert len(one.ids) == words
@@ -141,7 +141,7 @@ def test_fewer_candidates_than_were_asked_for_change_nothing(tables):
 def test_a_source_longer_than_any_that_was_counted_is_translated(tables):
     source = [7 + place % 10 for place in range(25)]
     ((found,),) = outputs(LatticeDecoder(network(), tables), [source])
-    least, most = tables.words(25, 3)
+    least, most = tables.length_range(25, 3)
     assert least <= len(found.ids) <= most
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernels import Lexicon
+from fewstep import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
 from models.family import EOS, UNK, Sizes
 from models.stepwise.arrangement import in_natural_order, restore
@@ -170,7 +170,7 @@ LISTED = {"shortlist_words": 9, "shortlist_links": 2}
 
 def listed_words(source):
     """What `LISTED` lets a source write, EOS and what is reserved aside. A word's links end at the first -1."""
-    linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_words[[*source, EOS], :2].tolist()]
+    linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_tokens[[*source, EOS], :2].tolist()]
     return {12, 9} | {word for row in linked for word in row if word > 6}
 
 
@@ -210,7 +210,7 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, prec
     model, inputs = network("interleaved", joint=False), sources(12, seed=5)
     search = dataclasses.replace(search, precision=precision)
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 19))])
-    whole = NativeDecoder(model, lexicon=LEXICON._replace(common_words=order))
+    whole = NativeDecoder(model, lexicon=LEXICON._replace(common_tokens=order))
     with_list, without = (
         whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist_words=words)) for words in (19, None)
     )

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from kernels import CandidateTables
+from fewstep import CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models import family_of
 from models.bundle.directory import BundleError, load_system, save_model

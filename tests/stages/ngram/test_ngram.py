@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fewstep.ngram import Perplexity
 from kernels import NgramModel
-from kernels.ngram import Perplexity
 from models.family import RESERVED, UNK
 from stages.artifacts import Ngram, Text, Tokens, Vocabulary
 from stages.corpus.embedded import pairs

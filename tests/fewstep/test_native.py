@@ -14,10 +14,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def load(monkeypatch: pytest.MonkeyPatch, extension: ModuleType | None) -> ModuleType:
     monkeypatch.setitem(sys.modules, "fewstep_native", extension)
-    monkeypatch.delitem(sys.modules, "kernels.native", raising=False)
+    monkeypatch.delitem(sys.modules, "fewstep.native", raising=False)
     from importlib import import_module
 
-    return import_module("kernels.native")
+    return import_module("fewstep.native")
 
 
 def test_a_missing_extension_names_the_command_that_builds_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +36,7 @@ def test_an_extension_of_other_code_is_refused(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_extension_is_the_one_that_the_stub_describes() -> None:
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     tree = ast.parse((ROOT / "kernels/bindings/fewstep_native.pyi").read_text())
     described = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import GraphNetwork, GraphRules, TransformerShape
-from kernels.reference.graph_network import GraphReference
-from kernels.transformer import expected_arrays
+from fewstep import DagNetwork, DagRules, TransformerShape
+from fewstep.networks.arrays import expected_arrays
+from kernels.reference.dag_network import DagReference
 
 NEAR = 1e-4
 """A margin below which float32 may choose otherwise than float64."""
-RULES = GraphRules()
+RULES = DagRules()
 SHAPE = TransformerShape(encoder_layers=1, decoder_layers=2, width=32, feed_forward=9, heads=2, norm="pre", activation="gelu")
 
 
@@ -56,12 +56,12 @@ def problems(draw):
 
 
 @settings(max_examples=30)
-@given(problem=problems(), word_weight=st.sampled_from([0.0, 0.5, 1.0]), threads=st.sampled_from([1, 2]))
-def test_is_the_reference(problem, word_weight, threads):
+@given(problem=problems(), token_weight=st.sampled_from([0.0, 0.5, 1.0]), threads=st.sampled_from([1, 2]))
+def test_is_the_reference(problem, token_weight, threads):
     shape, arrays, sources, lengths, sizes = problem
-    network, slow = GraphNetwork(arrays, shape=shape), GraphReference(arrays, shape=shape)
-    found = network.scores(sources, lengths, sizes, words=3, rules=RULES, threads=threads)
-    paths = network.follow(sources, lengths, sizes, word_weight=word_weight, rules=RULES, threads=threads)
+    network, slow = DagNetwork(arrays, shape=shape), DagReference(arrays, shape=shape)
+    found = network.scores(sources, lengths, sizes, tokens=3, rules=RULES, threads=threads)
+    paths = network.follow(sources, lengths, sizes, token_weight=token_weight, rules=RULES, threads=threads)
     for row, (source, length) in enumerate(zip(sources, lengths, strict=True)):
         size = found.lengths[row]
         assert size == sizes[slow.length(source[:length]) if "lengths" in arrays else row]
@@ -71,11 +71,11 @@ def test_is_the_reference(problem, word_weight, threads):
         assert (found.transitions[row, size:] == -np.inf).all()
         assert (found.transitions[row, :, size:] == -np.inf).all()
         best = np.sort(words, axis=1)[:, :-4:-1]
-        np.testing.assert_allclose(found.words[row, :size], best, rtol=1e-3, atol=2e-3)
+        np.testing.assert_allclose(found.log_probs[row, :size], best, rtol=1e-3, atol=2e-3)
         possible = np.isfinite(best)
         chosen = np.take_along_axis(words, found.ids[row, :size], 1)
         np.testing.assert_allclose(chosen[possible], best[possible], rtol=1e-3, atol=2e-3)
-        expected, margin = slow.follow(source[:length], size, word_weight=word_weight, rules=RULES)
+        expected, margin = slow.follow(source[:length], size, token_weight=token_weight, rules=RULES)
         if margin > 20 * NEAR:
             assert paths[row].ids == expected.ids
             assert paths[row].score == pytest.approx(expected.score, rel=1e-3, abs=1e-2)
@@ -83,28 +83,28 @@ def test_is_the_reference(problem, word_weight, threads):
 
 def test_a_sentence_has_the_same_bits_alone_and_in_company():
     arrays = arrays_for(SHAPE, 1)
-    network = GraphNetwork(arrays, shape=SHAPE)
+    network = DagNetwork(arrays, shape=SHAPE)
     draw = np.random.default_rng(1)
     sources, lengths, sizes = draw.integers(0, 13, (21, 9)), draw.integers(1, 10, 21), draw.integers(2, 41, 21)
-    together = network.scores(sources, lengths, sizes, words=4, rules=RULES, threads=2)
+    together = network.scores(sources, lengths, sizes, tokens=4, rules=RULES, threads=2)
     for row, threads in itertools.product(range(21), (1, 2, 3)):  # of one sentence, threads have some vertices each
         one = slice(row, row + 1)
-        alone = network.scores(sources[one], lengths[one], sizes[one], words=4, rules=RULES, threads=threads)
+        alone = network.scores(sources[one], lengths[one], sizes[one], tokens=4, rules=RULES, threads=threads)
         size = sizes[row]
         assert alone.lengths[0] == size
         assert np.array_equal(alone.transitions[0], together.transitions[row, :size, :size])
-        assert np.array_equal(alone.words[0], together.words[row, :size])
+        assert np.array_equal(alone.log_probs[0], together.log_probs[row, :size])
         assert np.array_equal(alone.ids[0], together.ids[row, :size])
 
 
 def test_callers_do_not_get_into_each_others_way():
     """Threads that wait from one call to the next are those of one caller."""
-    network = GraphNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
+    network = DagNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
     sources = np.random.default_rng(1).integers(0, 13, (40, 9))
 
     def path(row):
         one, length, size = sources[row : row + 1], np.array([9]), np.array([40])
-        return network.follow(one, length, size, word_weight=0.5, rules=RULES, threads=2 + row % 2)
+        return network.follow(one, length, size, token_weight=0.5, rules=RULES, threads=2 + row % 2)
 
     alone = [path(row) for row in range(40)]
     with ThreadPoolExecutor(4) as callers:
@@ -113,11 +113,11 @@ def test_callers_do_not_get_into_each_others_way():
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
-    network = GraphNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
+    network = DagNetwork(arrays_for(SHAPE, 1), shape=SHAPE)
     sources = np.random.default_rng(1).integers(0, 13, (1, 9))
 
     def path():
-        return network.follow(sources, np.array([9]), np.array([40]), word_weight=0.5, rules=RULES, threads=2)
+        return network.follow(sources, np.array([9]), np.array([40]), token_weight=0.5, rules=RULES, threads=2)
 
     before = path()
     if (child := os.fork()) == 0:
@@ -128,21 +128,21 @@ def test_a_forked_child_does_not_wait_for_the_threads_of_its_parent():
 @settings(max_examples=40)
 @given(
     problem=problems(),
-    word_weight=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
-    precision=st.sampled_from(["fp32", "bf16", "int8"]),
+    token_weight=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
+    precision=st.sampled_from(["float32", "bfloat16", "int8"]),
     threads=st.sampled_from([1, 2]),
 )
-def test_a_path_is_the_same_as_in_the_whole_graph(problem, word_weight, precision, threads):
+def test_a_path_is_the_same_as_in_the_whole_graph(problem, token_weight, precision, threads):
     """Only words that may matter are ranked: path and score are, to the bit, those of a graph that is ranked as a whole."""
     shape, arrays, sources, lengths, sizes = problem
-    network = GraphNetwork(arrays, shape=shape, precision=precision)
-    graphs = network.scores(sources, lengths, sizes, words=1, rules=RULES)
-    paths = network.follow(sources, lengths, sizes, word_weight=word_weight, rules=RULES, threads=threads)
+    network = DagNetwork(arrays, shape=shape, precision=precision)
+    graphs = network.scores(sources, lengths, sizes, tokens=1, rules=RULES)
+    paths = network.follow(sources, lengths, sizes, token_weight=token_weight, rules=RULES, threads=threads)
     for row, path in enumerate(paths):
-        words, last = graphs.words[row], graphs.lengths[row] - 1
+        words, last = graphs.log_probs[row], graphs.lengths[row] - 1
         vertex, visited, score = 0, [0], float(words[0, 0])
         while vertex < last:
-            sums = graphs.transitions[row, vertex] + (np.float32(word_weight) * words[:, 0] if word_weight else 0)
+            sums = graphs.transitions[row, vertex] + (np.float32(token_weight) * words[:, 0] if token_weight else 0)
             sums[: vertex + 1] = sums[last + 1 :] = -np.inf
             step = int(sums.argmax())
             score += float(words[step, 0])
@@ -153,36 +153,36 @@ def test_a_path_is_the_same_as_in_the_whole_graph(problem, word_weight, precisio
 
 
 @settings(max_examples=60, derandomize=True)  # the same draws always: how near it is depends on the network
-@given(problem=problems(), how=st.sampled_from([("bf16", 0.2), ("int8", 1.0)]))
+@given(problem=problems(), how=st.sampled_from([("bfloat16", 0.2), ("int8", 1.0)]))
 def test_fewer_bits(problem, how):
-    """Close to fp32 (scores are some tens; weights and inputs keep 8 bits, each by itself or by row), and as independent of company
+    """Close to float32 (scores are some tens; weights and inputs keep 8 bits, each by itself or by row), and as independent of company
     and threads."""
     precision, near = how
     shape, arrays, sources, lengths, sizes = problem
-    network, narrow = (GraphNetwork(arrays, shape=shape, precision=name) for name in ("fp32", precision))
-    wide, found = (one.scores(sources, lengths, sizes, words=2, rules=RULES, threads=2) for one in (network, narrow))
+    network, narrow = (DagNetwork(arrays, shape=shape, precision=name) for name in ("float32", precision))
+    wide, found = (one.scores(sources, lengths, sizes, tokens=2, rules=RULES, threads=2) for one in (network, narrow))
     assert (wide.lengths == found.lengths).all()
     assert ((wide.transitions == -np.inf) == (found.transitions == -np.inf)).all()
-    there = wide.words[..., 0] > -np.inf
-    assert np.median(np.abs(wide.words[..., 0][there] - found.words[..., 0][there])) < near
+    there = wide.log_probs[..., 0] > -np.inf
+    assert np.median(np.abs(wide.log_probs[..., 0][there] - found.log_probs[..., 0][there])) < near
     for row in range(len(lengths)):
         one = slice(row, row + 1)
         given_sizes = sizes if "lengths" in arrays else sizes[one]
-        alone, size = narrow.scores(sources[one], lengths[one], given_sizes, words=2, rules=RULES), found.lengths[row]
+        alone, size = narrow.scores(sources[one], lengths[one], given_sizes, tokens=2, rules=RULES), found.lengths[row]
         assert np.array_equal(alone.transitions[0], found.transitions[row, :size, :size])
-        assert np.array_equal(alone.words[0], found.words[row, :size])
+        assert np.array_equal(alone.log_probs[0], found.log_probs[row, :size])
         assert np.array_equal(alone.ids[0], found.ids[row, :size])
 
 
 def test_bad_input_is_named():
     arrays = arrays_for(SHAPE, 1)
     with pytest.raises(ValueError, match="missing link_codes, links"):
-        GraphNetwork({name: array for name, array in arrays.items() if not name.startswith("link")}, shape=SHAPE)
+        DagNetwork({name: array for name, array in arrays.items() if not name.startswith("link")}, shape=SHAPE)
     with pytest.raises(ValueError, match="link_codes: expected 40 rows as in slot_codes, got 3"):
-        GraphNetwork({**arrays, "link_codes": arrays["link_codes"][:3]}, shape=SHAPE)
-    with pytest.raises(ValueError, match="precision: expected fp32, bf16 or int8, got fp16"):
-        GraphNetwork(arrays, shape=SHAPE, precision="fp16")
-    network = GraphNetwork(arrays, shape=SHAPE)
+        DagNetwork({**arrays, "link_codes": arrays["link_codes"][:3]}, shape=SHAPE)
+    with pytest.raises(ValueError, match="precision: expected one of float32, bfloat16, int8, got 'fp16'"):
+        DagNetwork(arrays, shape=SHAPE, precision="fp16")
+    network = DagNetwork(arrays, shape=SHAPE)
     good = {"sources": np.full((2, 4), 7), "lengths": np.array([4, 1]), "graph_lengths": np.array([9, 40])}
     bad = {
         r"graph_lengths: expected 2 to 40 vertices with codes, got 41": {"graph_lengths": np.array([9, 41])},
@@ -193,6 +193,6 @@ def test_bad_input_is_named():
     }
     for message, changes in bad.items():
         with pytest.raises(ValueError, match=message):
-            network.follow(**{**good, **changes}, word_weight=1.0, rules=RULES)
+            network.follow(**{**good, **changes}, token_weight=1.0, rules=RULES)
     with pytest.raises(ValueError, match="banned: expected ids below 13, got 99"):
-        network.follow(**good, word_weight=1.0, rules=dataclasses.replace(RULES, banned=(99,)))
+        network.follow(**good, token_weight=1.0, rules=dataclasses.replace(RULES, banned=(99,)))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import BeamOptions, Lexicon, Transformer, TransformerShape, WritingRules
+from fewstep import BeamOptions, Lexicon, SlotRules, Transformer, TransformerShape
+from fewstep.networks.arrays import expected_arrays
 from kernels.reference.transformer import Reference, ReferenceEnsemble
-from kernels.transformer import expected_arrays
 
 EOS = 2
 NEAR = 1e-4
@@ -43,7 +43,7 @@ def problems(draw):
     )
     step_size = draw(st.integers(1, 5))
     mask = draw(st.sampled_from(["block", "causal", "same-direction"]))
-    rules = WritingRules(
+    rules = SlotRules(
         mask=mask,
         directions=draw(st.integers(1, 3)),
         banned=draw(st.sampled_from([(0,), (0, 1, 5)])),
@@ -131,7 +131,7 @@ def test_close_calls_were_few():
 
 
 @settings(max_examples=90)
-@given(problems(), st.integers(2, 4), st.sampled_from(["fp32", "bf16", "int8"]))
+@given(problems(), st.integers(2, 4), st.sampled_from(["float32", "bfloat16", "int8"]))
 def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, threads, precision):
     arrays, shape, sources, limits, options, rules = problem
     transformer = Transformer(arrays, shape=shape, precision=precision)
@@ -154,16 +154,16 @@ def test_threads_share_out_the_products_of_a_wide_encoder(words, threads):
     """They are so large that many rows are needed before threads share out these instead."""
     shape = TransformerShape(encoder_layers=2, decoder_layers=1, width=256, feed_forward=1800, heads=4, norm="post")
     transformer = Transformer(arrays_for(shape, 0, vocabulary=50, positions=64), shape=shape)
-    problem = [[7 + place % 40 for place in range(words)]], [6], BeamOptions(beam_size=1), WritingRules(min_tokens=6)
+    problem = [[7 + place % 40 for place in range(words)]], [6], BeamOptions(beam_size=1), SlotRules(min_tokens=6)
     assert run(transformer, "greedy", *problem, threads) == run(transformer, "greedy", *problem)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("step_size", [1, 2, 4])
 def test_threads_share_out_the_steps_of_a_single_sentence(step_size, threads, precision):
     first, second = (Transformer(arrays_for(WIDE, seed, vocabulary=3000), shape=WIDE, precision=precision) for seed in (0, 1))
-    options, rules = BeamOptions(beam_size=4, n_best=4, step_size=step_size), WritingRules(min_tokens=8)
+    options, rules = BeamOptions(beam_size=4, n_best=4, step_size=step_size), SlotRules(min_tokens=8)
     for name in ("greedy", "beam_search"):
         for others in ((), (second,)):
             alone, helped = (run(first, name, [[5, 3, 7, 1] * 2], [12], options, rules, count, others) for count in (1, threads))
@@ -171,18 +171,18 @@ def test_threads_share_out_the_steps_of_a_single_sentence(step_size, threads, pr
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@pytest.mark.parametrize("precision", ["bf16", "int8"])
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_fewer_bits(norm, precision):
-    """The first step, which goes through all matrices, writes what it does in fp32, with scores that differ a little."""
+    """The first step, which goes through all matrices, writes what it does in float32, with scores that differ a little."""
     shape, options = dataclasses.replace(WIDE, norm=norm), BeamOptions(beam_size=1, step_size=2)
     alike, apart = 0, 0.0
     for seed in range(20):
         arrays = arrays_for(shape, seed, vocabulary=300)
         ((score, words), (near, others)) = (
-            run(Transformer(arrays, shape=shape, precision=name), "greedy", [[5, 3, 7, 1]], [2], options, WritingRules())[
+            run(Transformer(arrays, shape=shape, precision=name), "greedy", [[5, 3, 7, 1]], [2], options, SlotRules())[
                 0
             ].hypotheses[0]
-            for name in ("fp32", precision)
+            for name in ("float32", precision)
         )
         alike, apart = alike + (words == others), max(apart, abs(near - score))
     assert alike >= 17
@@ -195,12 +195,12 @@ SHAPE = TransformerShape(encoder_layers=1, decoder_layers=1, width=6, feed_forwa
 def test_no_sources_have_no_outcomes():
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
     for name in ("greedy", "beam_search"):
-        assert run(transformer, name, [], [], BeamOptions(beam_size=2), WritingRules()) == []
+        assert run(transformer, name, [], [], BeamOptions(beam_size=2), SlotRules()) == []
 
 
 def test_where_no_word_is_allowed_the_score_is_minus_infinity():
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
-    rules = WritingRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=3)
+    rules = SlotRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=3)
     (outcome,) = run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), rules)
     assert outcome.hypotheses == [(-math.inf, [])]
 
@@ -208,10 +208,10 @@ def test_where_no_word_is_allowed_the_score_is_minus_infinity():
 def test_arrays_are_copied():
     arrays = arrays_for(SHAPE, 0)
     transformer = Transformer(arrays, shape=SHAPE)
-    before = run(transformer, "greedy", [[3, 4]], [5], BeamOptions(beam_size=1), WritingRules())
+    before = run(transformer, "greedy", [[3, 4]], [5], BeamOptions(beam_size=1), SlotRules())
     for values in arrays.values():
         values[:] = np.nan
-    assert run(transformer, "greedy", [[3, 4]], [5], BeamOptions(beam_size=1), WritingRules()) == before
+    assert run(transformer, "greedy", [[3, 4]], [5], BeamOptions(beam_size=1), SlotRules()) == before
 
 
 def test_all_arrays_that_do_not_fit_are_named_at_once():
@@ -224,8 +224,8 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
     ) as raised:
         Transformer(arrays, shape=SHAPE)
     assert "slot_codes: expected float32, got float64; target_embedding: expected [rows,6], got [11, 5]" in str(raised.value)
-    with pytest.raises(ValueError, match="precision: expected fp32, bf16 or int8, got float32"):
-        Transformer(arrays_for(SHAPE, 0), shape=SHAPE, precision="float32")
+    with pytest.raises(ValueError, match="precision: expected one of float32, bfloat16, int8, got 'fp32'"):
+        Transformer(arrays_for(SHAPE, 0), shape=SHAPE, precision="fp32")
     with pytest.raises(ValueError, match="multiple of heads"):
         Transformer(arrays_for(SHAPE, 0), shape=dataclasses.replace(SHAPE, heads=4))
 
@@ -239,20 +239,20 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
         ({"limits": [17]}, r"limits\[0\]: expected at most 16 slots with codes, got 17"),
         ({"limits": [0]}, "limits: expected at least 1, got 0"),
         ({"limits": [1, 1]}, "one for each row of sources"),
-        ({"rules": WritingRules(banned=(0, 11))}, "banned: expected ids below 11, got 11"),
-        ({"rules": WritingRules(banned=(1,))}, r"banned: expected pad \(0\) among them"),
+        ({"rules": SlotRules(banned=(0, 11))}, "banned: expected ids below 11, got 11"),
+        ({"rules": SlotRules(banned=(1,))}, r"banned: expected pad \(0\) among them"),
         ({"options": BeamOptions(beam_size=1, eos=12)}, "eos, pad: expected ids below 11, got 12"),
         ({"options": BeamOptions(beam_size=1, step_size=5), "limits": [16]}, "at most 15 slots"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
         (
-            {"rules": WritingRules(shortlist_words=3, shortlist_links=2)},
+            {"rules": SlotRules(shortlist_tokens=3, shortlist_links=2)},
             "shortlist: expected a network with a lexicon.*, got none",
         ),
     ],
 )
 def test_what_does_not_fit_the_network_is_refused(change, message):
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
-    given = {"sources": [[3]], "limits": [4], "options": BeamOptions(beam_size=1), "rules": WritingRules(), **change}
+    given = {"sources": [[3]], "limits": [4], "options": BeamOptions(beam_size=1), "rules": SlotRules(), **change}
     for name in ("greedy", "beam_search"):
         with pytest.raises(ValueError, match=message):
             run(transformer, name, **given)
@@ -269,17 +269,17 @@ def test_what_does_not_fit_the_lexicon_is_refused():
             Transformer(arrays, shape=SHAPE, lexicon=lexicon)
     transformer = Transformer(arrays, shape=SHAPE, lexicon=Lexicon(np.array([3, 4, EOS]), np.full((11, 1), 5)))
     for rules, message in (
-        (WritingRules(shortlist_words=3, shortlist_links=2), "a lexicon of at least 2 links a word, got 1 links"),
-        (WritingRules(shortlist_words=2, shortlist_links=1), "shortlist: expected eos among the first 2 common words"),
+        (SlotRules(shortlist_tokens=3, shortlist_links=2), "a lexicon of at least 2 links a word, got 1 links"),
+        (SlotRules(shortlist_tokens=2, shortlist_links=1), "shortlist: expected eos among the first 2 common words"),
     ):
         with pytest.raises(ValueError, match=message):
             run(transformer, "greedy", **one, rules=rules)
     with pytest.raises(ValueError, match="others: expected networks with one lexicon"):
-        run(transformer, "greedy", **one, rules=WritingRules(), others=[Transformer(arrays, shape=SHAPE)])
+        run(transformer, "greedy", **one, rules=SlotRules(), others=[Transformer(arrays, shape=SHAPE)])
 
 
 def test_importing_it_loads_neither_torch_nor_numpy():
-    code = "import sys; from kernels import Transformer; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
+    code = "import sys; from fewstep import Transformer; print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
@@ -331,7 +331,7 @@ def test_outcomes_of_several_networks_do_not_depend_on_company(problem, threads)
 def test_a_network_beside_itself_finds_what_it_finds_alone():
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
     for name in ("greedy", "beam_search"):
-        arguments = ([[3, 4, 5], [6]], [6, 6], BeamOptions(beam_size=3, n_best=3), WritingRules())
+        arguments = ([[3, 4, 5], [6]], [6, 6], BeamOptions(beam_size=3, n_best=3), SlotRules())
         alone, together = run(transformer, name, *arguments), run(transformer, name, *arguments, others=[transformer, transformer])
         for one, other in zip(alone, together, strict=True):
             assert [tokens for _, tokens in one.hypotheses] == [tokens for _, tokens in other.hypotheses]
@@ -344,7 +344,7 @@ def test_words_that_every_network_holds_for_all_but_impossible_are_scored_all_th
     arrays["decoder.norm.weight"][:], arrays["decoder.norm.bias"][:] = 0.0, 1.0
     arrays["target_embedding"][:], arrays["target_embedding"][4] = 0.0, 100.0
     transformer, other = Transformer(arrays, shape=SHAPE), Transformer(arrays, shape=SHAPE)
-    rules = WritingRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=0)
+    rules = SlotRules(banned=tuple(token for token in range(11) if token != EOS), min_tokens=0)
     options = BeamOptions(beam_size=1, length_penalty=0.0)
     for name in ("greedy", "beam_search"):
         (found,) = run(transformer, name, [[3, 4]], [4], options, rules, others=[other])
@@ -357,4 +357,4 @@ def test_networks_that_do_not_go_together_are_refused():
     for changes, message in (({"vocabulary": 12}, "same words"), ({"slots": 12}, "as many places and slots")):
         other = Transformer(arrays_for(SHAPE, 1, **changes), shape=SHAPE)
         with pytest.raises(ValueError, match=message):
-            run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), WritingRules(), others=[other])
+            run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), SlotRules(), others=[other])

@@ -6,22 +6,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from kernels import (
-    Candidates,
-    CandidateTables,
-    LatticeOptions,
-    LatticeTransformer,
-    TransformerShape,
-    WritingRules,
-    lattice_candidates,
-    lattice_n_best,
-    lattice_viterbi,
-)
-from kernels.candidates import CandidateOptions, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, SlotRules, TransformerShape, lattice_candidates
+from fewstep.candidates import CandidateOptions
+from kernels import lattice_n_best, lattice_viterbi
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference import lattice as search
-from kernels.reference.lattice_decoding import Reference
+from kernels.reference.lattice_transformer import Reference
 from kernels.reference.transformer import Reference as Autoregressive
-from tests.kernels.test_transformer import arrays_for
+from tests.fewstep.networks.test_transformer import arrays_for
 
 BOS, EOS = 1, 2
 NORMALISERS = ("full", "union", "local", "selfnorm")
@@ -53,7 +45,7 @@ options = st.builds(
     count_weight=st.sampled_from([0.0, 0.3]),
     word_bonus=st.sampled_from([0.0, 0.7]),
 )
-pruned = st.builds(dataclasses.replace, options, prune=st.sampled_from([0.0, 0.5, 2.0, math.inf]))
+pruned = st.builds(dataclasses.replace, options, candidate_threshold=st.sampled_from([0.0, 0.5, 2.0, math.inf]))
 
 
 def lattices_for(seed, sentences, slots, candidates, vocabulary, *, empty=False):
@@ -110,7 +102,7 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
         assert (found.edges[b, max(words - 1, 0) :] == -np.inf).all()
         assert (found.start[b, width:] == -np.inf).all()
         chosen_path = paths.path[b, : paths.lengths[b]]
-        assert outcomes[b].words == [int(given_.token_ids[b, slot, k]) for slot, k in enumerate(chosen_path)]
+        assert outcomes[b].ids == [int(given_.token_ids[b, slot, k]) for slot, k in enumerate(chosen_path)]
         assert outcomes[b].score == paths.scores[b]
         best, _ = search.viterbi(*wanted, int(least[b]), words)
         assert outcomes[b].score == pytest.approx(best, abs=5e-3, rel=1e-4)
@@ -134,12 +126,12 @@ def test_pruned_lattices_are_those_of_the_candidates_that_unigrams_leave(shape, 
         scores = twin.logits(encoded, [BOS], slot)[0, given_.token_ids[b, slot, there]]
         scores = scores + given_.log_probs[b, slot, there]
         below = scores.max() - scores
-        assume(np.abs(below - chosen.prune)[below > 0].min(initial=1.0) > 1e-3 * (1 + np.abs(scores).max()))
-        kept = np.flatnonzero(below <= chosen.prune)
+        assume(np.abs(below - chosen.candidate_threshold)[below > 0].min(initial=1.0) > 1e-3 * (1 + np.abs(scores).max()))
+        kept = np.flatnonzero(below <= chosen.candidate_threshold)
         places[b, slot] = kept
         token_ids[b, slot, : len(kept)] = given_.token_ids[b, slot, kept]
         log_probs[b, slot, : len(kept)] = given_.log_probs[b, slot, kept]
-    fewer, all_ = Candidates(token_ids, log_probs, most), dataclasses.replace(chosen, prune=math.inf)
+    fewer, all_ = Candidates(token_ids, log_probs, most), dataclasses.replace(chosen, candidate_threshold=math.inf)
     one = network.decode_candidates(sources, lengths, given_, least, most, options=chosen, threads=threads)
     assert one == network.decode_candidates(sources, lengths, fewer, least, most, options=all_)
     found = network.score(sources, lengths, given_, options=chosen, threads=threads)
@@ -173,7 +165,7 @@ def test_company_and_threads_change_no_bit(shape, chosen, seed, threads):
         cut = np.ascontiguousarray(sources[one, : lengths[b]])
         assert network.decode_candidates(cut, lengths[one], alone, least[one], most[one], options=chosen) == [outcome]
         assert outcome.found == (most[b] == 0 or outcome.score > -np.inf)
-        assert bool(outcome.words) == (outcome.found and most[b] > 0)
+        assert bool(outcome.ids) == (outcome.found and most[b] > 0)
 
 
 def test_a_bigram_is_what_an_autoregressive_decoder_gives_after_one_word():
@@ -186,7 +178,7 @@ def test_a_bigram_is_what_an_autoregressive_decoder_gives_after_one_word():
     begun = dict(arrays, slot_codes=arrays["slot_codes"].copy())
     begun["slot_codes"][0] += arrays["target_embedding"][BOS] * math.sqrt(shape.width)
     twin = Autoregressive(begun, shape=shape)
-    wanted = twin.log_probs(twin.encode([5, 4, EOS]), [], WritingRules(mask="causal"), 1)[0]
+    wanted = twin.log_probs(twin.encode([5, 4, EOS]), [], SlotRules(mask="causal"), 1)[0]
     np.testing.assert_allclose(start, wanted[3:], atol=1e-4)
 
 
@@ -213,16 +205,16 @@ def test_normalisers(norm):
 
 
 @settings(max_examples=25)
-@given(shapes, options, st.integers(0, 2**32), st.sampled_from([("bf16", 0.1), ("int8", 0.4)]))
+@given(shapes, options, st.integers(0, 2**32), st.sampled_from([("bfloat16", 0.1), ("int8", 0.4)]))
 def test_fewer_bits(shape, chosen, seed, how):
-    """Close to fp32 (weights and inputs keep 8 bits, each by itself or by row), and as independent of company and threads."""
+    """Close to float32 (weights and inputs keep 8 bits, each by itself or by row), and as independent of company and threads."""
     precision, near = how
     sources, lengths, given_, least, most = lattices_for(seed, 5, 4, 6, 40)
     arrays = {
         name: values / 4 if name.startswith("target_embedding") else values
         for name, values in arrays_for(shape, seed, vocabulary=40, slots=5).items()
     }
-    network, narrow = (LatticeTransformer(arrays, shape=shape, precision=name) for name in ("fp32", precision))
+    network, narrow = (LatticeTransformer(arrays, shape=shape, precision=name) for name in ("float32", precision))
     wide, found = (x.score(sources, lengths, given_, options=chosen) for x in (network, narrow))
     for one, other in zip(found, wide, strict=True):
         assert ((one == -np.inf) == (other == -np.inf)).all()
@@ -275,7 +267,7 @@ def test_decoding_with_tables_is_looking_up_and_searching(tables, normaliser):
     lengths = np.array([4, 1, 5])
     chosen = LatticeOptions(normaliser=normaliser, candidates=4, length_window=2, count_weight=0.1)
     found, seconds = network.timed_decode(sources, lengths, tables, options=chosen)
-    least, most = np.array([tables.words(int(length) - 1, 2) for length in lengths]).T
+    least, most = np.array([tables.length_range(int(length) - 1, 2) for length in lengths]).T
     windows = np.ascontiguousarray(least), np.ascontiguousarray(most)
     read = most + (most > 0) * (normaliser == "local")
     given_ = lattice_candidates(tables, sources, lengths - 1, num_slots=read, options=CandidateOptions(candidates=4))
@@ -283,7 +275,7 @@ def test_decoding_with_tables_is_looking_up_and_searching(tables, normaliser):
     assert found == network.decode_candidates(sources, lengths, given_, *windows, options=chosen)
     assert found == network.decode(sources, lengths, tables, options=chosen, threads=3)
     assert found[1] == ([], 0.0)
-    assert all(7 <= word < 30 for outcome in found for word in outcome.words)
+    assert all(7 <= word < 30 for outcome in found for word in outcome.ids)
     assert min(seconds) > 0
     some = [0, 2]
     scores = network.score(sources[some], lengths[some], Candidates(*(x[some] for x in given_)), options=chosen)
@@ -298,13 +290,13 @@ def test_a_window_ends_where_the_codes_of_slots_do(tables, normaliser):
     shape = shape_of(2, 8)
     network = LatticeTransformer(arrays_for(shape, 1, vocabulary=30, positions=12, slots=4), shape=shape)
     sources, lengths = np.array([[7, 9, 11, 8, 9, 13, EOS], [8, EOS, 0, 0, 0, 0, 0]]), np.array([7, 2])
-    assert tables.words(6, 2)[0] > 3
+    assert tables.length_range(6, 2)[0] > 3
     chosen = LatticeOptions(normaliser=normaliser, candidates=4, length_window=2)
     found = network.decode(sources, lengths, tables, options=chosen)
-    assert len(found[0].words) == 3
+    assert len(found[0].ids) == 3
     read = np.array([4, 4]) if normaliser == "local" else np.array([3, 3])
     given_ = lattice_candidates(tables, sources, lengths - 1, num_slots=read, options=CandidateOptions(candidates=4))
-    windows = np.array([3, tables.words(1, 2)[0]]), np.array([3, 3])
+    windows = np.array([3, tables.length_range(1, 2)[0]]), np.array([3, 3])
     assert found == network.decode_candidates(sources, lengths, given_, *windows, options=chosen)
     four = Candidates(np.full((1, 4, 1), 7), np.zeros((1, 4, 1)), np.array([4]))
     with pytest.raises(ValueError, match="source 0: expected a lattice of fewer slots than the 4 that there are codes for, got 4"):
@@ -321,10 +313,10 @@ def test_an_output_may_end_before_a_slot_without_candidates(tmp_path):
     tables = CandidateTables.load(tmp_path / "tables.bin")
     shape = shape_of(2, 8)
     network = LatticeTransformer(arrays_for(shape, 1, vocabulary=30, slots=20), shape=shape)
-    assert tables.words(4, 0)[0] > 1
+    assert tables.length_range(4, 0)[0] > 1
     sources = np.array([[7, 8, 8, 8, EOS], [8, 8, 8, 8, EOS]])
     found = network.decode(sources, np.array([5, 5]), tables, options=LatticeOptions(length_window=0))
-    assert found[0].words == [7]
+    assert found[0].ids == [7]
     assert found[1] == ([], -np.inf)
     assert [one.found for one in found] == [True, False]
 
@@ -350,7 +342,7 @@ def test_gold_words_win_where_the_network_has_learnt_them():
     )
     given_ = Candidates(token_ids, np.zeros(token_ids.shape), np.array([5]))
     found = network.decode_candidates(np.array([[3, EOS]]), np.array([2]), given_, np.array([1]), np.array([5]))
-    assert found[0].words == [5, 9, 7]
+    assert found[0].ids == [5, 9, 7]
 
 
 @pytest.mark.parametrize(
@@ -362,7 +354,7 @@ def test_gold_words_win_where_the_network_has_learnt_them():
         ({"lengths": np.array([0])}, r"lengths\[0\]: expected 1 to 4, got 0"),
         ({"options": LatticeOptions(candidates=0)}, "candidates of at least 1"),
         ({"options": LatticeOptions(normaliser="none")}, "expected full, union, local or selfnorm, got none"),
-        ({"options": LatticeOptions(prune=-1.0)}, "prune: expected at least 0, got -1"),
+        ({"options": LatticeOptions(candidate_threshold=-1.0)}, "prune: expected at least 0, got -1"),
         ({"options": LatticeOptions(eos=30)}, "bos, eos: expected ids below 30, got 30"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
     ],

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 
 
 def numbers(seed, *shape):

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import Beam, BeamOptions, Neighbours, NgramModel
+from fewstep import Beam, BeamOptions, BigramCoupling
+from kernels import NgramModel
 from kernels.reference.beam import Search
 
 EOS, WORDS = 2, [3, 4, 5]
@@ -27,14 +28,14 @@ def table_of(seed, prefix, step_size, eager):
 
 def words_of(options, tables):
     """Tables [H][z] as the kernel takes them."""
-    width = min(options.words, len(WORDS) + (not options.eos_apart))
+    width = min(options.num_candidates, len(WORDS) + (not options.separate_eos))
     scores = np.full((len(tables), options.step_size, width), -np.inf, np.float32)
     ids = np.zeros((len(tables), options.step_size, width), np.int64)
     eos = np.zeros((len(tables), options.step_size), np.float32)
     for (row, slots), slot in itertools.product(enumerate(tables), range(options.step_size)):
         table = slots[slot]
         eos[row, slot] = table[EOS]
-        ranked = sorted((token for token in table if token != EOS or not options.eos_apart), key=lambda token: -table[token])
+        ranked = sorted((token for token in table if token != EOS or not options.separate_eos), key=lambda token: -table[token])
         for place, token in enumerate(ranked[:width]):
             scores[row, slot, place], ids[row, slot, place] = table[token], token
     return scores, ids, eos
@@ -66,7 +67,7 @@ def problems(draw):
         n_best=draw(st.integers(1, beam_size)),
         length_penalty=draw(st.sampled_from([0.0, 0.6, 1.0, 2.0])),
         gnmt=draw(st.booleans()),
-        prune=draw(st.sampled_from([math.inf, 0.5, 2.0])),
+        beam_threshold=draw(st.sampled_from([math.inf, 0.5, 2.0])),
     )
     limits = draw(st.lists(st.integers(1, 9 if step_size < 4 else 6), min_size=1, max_size=4))
     return options, limits, draw(st.integers(0, 10**6)), draw(st.sampled_from([-2.0, 0.0, 1.0, 3.0]))
@@ -91,17 +92,17 @@ SCORER = NgramModel.estimate([["a", "b", "c", "a"], ["b", "c"], ["a", "b", "b"]]
     st.integers(0, 10**6),
     st.sampled_from([-2.0, 0.0, 3.0]),
 )
-def test_links_between_neighbours_count(beam_size, leftward, weight, limits, seed, eager):
+def test_links_between_neighbours_count(beam_size, right_to_left, weight, limits, seed, eager):
     """With two slots nothing is dropped before its link is known."""
-    neighbours = Neighbours(ngram=SCORER.for_vocabulary(PIECES), weight=weight, leftward=(leftward,))
-    agrees_with_twin(BeamOptions(beam_size=beam_size, step_size=2, neighbours=neighbours), limits, seed, eager)
+    coupling = BigramCoupling(ngram=SCORER.for_vocabulary(PIECES), weight=weight, right_to_left=(right_to_left,))
+    agrees_with_twin(BeamOptions(beam_size=beam_size, step_size=2, coupling=coupling), limits, seed, eager)
 
 
 def test_links_need_exact_ranking():
-    linked = Neighbours(ngram=SCORER.for_vocabulary(PIECES), weight=1.0)
+    linked = BigramCoupling(ngram=SCORER.for_vocabulary(PIECES), weight=1.0)
     for options in ({"selection": "outer"}, {"per_direction": True}):
         with pytest.raises(ValueError, match="neighbours: expected selection exact"):
-            Beam([3], BeamOptions(beam_size=2, step_size=2, neighbours=linked, **options))
+            Beam([3], BeamOptions(beam_size=2, step_size=2, coupling=linked, **options))
 
 
 def agrees_with_twin(options, limits, seed, eager):
@@ -120,7 +121,7 @@ def agrees_with_twin(options, limits, seed, eager):
 @given(st.integers(0, 10**6), st.sampled_from([0.2, 1.0, 3.0]), st.sampled_from([-2.0, 0.0, 3.0]))
 def test_what_is_far_behind_does_not_live_on(seed, prune, eager):
     """Each live hypothesis has a score; none may be further than `prune` behind the best, or there is one alone."""
-    options = BeamOptions(beam_size=4, prune=prune)
+    options = BeamOptions(beam_size=4, beam_threshold=prune)
     table = table_of(seed, (), 1, eager)
     _, living = first_step(options, table, 99)
     scores = sorted(table[0].values(), reverse=True)
@@ -177,7 +178,7 @@ def test_shapes_and_options_are_checked():
     with pytest.raises(ValueError, match=r"n_best: expected 1 to beam_size \(2\), got 3"):
         Beam([5], BeamOptions(beam_size=2, n_best=3))
     with pytest.raises(ValueError, match="prune: expected at least 0"):
-        Beam([5], BeamOptions(beam_size=2, prune=-1.0))
+        Beam([5], BeamOptions(beam_size=2, beam_threshold=-1.0))
     with pytest.raises(ValueError, match="limits: expected at least 1, got 0"):
         Beam([5, 0], BeamOptions(beam_size=2))
     beam = Beam([5, 5], BeamOptions(beam_size=2))

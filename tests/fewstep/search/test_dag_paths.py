@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import DagViterbiOptions, DagWalkOptions, dag_follow, dag_lookahead, dag_sample, dag_viterbi
+from fewstep import DagViterbiOptions, DagWalkOptions, dag_follow, dag_lookahead, dag_sample, dag_viterbi
 from kernels.reference import dag_search as reference
 
 A, B, C, EOS = 10, 11, 12, 2
@@ -40,7 +40,7 @@ def test_viterbi_finds_the_best_of_all_paths_of_every_length(batch, exponent, li
     transitions, tokens, lengths = batch
     longest = np.array(limits[: len(lengths)])
     options = DagViterbiOptions(length_exponent=exponent, threads=threads)
-    found = dag_viterbi(*batch, longest=longest, options=options)
+    found = dag_viterbi(*batch, max_lengths=longest, options=options)
     for sentence, length in enumerate(lengths):
         graph = transitions[sentence, :length, :length], tokens[sentence, :length]
         worth = reference.viterbi(*graph, exponent, int(longest[sentence])) if length > 1 else {}
@@ -60,7 +60,7 @@ def test_viterbi_of_a_fixed_length(seed, count):
     transitions, tokens, _ = drawn(seed, 1, 8, 0.0)
     worth = reference.viterbi(transitions[0], tokens[0] - 100, 3.0, count)
     found = dag_viterbi(
-        transitions, tokens - 100, np.array([8]), longest=np.array([count]), options=DagViterbiOptions(length_exponent=3.0)
+        transitions, tokens - 100, np.array([8]), max_lengths=np.array([count]), options=DagViterbiOptions(length_exponent=3.0)
     )
     assert found.lengths[0] == count
     assert found.scores[0] == pytest.approx(max(score for path, score in worth.items() if len(path) == count + 2), abs=1e-4)
@@ -273,7 +273,7 @@ def test_tensors_are_taken_and_arrays_are_checked():
     with pytest.raises(ValueError, match="token_best: expected"):
         dag_viterbi(FIVE, FIVE_TOKENS[:, :4], lengths)
     with pytest.raises(ValueError, match="longest: expected one for each of 1 sentences"):
-        dag_viterbi(FIVE, FIVE_TOKENS, lengths, longest=np.array([3, 3]))
+        dag_viterbi(FIVE, FIVE_TOKENS, lengths, max_lengths=np.array([3, 3]))
     with pytest.raises(ValueError, match="length_exponent: expected 0"):
         dag_viterbi(FIVE, FIVE_TOKENS, lengths, options=DagViterbiOptions(length_exponent=-1))
     with pytest.raises(TypeError, match=r"next_vertices: expected int64 \[B,L\], got int32"):

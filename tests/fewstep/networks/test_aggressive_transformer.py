@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, Transformer, TransformerShape, WritingRules
-from kernels.transformer import expected_arrays
+from fewstep import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, SlotRules, Transformer, TransformerShape
+from fewstep.networks.arrays import expected_arrays
 
 EOS = 2
 VOCABULARY = 23
@@ -69,15 +69,15 @@ def problems(draw):
     count = draw(st.integers(1, 5))
     rows = [[draw(st.integers(0, 12)) for _ in range(draw(st.integers(1, 12)))] for _ in range(count)]
     limits = np.array([draw(st.integers(1, 31)) for _ in rows])
-    rules = WritingRules(banned=draw(st.sampled_from([(0,), (0, 1, 3, 4, 5, 6)])), min_tokens=draw(st.integers(0, 5)))
+    rules = SlotRules(banned=draw(st.sampled_from([(0,), (0, 1, 3, 4, 5, 6)])), min_tokens=draw(st.integers(0, 5)))
     drafts = DraftOptions(
         proposals=draw(st.sampled_from(["network", "network", "lookup", "nothing"])),
         width=draw(st.sampled_from([1, 2, 3, 8, 25])),
         adaptive=draw(st.booleans()),
-        words=draw(st.sampled_from([0, 9, 23, 50])),
+        shortlist_tokens=draw(st.sampled_from([0, 9, 23, 50])),
         confidence=draw(st.sampled_from([0.0, 0.2, 0.9])),
-        precision=draw(st.sampled_from(["fp32", "int8"])),
-        worthwhile=draw(st.sampled_from([0.0, 1.5, 100.0])),
+        precision=draw(st.sampled_from(["float32", "int8"])),
+        min_tokens_per_pass=draw(st.sampled_from([0.0, 1.5, 100.0])),
     )
     return arrays, shape, drafter, rows, limits, rules, drafts
 
@@ -98,7 +98,7 @@ def run(transformer, sources, limits, rules, drafts, hints=None, threads=1, opti
     return transformer(*padded(sources), limits, options=options, rules=rules, drafts=drafts, hints=hints, threads=threads).outcomes
 
 
-PRECISIONS = st.sampled_from(["fp32", "fp32", "bf16", "int8"])
+PRECISIONS = st.sampled_from(["float32", "float32", "bfloat16", "int8"])
 
 
 @settings(max_examples=200)
@@ -112,17 +112,17 @@ def test_whatever_is_drafted_greedy_decoding_stays_as_it_is_to_the_last_bit(prob
         assert one.margin == greedy.margin
         assert one.steps <= greedy.steps
         assert one.accepted <= one.drafted
-        assert sum(one.kept) == one.accepted
-        assert all(kept <= tried for kept, tried in zip(one.kept, one.tried, strict=True))
+        assert sum(one.accepted_at) == one.accepted
+        assert all(accepted <= proposed for accepted, proposed in zip(one.accepted_at, one.proposed_at, strict=True))
         if drafts.proposals == "nothing":
             assert (one.steps, one.drafted) == (greedy.steps, 0)
 
 
 @settings(max_examples=80)
 @given(problems(), st.sampled_from([1, 3, 22]), st.sampled_from([0.0, 1.0, 50.0]), st.booleans(), st.integers(2, 4), PRECISIONS)
-def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, ranks, gap, verify, threads, precision):
+def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_threads(problem, top_k, gap, verify, threads, precision):
     arrays, shape, drafter, rows, limits, rules, drafts = problem
-    drafts = dataclasses.replace(drafts, ranks=ranks, gap=gap, verify=verify)
+    drafts = dataclasses.replace(drafts, top_k=top_k, max_logprob_gap=gap, verify=verify)
     transformer = AggressiveTransformer(arrays, shape=shape, precision=precision, drafter=drafter)
     together = run(transformer, rows, limits, rules, drafts)
     assert run(transformer, rows, limits, rules, drafts, threads=threads) == together
@@ -135,14 +135,14 @@ WIDE = TransformerShape(encoder_layers=2, decoder_layers=2, width=64, feed_forwa
 """Its products are worth sharing out."""
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 @pytest.mark.parametrize("threads", [2, 3, 5])
 @pytest.mark.parametrize("verify", [False, True])
 @pytest.mark.parametrize("shares", [False, True])
 def test_threads_share_out_the_passes_of_a_single_sentence(shares, verify, threads, precision):
     drafter = Drafter(arrays=arrays_for(WIDE, 1, vocabulary=3000), shape=WIDE, shares_encoder=shares)
     transformer = AggressiveTransformer(arrays_for(WIDE, 0, vocabulary=3000), shape=WIDE, precision=precision, drafter=drafter)
-    drafts, rules = DraftOptions(width=4, ranks=3000, gap=5.0, verify=verify), WritingRules(min_tokens=8)
+    drafts, rules = DraftOptions(width=4, top_k=3000, max_logprob_gap=5.0, verify=verify), SlotRules(min_tokens=8)
     alone, helped = (run(transformer, [[5, 3, 7, 1] * 2], np.array([14]), rules, drafts, threads=count) for count in (1, threads))
     assert helped == alone
 
@@ -156,7 +156,7 @@ def small(**changes):
     return AggressiveTransformer(arrays, shape=SHAPE, drafter=Drafter(**given))
 
 
-PLAIN = WritingRules(banned=(0,))
+PLAIN = SlotRules(banned=(0,))
 
 
 def traced(written, hints, width, rules=PLAIN, **options):
@@ -191,7 +191,7 @@ def test_the_trace_of_the_specification():
     one = traced([A, B, C, D, E], [A, B, X, C, D, E, EOS], 3)
     assert one.tokens == [A, B, C, D, E]
     assert (one.steps, one.drafted, one.accepted) == (2, 6, 5)
-    assert (one.tried, one.kept) == ([2, 2, 2], [2, 2, 1])
+    assert (one.proposed_at, one.accepted_at) == ([2, 2, 2], [2, 2, 1])
 
 
 def test_a_block_that_is_kept_whole_brings_one_token_more():
@@ -202,7 +202,7 @@ def test_a_block_that_is_kept_whole_brings_one_token_more():
 
 
 def test_an_output_may_begin_with_its_end():
-    one = traced([], [EOS], 3, WritingRules(banned=(0,), min_tokens=0))
+    one = traced([], [EOS], 3, SlotRules(banned=(0,), min_tokens=0))
     assert (one.tokens, one.steps, one.accepted) == ([], 1, 1)
 
 
@@ -214,13 +214,13 @@ def test_nothing_is_drafted_behind_an_end():
 def test_an_adaptive_width_follows_what_is_kept():
     one = traced([A, B, C, D, E], [X, X, X, A, X, X, B, X, X, C, X, D, X, E, X], 3, adaptive=True)
     assert one.tokens == [A, B, C, D, E]
-    assert one.tried[1:] == [0, 0] or one.drafted < 3 * one.steps
+    assert one.proposed_at[1:] == [0, 0] or one.drafted < 3 * one.steps
 
 
 def test_drafting_ends_where_it_does_not_pay():
     hint = [X, X, X, A, X, X, B, X, X, C, X, X, D, X, X]
-    assert traced([A, B, C, D, E], hint, 3, worthwhile=1.5).fell_back
-    assert not traced([A, B, C, D, E], [A, B, C, D, E, EOS], 3, worthwhile=1.5).fell_back
+    assert traced([A, B, C, D, E], hint, 3, min_tokens_per_pass=1.5).fell_back
+    assert not traced([A, B, C, D, E], [A, B, C, D, E, EOS], 3, min_tokens_per_pass=1.5).fell_back
 
 
 def test_a_copy_may_come_from_the_output_itself():
@@ -230,7 +230,7 @@ def test_a_copy_may_come_from_the_output_itself():
 
 
 def test_what_does_not_fit_is_refused():
-    options = {"options": OPTIONS, "rules": WritingRules(), "drafts": DraftOptions()}
+    options = {"options": OPTIONS, "rules": SlotRules(), "drafts": DraftOptions()}
     one, length, limit = np.array([[3]]), np.array([1]), np.array([4])
     bare = AggressiveTransformer(arrays_for(SHAPE, 0), shape=SHAPE)
     with pytest.raises(ValueError, match="lookup or nothing without a drafter"):
@@ -250,7 +250,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="sight: expected all or prefix, got none"):
         small(sight="none")
     with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
-        small()(one, length, limit, **{**options, "drafts": DraftOptions(ranks=24)})
+        small()(one, length, limit, **{**options, "drafts": DraftOptions(top_k=24)})
     with pytest.raises(ValueError, match="width, ranks and ngram of at least 1"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
     with pytest.raises(ValueError, match=r"features: expected \[6,6\].*got \[3, 6\] and 6"):
@@ -264,9 +264,9 @@ def test_what_does_not_fit_is_refused():
         small(shape=shape, arrays=arrays_for(shape, 1), shares_encoder=True)
     arrays = arrays_for(SHAPE, 1)
     arrays["target_embedding"] = arrays["target_embedding"][:20].copy()
-    with pytest.raises(ValueError, match="expected the verifier's 23 words, got 20"):
+    with pytest.raises(ValueError, match="expected the verifier's 23 target tokens, got 20"):
         small(arrays=arrays)
     del arrays["decoder.norm.bias"]
     with pytest.raises(ValueError, match=r"drafter: arrays: missing decoder\.norm\.bias"):
         small(arrays=arrays)
-    assert run(small(), [], np.array([], dtype=np.int64), WritingRules(), DraftOptions()) == []
+    assert run(small(), [], np.array([], dtype=np.int64), SlotRules(), DraftOptions()) == []

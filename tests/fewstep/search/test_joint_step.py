@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import JointStep, Neighbours, NgramModel
+from fewstep import BigramCoupling, JointStep
+from kernels import NgramModel
 from kernels.reference.joint_step import best_chain, choose, first_end
 
 EOS, PIECES = 2, ["<pad>", "<s>", "</s>", *(f"w{i}" for i in range(3, 12))]
@@ -57,8 +58,10 @@ def offered(seed, rows, slots, count):
     st.integers(0, 1000), st.integers(0, 3), st.integers(1, 6), st.integers(1, 4), st.sampled_from([0.0, 0.4, 5.0]),
     st.sampled_from([(False,), (True,), (False, True)]), st.sampled_from([0.0, 0.3, 0.9]),
 )  # fmt: skip
-def test_native_code_chooses_what_its_twin_chooses(ngram, seed, rows, slots, count, weight, leftward, end):
-    step = JointStep(neighbours=Neighbours(ngram=ngram if weight else None, weight=weight, leftward=leftward), end=end)
+def test_native_code_chooses_what_its_twin_chooses(ngram, seed, rows, slots, count, weight, right_to_left, end):
+    step = JointStep(
+        coupling=BigramCoupling(ngram=ngram if weight else None, weight=weight, right_to_left=right_to_left), end_threshold=end
+    )
     given_words = offered(seed, rows, slots, count)
     ids, scores = step.choose(*given_words, eos=EOS)
     expected_ids, expected = choose(step, *given_words, eos=EOS)
@@ -68,7 +71,7 @@ def test_native_code_chooses_what_its_twin_chooses(ngram, seed, rows, slots, cou
 
 def test_shapes_and_words_that_do_not_fit_are_refused(ngram):
     scores, ids, ends = offered(0, 2, 3, 4)
-    step = JointStep(neighbours=Neighbours(ngram=ngram, weight=1.0))
+    step = JointStep(coupling=BigramCoupling(ngram=ngram, weight=1.0))
     with pytest.raises(ValueError, match=r"scores: expected \[R,z,W\] with R 2 and z 2"):
         step.choose(scores, ids, np.ascontiguousarray(ends[:, :2]), eos=EOS)
     with pytest.raises(ValueError, match="ids: expected the shape of scores"):
