@@ -8,7 +8,7 @@ READY := .venv/.ready
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
-CONFIG ?= configs/bench-demo.yaml
+CONFIG ?= configs/benchmarks/demo.yaml
 
 .PHONY: demo test test-slow test-asan lint bench docs clean
 .DELETE_ON_ERROR:

@@ -1,8 +1,8 @@
 """The table of a config's systems, made and timed by the pipeline, and sweeps of it over any of the config's values.
 
-    python benchmarks/systems.py configs/bench-demo.yaml [--set KEY=VALUE ...] [--json FILE]
-    python benchmarks/systems.py configs/bench-demo.yaml --sweep vocabulary.size=300,600,1200
-    python benchmarks/systems.py configs/sweep-beam.yaml --sweep systems.factor-2.graph_factor=1,2,3 --only factor-2
+    python benchmarks/systems.py configs/benchmarks/demo.yaml [--set KEY=VALUE ...] [--json FILE]
+    python benchmarks/systems.py configs/benchmarks/demo.yaml --sweep vocabulary.size=300,600,1200
+    python benchmarks/systems.py configs/sweeps/beam.yaml --sweep systems.factor-2.graph_factor=1,2,3 --only factor-2
 
 What the store holds is not made again: a sweep trains only what its value changes. Searches of one system are swept in its
 `search`, batch sizes in `benchmark.batch_sizes`, in one process; all else by `--sweep KEY=VALUE,VALUE,...`, one run for each value

@@ -1,4 +1,4 @@
-"""What a family of models offers to its callers, and the letters that name tensor dimensions everywhere.
+"""The table of families, the interface of a family, and the letters that name tensor dimensions everywhere.
 
 B batch    S source tokens    T target slots    V vocabulary    D model width    H heads    K candidates or beam    z step size
 """
@@ -7,8 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from models.common.network import NetworkConfig
+from models.common.search import SearchConfig
+from models.training.recipe import TrainedSystem
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -76,20 +81,64 @@ class Sizes(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Five plain things; families share no base class."""
+    """Functions of a family; families share no base class."""
 
-    config_type: type
-    """Frozen dataclass of the network (`models/<family>/config.py`)."""
-    search_type: type
-    """Frozen dataclass of a search and its options."""
     build: Callable[[Any, Sizes], nn.Module]
-    """`build(config, sizes)` makes the network, freshly initialised from torch's current generator."""
+    """`build(config, sizes)` makes the network, initialised from torch's current generator. Raises ValueError for an invalid
+    config."""
     loss: Callable[[nn.Module, Any, int, float], Loss]
     """`loss(model, batch, update, label_smoothing)`."""
     fits: Callable[[Any, int, int], bool]
-    """`fits(config, source_length, target_length)`: can this pair (lengths in tokens without EOS) be trained on?"""
+    """`fits(config, source_length, target_length)`: whether a pair (lengths in tokens without EOS) can be trained on."""
     load: Callable[[Path, str], Decoder]
     """`load(directory, device)`: the decoder of a system directory (`models.bundle.directory`)."""
     decoder: Callable[..., Decoder]
-    """`decoder(network)`: the decoder of a living network, as it is at each call; its training mode is left as it was. A family
-    that looks its candidates up is given `tables` (`kernels.CandidateTables`) beside it."""
+    """`decoder(network)`: the decoder of a network whose weights may change between calls; its training mode does not change. A
+    family whose systems need candidate tables takes `tables` (`kernels.CandidateTables`) as well."""
+
+
+@dataclass(frozen=True)
+class FamilyEntry:
+    """A family in the table: a package whose modules are imported when they are first needed.
+
+    `system` defines `SYSTEM`, the config of a system with its network and search types, and imports nothing heavy; `family`
+    defines `FAMILY`, the functions on networks, and imports torch.
+    """
+
+    package: str
+
+    @property
+    def system(self) -> type[TrainedSystem]:
+        """Config of a system."""
+        return cast("type[TrainedSystem]", import_module(f"{self.package}.system").SYSTEM)
+
+    @property
+    def network(self) -> type[NetworkConfig]:
+        """Config of a network."""
+        return self.system.network_type
+
+    @property
+    def search(self) -> type[SearchConfig]:
+        """Config of a search."""
+        return self.system.search_type
+
+    @property
+    def functions(self) -> Family:
+        """Functions on networks."""
+        return cast(Family, import_module(f"{self.package}.family").FAMILY)
+
+
+FAMILIES: dict[str, FamilyEntry] = {
+    "stepwise": FamilyEntry("models.stepwise"),
+    "dag": FamilyEntry("models.dag"),
+    "lattice": FamilyEntry("models.lattice"),
+    "aggressive": FamilyEntry("models.aggressive"),
+}
+"""The table of families by name, the one place that a new family is added to."""
+
+
+def family_named(name: str) -> FamilyEntry:
+    """Return the entry of a family. Raises ValueError for a name that is not in the table."""
+    if name not in FAMILIES:
+        raise ValueError(f"family: expected one of {', '.join(FAMILIES)}, got {name!r}")
+    return FAMILIES[name]

@@ -94,7 +94,7 @@ class Work:
     """Where decoded shards are kept across runs (`<store>/shards`)."""
     checkpoint_seconds: float = 120.0
     """Wall-clock seconds between resume checkpoints of a training."""
-    pass_tokens: int = 0
+    microbatch_tokens: int = 0
     """Padded tokens that a training worker takes through the network at once, a matter of its memory; 0 takes its whole share."""
 
     def stop_requested(self) -> bool:

@@ -48,7 +48,7 @@ def test_every_override_is_valid(override: str) -> None:
 
 
 IN_README = block_with("github.com/multi30k").partition(".venv/bin/fewstep")[0]
-(IN_CONFIG,) = re.findall(r"^#\s+(git clone.*)$", (ROOT / "configs/multi30k-en-de.yaml").read_text(encoding="utf-8"), re.MULTILINE)
+(IN_CONFIG,) = re.findall(r"^#\s+(git clone.*)$", (ROOT / "configs/multi30k/base.yaml").read_text(encoding="utf-8"), re.MULTILINE)
 
 
 @pytest.mark.parametrize("fetch", [IN_README, IN_CONFIG], ids=["readme", "config"])
@@ -68,7 +68,7 @@ def test_multi30k_is_fetched_to_where_its_config_looks(tmp_path: Path, fetch: st
         env={**os.environ, "PATH": path},
         check=True,
     )
-    corpus = load_config(ROOT / "configs/multi30k-en-de.yaml").corpus
+    corpus = load_config(ROOT / "configs/multi30k/base.yaml").corpus
     for name, text in (("train", corpus.train), ("val", corpus.validation), ("test_2016_flickr", corpus.test["test_2016"])):
         for file, language in ((text.source, "en"), (text.target, "de")):
             assert (tmp_path / file[0]).read_text() == f"{name}.{language}\n"

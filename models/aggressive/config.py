@@ -2,141 +2,181 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Annotated, Literal, cast
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Le, Lt
 
-from models.common.limits import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
+from models.common.options import OutputLimits, Precision, Sampling, Shortlist
+from models.common.problems import Problem
+from models.common.search import LimitedSearch, SystemParts, Workload
+
+BLOCK_OPTIONS = (
+    "draft_width_range",
+    "prefix_attention",
+    "soft_copy",
+    "feed_last_token",
+    "layer_positions",
+    "prefixes",
+    "glancing_ratio",
+    "glancing_ratio_end",
+    "glancing_updates",
+)
+"""Options that apply to drafters with empty slots alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AggressiveConfig(NetworkConfig):
-    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills those at once; or a
+    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills all slots at once; or a
     layer on top of the verifier that writes token after token."""
 
     drafting: Literal["parallel", "autoregressive"] = "parallel"
-    """parallel: all slots of a block are filled at once (the paper's). autoregressive: one after the other, by one layer that
-    reads, beside the token before, the state that the verifier wrote it from, or its own where that token was drafted (EAGLE, Li et
-    al. 2024). All sizes are then the verifier's, `encoder` is shared, and what is said below of empty slots does not apply."""
+    """parallel: all slots of a block are filled at once (the paper's). autoregressive: one after the other, by one layer that reads
+    the previous token and the state that the verifier wrote it from, or its own state where that token was drafted (EAGLE, Li et
+    al. 2024). All sizes are then the verifier's, `encoder` is shared, and the options of empty slots do not apply."""
     draft_width: Annotated[int, Ge(1)] = 8
-    """Tokens of a block (k), in training and, unless a search says otherwise, in decoding."""
+    """Number of tokens in a block (k), in training and, unless a search states another, in decoding."""
     draft_width_range: tuple[int, int] | None = None
-    """Training draws the width of each sentence evenly from this range, lowest and highest: the drafter then knows all of these, as
-    an adaptive width needs. Empty: always `draft_width`."""
+    """Lowest and highest width of blocks in training, which draws the width of each sentence uniformly between them: an adaptive
+    width needs a drafter that was trained with all of these. Empty: always `draft_width`."""
     encoder: Literal["separate", "shared"] = "separate"
-    """Its own encoder, or the verifier's, which stays as it is, is run once for both, and lends its table of words."""
-    prefix: Literal["all", "prefix"] = "all"
-    """What tokens of the prefix see: all, empty slots too (the paper's), or those before them, so that what was computed is
-    kept."""
+    """The drafter's own encoder, or the verifier's, which is not trained further, runs once for both, and shares its table of
+    embeddings."""
+    prefix_attention: Literal["all", "causal"] = "all"
+    """Slots that tokens of the prefix attend to: all, empty ones included (the paper's), or those before them, so that their states
+    can be cached."""
     soft_copy: bool = True
-    """What an empty slot carries: words of the source mixed by attention from its position, or the mask token alone."""
-    last_token: bool = False
-    """Does an empty slot also carry the last token of the prefix? A shallow drafter writes better with it."""
+    """Whether the input of an empty slot is a mixture of source tokens, by attention from its position, or the mask token alone."""
+    feed_last_token: bool = False
+    """Whether the input of an empty slot also contains the last token of the prefix. Shallow drafters are better with it."""
     layer_positions: bool = True
-    """Are position codes added again before every layer of the decoder?"""
+    """Whether position codes are added again before every layer of the decoder."""
     prefixes: Annotated[int, Ge(1)] = 1
-    """Prefixes of each target in an update of training, each with its block; the source is read once for all. More teach a drafter
-    with a shared encoder more in the same time."""
+    """Number of prefixes of each target in an update of training, each with its block; the source is encoded once for all. With a
+    shared encoder, more prefixes teach a drafter more in the same time."""
     glancing_ratio: Annotated[float, Ge(0), Le(1)] = 0.5
-    """Of the number of slots that are still wrong, the share that is shown in training at first; 0: none."""
+    """Share of the number of slots that are still wrong whose tokens are shown in training, at the first update; 0: none."""
     glancing_ratio_end: Annotated[float, Ge(0), Le(1)] = 0.3
-    """The share from update `glancing_updates` on; it changes evenly in between."""
+    """The share from update `glancing_updates` on; it changes linearly until then."""
     glancing_updates: Annotated[int, Ge(1)] = 300000
     """Updates over which the share changes."""
 
     @property
     def widths(self) -> tuple[int, int]:
-        """The narrowest and the widest block of training."""
+        """The narrowest and the widest block in training."""
         return self.draft_width_range or (self.draft_width, self.draft_width)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        yield from super().problems()
+        low, high = self.widths
+        if not 1 <= low <= high < self.max_positions or self.draft_width >= self.max_positions:
+            expected = f"two widths from 1 to less than max_positions ({self.max_positions}), the lower one first"
+            yield Problem(("draft_width_range",), expected, f"[{low}, {high}]")
+        if self.drafting == "autoregressive":
+            yield from self._autoregressive_problems()
+
+    def _autoregressive_problems(self) -> Iterator[Problem]:
+        if self.encoder != "shared":
+            yield Problem(("encoder",), "shared with drafting: autoregressive", self.encoder)
+        defaults = {field.name: field.default for field in fields(AggressiveConfig)}
+        for key in BLOCK_OPTIONS:
+            if getattr(self, key) != defaults[key]:
+                expected = f"{defaults[key]} (it does not apply to drafting: autoregressive)"
+                yield Problem((key,), expected, getattr(self, key))
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggressiveSearch:
-    """How drafts become an output (sections 3.2 and 3.3)."""
+class AggressiveSearch(LimitedSearch):
+    """The way in which drafts become an output (sections 3.2 and 3.3)."""
 
     strategy: Literal["gad", "gad++", "draft", "greedy", "sample"] = "gad"
-    """Drafts verified so that the output is the verifier's greedy one; verified more loosely; the drafter alone; the verifier
-    alone; or tokens sampled from the verifier, drafts being kept as often as keeps its distribution."""
+    """Drafts are verified so that the output is the verifier's greedy one; drafts are verified less strictly; the drafter writes
+    alone; the verifier writes alone; or tokens are sampled from the verifier, and drafts are accepted at the rate that preserves
+    its distribution."""
+    n_best: Annotated[int, Ge(1), Le(1)] = 1
+    """Number of hypotheses returned for each sentence."""
     drafter: Literal["network", "lookup", "system"] = "network"
-    """Who drafts: the trained network; what follows the last n-gram in the source (one vocabulary for both sides) or in the output
-    so far; or what follows it in the output of the system's `drafter_system`."""
+    """Source of drafts: the trained network; the continuation of the last n-gram in the source (with a joint vocabulary) or in the
+    output so far; or its continuation in the output of the system's `drafter_system`."""
     mode: Literal["exact", "fast"] = "exact"
-    """exact: float32, and queries of the verifier padded to a fixed width, so that greedy and drafted passes sum alike. fast: as
-    few queries as there are, where a device has them. On a CPU both are exact."""
+    """exact: float32, and queries of the verifier padded to a fixed width, so that greedy and drafted passes add up alike. fast: no
+    padding on devices that have such kernels. On a CPU both modes are exact."""
     draft_width: Annotated[int, Ge(1)] | None = None
-    """Tokens drafted at a time (k); empty: as in training."""
+    """Number of tokens drafted at a time (k). Empty: the width in training."""
     adaptive: bool = False
-    """Draft two more after a block that was kept whole, one fewer otherwise, between 1 and `draft_width`?"""
-    draft_words: Annotated[int, Ge(8), Le(MOST)] | None = None
-    """The drafter chooses among EOS and so many words in all, those most frequent in its training text; empty: among all."""
-    draft_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 0
-    """And among so many words that each word of the source is linked to most often (with one vocabulary for both sides itself
-    first), by candidate tables of what the drafter learns from (a lexical shortlist): with these a few hundred `draft_words` hold
-    nearly all that is written. They are counted for drafters that have a search with links."""
-    draft_precision: Literal["fp32", "int8"] = "fp32"
-    """What the drafter multiplies in on a CPU: floats, or weights of 8 bits, read in a quarter of the time. Nothing that is
-    verified changes; through torch it is always fp32."""
-    verifier_precision: Literal["fp32", "bf16", "int8"] = "fp32"
-    """What the verifier multiplies in on a CPU: the output of `gad` is the one that its greedy search finds in the same
-    (`precision`). Sampling, and a system that is not decoded natively, know fp32 alone."""
+    """Draft two more tokens after a block that was accepted in full, one fewer otherwise, between 1 and `draft_width`."""
+    draft_shortlist: Shortlist | None = None
+    """A lexical shortlist that the drafter chooses from: the most frequent tokens of its training text, and those that its candidate
+    tables link to the source tokens. Empty: all tokens."""
+    draft_precision: Precision = "float32"
+    """Arithmetic of the drafter's products with weights on a CPU: float32 or int8, which reads a quarter of the memory. Verified
+    outputs do not change. Torch drafts in float32 alone."""
+    verifier_precision: Precision = "float32"
+    """Arithmetic of the verifier's products with weights on a CPU: float32, bfloat16 or int8. The output of `gad` is that of the
+    verifier's greedy search in the same precision. Sampling, and systems that torch decodes, support float32 alone."""
     confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """A block ends with the token that makes its probability, as the drafter reckons it, fall below this (autoregressive drafters
+    """A block ends with the token that lets its probability, by the drafter's estimate, fall below this (autoregressive drafters
     only). 0: blocks are `draft_width` long."""
     ngram: Annotated[int, Ge(1)] = 3
-    """Longest n-gram that is looked up (lookup and system only)."""
-    ranks: Annotated[int, Ge(1)] = 3
-    """A drafted token is kept that is among so many best of the verifier (beta; gad++ only)."""
-    gap: Annotated[float, Ge(0)] = 1.0
-    """And at most so far below its best, in nats (tau; gad++ only)."""
-    strict_end: bool = True
-    """Is a drafted end kept only if the verifier ranks it first (gad++ only)? The paper's code keeps others too."""
-    worthwhile: Annotated[float, Ge(0)] = 1.5
-    """Tokens that drafting must yield a pass, on average over a sentence, after three blocks; with fewer its rest is written
-    greedily. 0: always draft."""
-    temperature: Annotated[float, Gt(0)] = 1.0
-    """What the verifier's logits are divided by before sampling (sample only)."""
-    seed: Annotated[int, Ge(0)] = 1
-    """Seed of sampling; a sentence's sample depends on it and on the sentence alone."""
-    n_best: Annotated[int, Ge(1), Le(1)] = 1
-    """Hypotheses returned per sentence."""
-    max_extra_tokens: Annotated[int, Ge(0)] = 50
-    """Longest output in tokens, EOS included: source tokens with EOS plus this many."""
-    min_tokens: Annotated[int, Ge(1)] = 1
-    """Shortest output in tokens, without EOS."""
-    max_tokens: Annotated[int, Ge(1)] | None = None
-    """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
-    allow_unknown: bool = False
-    """May the output hold the unknown token?"""
-    shortlist_words: Annotated[int, Ge(8), Le(MOST)] | None = None
-    """The verifier chooses, and normalises, among so many common words and those that words of the source are linked to: the output
-    of `gad` is the one that its greedy search finds with the same list. Both are counted, by word alignment, in what the drafter
-    learns from. Empty: among all words."""
-    shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
-    """Words that each word of the source brings to the verifier's list, with one vocabulary for both sides itself first."""
+    """Longest n-gram that is looked up (`drafter: lookup` and `system` only)."""
+    top_k: Annotated[int, Ge(1)] = 3
+    """A drafted token is accepted if it is among this number of best tokens of the verifier (beta; gad++ only)."""
+    max_logprob_gap: Annotated[float, Ge(0)] = 1.0
+    """Largest distance of an accepted token from the verifier's best token, in nats (tau; gad++ only)."""
+    require_top1_eos: bool = True
+    """Accept a drafted EOS only if it is the verifier's best token (gad++ only). The paper's code accepts others as well."""
+    min_tokens_per_pass: Annotated[float, Ge(0)] = 1.5
+    """Mean number of tokens per pass of the verifier, over a sentence, below which drafting stops after three blocks: the rest of
+    the sentence is written greedily. 0: always draft."""
+    sampling: Sampling = Sampling()
+    """Options of the strategy `sample`."""
+    output_limits: OutputLimits = OutputLimits()
+    """Bounds on the length of an output, and on the tokens in it."""
+    shortlist: Shortlist | None = None
+    """A lexical shortlist that the verifier chooses from: the output of `gad` is that of the verifier's greedy search with the same
+    shortlist. Both parts are counted, by word alignment, in the drafter's training text. Empty: all tokens."""
 
     @property
     def looks_up(self) -> bool:
-        """Are drafts copied from a text, rather than written by the network?"""
+        """Whether drafts are copied from a text, rather than written by the network."""
         return self.strategy in ("gad", "gad++", "sample") and self.drafter != "network"
 
     @property
-    def name(self) -> str:
-        """How this search is called in steps and tables."""
-        name = f"gadpp{self.ranks}-{self.gap:g}" if self.strategy == "gad++" else self.strategy
-        if self.looks_up:
-            name += f"-{self.drafter}"
-        if self.draft_width is not None and self.strategy != "greedy":
-            name += f"-k{self.draft_width}"
-        if self.draft_links:
-            name += f"-links{self.draft_links}"
-        if self.confidence:
-            name += f"-c{self.confidence:g}"
-        if self.adaptive:
-            name += "-adaptive"
-        if self.draft_precision != "fp32":
-            name += f"-{self.draft_precision}"
-        if self.verifier_precision != "fp32":
-            name += f"-verifier-{self.verifier_precision}"
-        return name if self.shortlist_words is None else f"{name}-list{self.shortlist_words}x{self.shortlist_links}"
+    def needs_tables(self) -> bool:
+        """Whether the search reads links between tokens."""
+        return self.shortlist is not None or (self.draft_shortlist is not None and self.draft_shortlist.links > 0)
+
+    @property
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        hypotheses = "sample" if self.strategy == "sample" else "one"
+        return Workload(hypotheses, "auto", self.verifier_precision, self.shortlist)
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        if self.drafter == "system" and parts.drafter is False:
+            yield Problem(("drafter",), "network or lookup for a system without a `drafter_system`", self.drafter)
+        if self.confidence and network is not None and cast(AggressiveConfig, network).drafting == "parallel":
+            yield Problem(("confidence",), "0 for a drafter that fills blocks at once", self.confidence)
+        if self.strategy == "gad++" and parts.target_size is not None and self.top_k > parts.target_size:
+            yield Problem(("top_k",), f"at most the vocabulary's {parts.target_size}", self.top_k)
+        if self.shortlist is not None and parts.tables is False:
+            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        if self.draft_shortlist is not None and self.draft_shortlist.links and parts.tables is False:
+            links = self.draft_shortlist.links
+            yield Problem(("draft_shortlist", "links"), "0 for a system without candidate tables", links)
+        yield from self._precision_problems()
+
+    def _precision_problems(self) -> Iterator[Problem]:
+        if self.draft_precision not in ("float32", "int8"):
+            yield Problem(("draft_precision",), "float32 or int8", self.draft_precision)
+        elif self.draft_precision != "float32" and (self.looks_up or self.strategy in ("greedy", "sample")):
+            yield Problem(("draft_precision",), "float32 where no network drafts in native code", self.draft_precision)
+        if self.verifier_precision == "float16":
+            yield Problem(("verifier_precision",), "float32, bfloat16 or int8", self.verifier_precision)
+        elif self.verifier_precision != "float32" and self.strategy in ("draft", "sample"):
+            expected = "float32 where nothing is verified" if self.strategy == "draft" else "float32 for sampling"
+            yield Problem(("verifier_precision",), expected, self.verifier_precision)

@@ -19,23 +19,23 @@ from models.aggressive.head import DraftHead
 from models.aggressive.loop import State, draft_and_verify, statistics_of
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import block_width
+from models.aggressive.system import DRAFTER, VERIFIER, VERIFIER_FAMILY
 from models.aggressive.verifier import Autoregressive, Verifying, as_verifier, codes_of
 from models.bundle.vocabulary_digest import vocabulary_digest
 from models.bundle.weights import MEMBERS, BundleError, make_model, read_json
 from models.common.backbone import Backbone
 from models.common.inference import at_work
 from models.common.linear import pack
-from models.common.shortlist import check_listing, linked_words, listed_for, load_lexicon
-from models.common.sources import Sources, gather, output_limits
-from models.family import EOS, Decoder, Hypothesis
+from models.common.search import SystemParts, check_search
+from models.common.shortlist import linked_words, listed_for, load_lexicon
+from models.common.sources import Sources, gather, max_output_lengths
+from models.family import EOS, Decoder, Hypothesis, family_named
 from models.training.batch import Ints
 
 log = logging.getLogger("fewstep")
 
 Network = AggressiveModel | DraftHead
 
-VERIFIER, DRAFTER = "verifier", "drafter"
-"""Directories of a system: the system whose network verifies, and, where there is one, another that drafts."""
 
 
 @dataclass
@@ -92,7 +92,7 @@ class DraftDecoder:
         """For each source its hypothesis."""
         if not prepared.rows:
             return []
-        return self._search(prepared, search, output_limits(search, prepared.lengths, self._positions))
+        return self._search(prepared, search, max_output_lengths(search.output_limits, prepared.lengths, self._positions))
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Raises ValueError: what a drafter writes depends on where its blocks begin, so a text has no probability of its own."""
@@ -151,7 +151,7 @@ class AggressiveDecoder(DraftDecoder):
         lexicon: Lexicon | None = None,
     ) -> None:
         """`hinter`: the decoder and the search of another system that drafts; `lexicon`: what lists of words are made of, for
-        searches with a shortlist or `draft_links`. Raises ValueError for networks that do not go together."""
+        searches with a `shortlist` or a `draft_shortlist`. Raises ValueError for networks that do not go together."""
         super().__init__(model)
         self.verifier, self.hinter = as_verifier(verifier), hinter
         self.lexicon, self.linked = lexicon, linked_words(lexicon)
@@ -159,38 +159,33 @@ class AggressiveDecoder(DraftDecoder):
         self._warned = False
 
     def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
-        """For each source its hypothesis. Raises ValueError for a drafter that this system lacks, and for more ranks than words."""
-        if search.drafter == "system" and self.hinter is None:
-            raise ValueError("drafter: expected network or lookup for a system without a `drafter_system`, got system")
-        if search.draft_links and (self.linked is None or search.draft_words is None):
-            raise ValueError(
-                "draft_links: expected 0 for a system without candidate tables and a search without draft_words, got "
-                f"{search.draft_links}"
-            )
-        check_listing(search, self.lexicon)
-        if search.strategy == "gad++" and search.ranks > self.model.sizes.target:
-            raise ValueError(f"ranks: expected at most the vocabulary's {self.model.sizes.target}, got {search.ranks}")
+        """Return the hypothesis of each source. Raises ValueError for a search with problems (`AggressiveSearch.problems`)."""
+        check_search(search, self.model.config, self.parts)
         found = super().decode(prepared, search)
         self._warn(search)
         return found
 
+    @property
+    def parts(self) -> SystemParts:
+        """The parts of the system beside its networks."""
+        target_size = self.model.sizes.target
+        return SystemParts(tables=self.linked is not None, drafter=self.hinter is not None, target_size=target_size)
+
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """The verifier's, whose texts these are; see `models.family.Decoder.score`."""
-        import models
-
-        return models.family_of("stepwise").decoder(self.verifier).score(sources, targets)
+        return family_named(VERIFIER_FAMILY).functions.decoder(self.verifier).score(sources, targets)
 
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
-        if search.verifier_precision != "fp32":
+        if search.verifier_precision != "float32":
             raise ValueError(
-                "verifier_precision: expected fp32 for sampling, and for a system that is not decoded natively on a CPU, got "
+                "verifier_precision: expected float32 for sampling, and for a system that is not decoded natively on a CPU, got "
                 f"{search.verifier_precision}"
             )
         if search.strategy == "draft":
             return super()._search(prepared, search, limits)
         with at_work(self.model) as device, at_work(self.verifier):
             source, longest = prepared.tensors(device), torch.from_numpy(limits).to(device)
-            listed = listed_for(search, self.lexicon, *source, self.model.sizes.target)
+            listed = listed_for(search.shortlist, self.lexicon, *source, self.model.sizes.target)
             verifying = Verifying(self.verifier, *source, int(limits.max()), listed)
             drafter: Drafter | None = None
             if search.looks_up:

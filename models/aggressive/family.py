@@ -25,4 +25,4 @@ def objective(model: nn.Module, batch: Batch, update: int, label_smoothing: floa
     return loss.loss(model, batch, update, label_smoothing)
 
 
-FAMILY = Family(AggressiveConfig, AggressiveSearch, build, objective, fits, load, DraftDecoder)
+FAMILY = Family(build, objective, fits, load, DraftDecoder)

@@ -110,7 +110,7 @@ def draft_and_verify(
             judgement = judge(ban(logits.log_softmax(2), search, slots), ids, search)
         else:
             judgement = judge_by_chance(
-                ban(logits / search.temperature, search, slots).log_softmax(2), ids, draft.log_probs, numbers[rows], slots
+                ban(logits / search.sampling.temperature, search, slots).log_softmax(2), ids, draft.log_probs, numbers[rows], slots
             )
         _write(state, rows, ids, counts, judgement, search)
         going = state.going()[rows]
@@ -151,13 +151,13 @@ def _draft(
 def judge(log_probs: Tensor, ids: Tensor, search: AggressiveSearch) -> Judgement:
     """GAD keeps what the verifier ranks first (equation 4); GAD++ what is among its `ranks` best, ties with the last included, and
     not more than `gap` behind the first (equations 6 and 7)."""
-    best = log_probs.topk(max(2, search.ranks if search.strategy == "gad++" else 2)).values
+    best = log_probs.topk(max(2, search.top_k if search.strategy == "gad++" else 2)).values
     own = log_probs.argmax(2)  # of equals the first, as greedy decoding has it; topk promises none
     asked = log_probs.gather(2, ids.clamp(min=0)[:, :, None])[:, :, 0]
     kept = ids == own
-    if search.strategy == "gad++" and search.ranks > 1:
-        close = (asked >= best[..., search.ranks - 1]) & (best[..., 0] - asked <= search.gap) & asked.isfinite()
-        kept |= close & ~((ids == EOS) & search.strict_end)
+    if search.strategy == "gad++" and search.top_k > 1:
+        close = (asked >= best[..., search.top_k - 1]) & (best[..., 0] - asked <= search.max_logprob_gap) & asked.isfinite()
+        kept |= close & ~((ids == EOS) & search.require_top1_eos)
     gaps = torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
     return Judgement(kept & (ids >= 0), own, torch.stack((asked, best[..., 0]), 2), gaps)
 
@@ -229,7 +229,7 @@ def _count(
     if search.adaptive:
         changed = torch.where(accepted == counts, state.widths[rows] + 2, state.widths[rows] - 1)
         state.widths[rows] = changed.clamp(1, state.tried.size(1))
-    poor = (state.blocks[rows] >= TRIALS) & (state.yielded[rows] < search.worthwhile * state.blocks[rows])
+    poor = (state.blocks[rows] >= TRIALS) & (state.yielded[rows] < search.min_tokens_per_pass * state.blocks[rows])
     state.fell_back[rows] |= poor
 
 
@@ -237,7 +237,7 @@ def random_numbers(sources: Sequence[Sequence[int]], search: AggressiveSearch, s
     """[B,slots,3] even in [0, 1): to draft, to keep and to draw the token of each slot. They depend on the seed and on the sentence
     alone. A slot that is drafted again takes the same ones: what was dropped had no say in what was kept."""
     drawn = [
-        np.random.Generator(np.random.Philox(seed_of(search.seed, *ids, "aggressive sampling"))).random((slots, 3))
+        np.random.Generator(np.random.Philox(seed_of(search.sampling.seed, *ids, "aggressive sampling"))).random((slots, 3))
         for ids in sources
     ]
     return torch.from_numpy(np.stack(drawn)).float()

@@ -78,7 +78,7 @@ class AggressiveModel(Backbone):
         x = embed(ids, self.target_embedding)
         if self.copy is not None:
             x = torch.where((ids == MASK)[:, :, None], self.soft_copy(codes, source).to(x.dtype), x)
-        if self.config.last_token:
+        if self.config.feed_last_token:
             x = x + self._last_token(ids, prefix_lengths)
         x = self.dropout(x + codes)
         mask = self._mask(prefix_lengths, lengths, ids.size(1))
@@ -121,7 +121,7 @@ class AggressiveModel(Backbone):
 
     def _mask(self, prefix_lengths: Tensor, lengths: Tensor, size: int) -> Tensor | None:
         """[B,1,1 or T,T]"""
-        if self.config.prefix == "all":
+        if self.config.prefix_attention == "all":
             return padding_mask(lengths, size)
         place = torch.arange(size, device=lengths.device)
         end = torch.where(place < prefix_lengths[:, None], place + 1, lengths[:, None])

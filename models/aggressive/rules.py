@@ -11,7 +11,7 @@ from models.family import EOS, RESERVED, UNK
 
 def banned(search: AggressiveSearch) -> list[int]:
     """Ids that are never written, by drafter and verifier alike."""
-    allowed = {EOS, UNK} if search.allow_unknown else {EOS}
+    allowed = {EOS, UNK} if search.output_limits.allow_unknown else {EOS}
     return [token for token in range(len(RESERVED)) if token not in allowed]
 
 
@@ -19,7 +19,7 @@ def ban(log_probs: Tensor, search: AggressiveSearch, slots: Tensor) -> Tensor:
     """Log-probabilities [R,Q,V] of slots [R,Q], changed in place: minus infinity for reserved ids but EOS, and for EOS where it
     would make the output shorter than `min_tokens`."""
     log_probs[..., banned(search)] = -torch.inf
-    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(slots < search.min_tokens, -torch.inf)
+    log_probs[..., EOS] = log_probs[..., EOS].masked_fill(slots < search.output_limits.min_tokens, -torch.inf)
     return log_probs
 
 

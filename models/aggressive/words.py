@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveSearch
-from models.common.limits import MOST
+from models.common.options import MAX_SHORTLIST_TOKENS
 from models.common.shortlist import listed
 from models.family import EOS, RESERVED
 
@@ -26,18 +26,19 @@ class CommonWords(nn.Module):
         self.counts += torch.bincount(labels, minlength=len(self.counts))
 
     def most(self, count: int) -> Tensor:
-        """[W] ids of at most `count` words and at most `MOST`: EOS, then by how often they stood there, of equals the lower id.
+        """[W] ids of at most `count` words and at most `MAX_SHORTLIST_TOKENS`: EOS, then by how often they stood there, of equals the lower id.
         Reserved ids are not among them."""
         own = torch.arange(len(RESERVED), len(self.counts), device=self.counts.device)
         ranked = own[self.counts[own].argsort(descending=True, stable=True)]
-        return torch.cat((ranked.new_tensor([EOS]), ranked))[: min(count, MOST)]
+        return torch.cat((ranked.new_tensor([EOS]), ranked))[: min(count, MAX_SHORTLIST_TOKENS)]
 
 
 def shortlists(
     words: CommonWords, linked: Tensor | None, source: Tensor, source_lengths: Tensor, search: AggressiveSearch
 ) -> Tensor | None:
     """[B,V]: may a word be drafted for sources [B,S]? None: all may."""
-    if search.draft_words is None:
+    shortlist = search.draft_shortlist
+    if shortlist is None:
         return None
-    some = None if linked is None else linked[:, : search.draft_links]
-    return listed(words.most(search.draft_words), some, source, source_lengths, len(words.counts))
+    some = None if linked is None else linked[:, : shortlist.links]
+    return listed(words.most(shortlist.tokens), some, source, source_lengths, len(words.counts))

@@ -14,9 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import models
 from models.common.backbone import Backbone
-from models.family import Sizes
+from models.family import Sizes, family_named
 
 WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
 NGRAM = "ngram/model.ngram"
@@ -39,16 +38,16 @@ def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
 def make_model(directory: Path, description: Mapping[str, Any], device: str, weights: str = WEIGHTS) -> nn.Module:
     """The network that `description` tells of with the weights in `directory`, in evaluation mode. Raises BundleError."""
     try:
-        family = models.family_of(description["family"])
-        config = family.config_type(**description["network"])
-        model = family.build(config, Sizes(**description["sizes"]))
+        family = family_named(description["family"])
+        config = family.network(**description["network"])
+        model = family.functions.build(config, Sizes(**description["sizes"]))
     except KeyError as error:
         raise BundleError(f"{directory}: the description of the network lacks {error}; the directory is damaged") from error
     except (TypeError, ValueError) as error:
         raise BundleError(f"{directory}: this version cannot build the network that is described there: {error}") from error
     where = directory / weights
     load_weights(where, model)
-    if (trained := trained_as(where)) and (differences := _differences(family.config_type(**trained), config)):
+    if (trained := trained_as(where)) and (differences := _differences(family.network(**trained), config)):
         raise BundleError(f"{where}: weights of another network than the one described beside them: {'; '.join(differences)}")
     return model.to(device).eval()
 

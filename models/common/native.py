@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -10,6 +10,7 @@ from kernels import TransformerShape
 from models.common.backbone import Backbone
 from models.common.layers import Activation
 from models.common.network import NetworkConfig
+from models.common.options import Precision, Shortlist
 
 if TYPE_CHECKING:
     from fewstep_native import F32
@@ -23,6 +24,23 @@ def arrays_of(model: Backbone, config: NetworkConfig) -> dict[str, F32]:
         arrays["source_embedding"] = model.source_embedding.weight.numpy()
     arrays["source_positions"] = model.source_positions(torch.arange(config.max_positions)).numpy()
     return arrays
+
+
+def kernel_precision(precision: Precision) -> Literal["fp32", "bf16", "int8"]:
+    """Return the kernels' name of a precision. Raises ValueError for float16, which native code does not support."""
+    match precision:
+        case "float32":
+            return "fp32"
+        case "bfloat16":
+            return "bf16"
+        case "int8":
+            return "int8"
+    raise ValueError(f"precision: expected float32, bfloat16 or int8 in native code, got {precision}")
+
+
+def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
+    """Return the kernels' options for a shortlist; none without one."""
+    return {} if shortlist is None else {"shortlist_words": shortlist.tokens, "shortlist_links": shortlist.links}
 
 
 def shape_of(config: NetworkConfig, activation: Activation) -> TransformerShape:

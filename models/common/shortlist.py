@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,18 +12,9 @@ from torch import Tensor
 
 from kernels import CandidateTables, Lexicon
 from models.bundle.weights import TABLES
-from models.common.limits import MOST, MOST_LINKS
+from models.common.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
 from models.common.tables import load_tables
 from models.family import RESERVED, Sizes
-
-
-class ListingSearch(Protocol):
-    """What a search says of its list."""
-
-    @property
-    def shortlist_words(self) -> int | None: ...
-    @property
-    def shortlist_links(self) -> int: ...
 
 
 def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:
@@ -36,32 +27,32 @@ def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) 
 
 
 def lexicon_of(tables: CandidateTables, *, joint: bool) -> Lexicon:
-    """Reserved ids and the words that most words of sources are linked to, of equals the lower id, at most `MOST`; and for each
-    word of a source the `MOST_LINKS` that it is linked to most often, with one vocabulary for both sides (`joint`) itself first, so
+    """Reserved ids and the words that most words of sources are linked to, of equals the lower id, at most `MAX_SHORTLIST_TOKENS`; and for each
+    word of a source the `MAX_LINKS` that it is linked to most often, with one vocabulary for both sides (`joint`) itself first, so
     that names can be copied. Raises ValueError for tables that were counted without a backoff."""
-    linked = np.full((tables.summary.source_size, MOST_LINKS), -1)
+    linked = np.full((tables.summary.source_size, MAX_LINKS), -1)
     counts = np.zeros(tables.summary.target_size, np.int64)
     for word, row in enumerate(linked):
         entries, _ = tables.row_of(word)
         for entry, count in entries:
             counts[entry] += count
         own = [word] if joint and word >= len(RESERVED) else []
-        links = [*own, *(entry for entry, _ in entries if entry not in own)][:MOST_LINKS]
+        links = [*own, *(entry for entry, _ in entries if entry not in own)][:MAX_LINKS]
         row[: len(links)] = links
     counts[: len(RESERVED)] = counts.max(initial=0) + 1
-    return Lexicon(np.argsort(-counts, kind="stable")[:MOST], linked)
+    return Lexicon(np.argsort(-counts, kind="stable")[:MAX_SHORTLIST_TOKENS], linked)
 
 
-def listed_for(search: ListingSearch, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, words: int) -> Tensor | None:
+def listed_for(shortlist: Shortlist | None, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, words: int) -> Tensor | None:
     """[B,V]: may a word be written for sources [B,S]? None: all may."""
-    if search.shortlist_words is None:
+    if shortlist is None:
         return None
     assert lexicon is not None
-    common = torch.from_numpy(lexicon.common_words[: search.shortlist_words])
-    return listed(common, linked_words(lexicon, search.shortlist_links), source, source_lengths, words)
+    common = torch.from_numpy(lexicon.common_words[: shortlist.tokens])
+    return listed(common, linked_words(lexicon, shortlist.links), source, source_lengths, words)
 
 
-def linked_words(lexicon: Lexicon | None, links: int = MOST_LINKS) -> Tensor | None:
+def linked_words(lexicon: Lexicon | None, links: int = MAX_LINKS) -> Tensor | None:
     """[U,L] the first `links` of a lexicon's, if it has some."""
     if lexicon is None or lexicon.linked_words is None:
         return None
@@ -80,12 +71,3 @@ def listed(common: Tensor, linked: Tensor | None, source: Tensor, source_lengths
     rows = rows[:, None].expand_as(brought)
     found[rows[brought >= 0], brought[brought >= 0]] = True
     return found
-
-
-def check_listing(search: ListingSearch, lexicon: Lexicon | None) -> None:
-    """Raises ValueError for a search with a list in a system that has nothing to make one of."""
-    if search.shortlist_words is not None and lexicon is None:
-        raise ValueError(
-            f"shortlist_words: expected none for a system without candidate tables, got {search.shortlist_words}; it has them "
-            "where one of its searches in the config has a shortlist"
-        )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from models.common.inference import check_lengths
+from models.common.options import OutputLimits
 from models.training.batch import Ints, padded
 
 
@@ -34,15 +35,6 @@ def gather(rows: Sequence[Sequence[int]], longest: int) -> Sources:
     return Sources(rows, *padded(rows))
 
 
-class Limited(Protocol):
-    """A search that says how long outputs may be."""
-
-    @property
-    def max_extra_tokens(self) -> int: ...
-    @property
-    def max_tokens(self) -> int | None: ...
-
-
-def output_limits(search: Limited, source_lengths: Ints, max_positions: int) -> Ints:
-    """[B]: longest outputs in tokens with EOS, from source lengths with EOS."""
-    return np.minimum(source_lengths + search.max_extra_tokens, min(search.max_tokens or max_positions, max_positions))
+def max_output_lengths(limits: OutputLimits, source_lengths: Ints, max_positions: int) -> Ints:
+    """Return the longest outputs in tokens with EOS, from source lengths [B] with EOS."""
+    return np.minimum(source_lengths + limits.max_extra_tokens, min(limits.max_tokens or max_positions, max_positions))

@@ -2,54 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
 
-from models.common.limits import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
+from models.common.options import Precision, Sampling, Shortlist
+from models.common.problems import Problem
+from models.common.search import SearchConfig, SystemParts, Workload
 
 Pin = Literal["none", "row", "column"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DagConfig(NetworkConfig):
-    """A Transformer whose decoder writes all vertices of a graph at once, and with what probability one follows another."""
+    """A Transformer whose decoder computes all vertices of a graph at once, and the probability that one follows another."""
 
     conventions: Literal["paper", "v2"] = "paper"
-    """Where the paper's code and its successor differ, graph size and pinning: as the paper's results were made, or as v2 does."""
+    """Graph size and pinning as in the paper's code, which its results were computed with, or as in its successor."""
     graph_size: Literal["source", "predicted", "fixed"] = "source"
-    """What a graph's size follows from: the length of the source; the target's, which the network predicts; or nothing."""
+    """Quantity that the size of a graph is proportional to: the source length, the target length, which the network predicts, or
+    nothing."""
     graph_factor: Annotated[float, Gt(0)] = 8.0
-    """Vertices per token (with `fixed`: vertices), between the two ends."""
+    """Number of vertices per token (with `fixed`: of vertices) between the two ends."""
     graph_factor_range: tuple[float, float] | None = None
-    """Training draws the factor of each sentence evenly from this range, lowest and highest; decoding takes the middle. Empty:
-    always `graph_factor`."""
+    """Lowest and highest factor. Training draws the factor of each sentence uniformly between them, and decoding uses their mean.
+    Empty: always `graph_factor`."""
     max_vertices: Annotated[int, Ge(2)] = 1024
-    """Largest graph that is trained on or decoded; a learned table of positions has as many rows."""
-    length_loss: Annotated[float, Ge(0)] = 0.1
+    """Largest graph in training and decoding; the number of rows of a learned table of positions."""
+    length_loss_weight: Annotated[float, Ge(0)] = 0.1
     """Weight of the length's cross-entropy in the loss, where lengths are predicted."""
     objective: Literal["sum", "max"] = "sum"
-    """The probability of a target: summed over all paths, or that of the best path."""
-    sampled_words: Annotated[int, Ge(1)] | None = None
-    """In training a vertex's words are normalised over those of the batch's targets and so many others, drawn evenly (Jean et al.
-    2015), which is quicker with large vocabularies. Empty: over all."""
+    """Probability of a target: the sum over all paths, or the probability of the best path."""
+    sampled_tokens: Annotated[int, Ge(1)] | None = None
+    """Number of random tokens in the sampled softmax of training (Jean et al. 2015): a vertex is normalised over these and the
+    tokens of the batch's targets, which is faster with large vocabularies. Empty: over all tokens."""
     glancing: Literal["none", "number-random", "uniform", "fixed", "bernoulli"] = "number-random"
-    """Which vertices of the best path are shown their tokens in training: none; a share of the number that is still wrong; a share
-    drawn anew for each sentence; a fixed share; or each by itself with the share that is still wrong."""
+    """Choice of the vertices of the best path whose tokens are shown in training: none; a share of the number that is still wrong;
+    a share drawn at random for each sentence; a fixed share; or each one independently with the share that is still wrong."""
     glancing_ratio: Annotated[float, Ge(0), Le(1)] = 0.5
-    """The share at first."""
+    """The share at the first update."""
     glancing_ratio_end: Annotated[float, Ge(0), Le(1)] = 0.1
-    """The share from update `glancing_updates` on; it changes evenly in between."""
+    """The share from update `glancing_updates` on; it changes linearly until then."""
     glancing_updates: Annotated[int, Ge(1)] = 200000
     """Updates over which the share changes."""
     pin: Pin | None = None
-    """What a shown token does to the paths: nothing; it must be written at its vertex (`row`); or its vertex may write no other
+    """Effect of a shown token on the paths: none; its vertex must be on the path (`row`); or its vertex may write no other token
     (`column`). Empty: `column` by the conventions of the paper, `row` by those of v2."""
 
     @property
     def pinning(self) -> Pin:
+        """The effect of a shown token on the paths."""
         return self.pin or ("column" if self.conventions == "paper" else "row")
 
     @property
@@ -57,70 +62,91 @@ class DagConfig(NetworkConfig):
         """The lowest and the highest factor in training."""
         return self.graph_factor_range or (self.graph_factor, self.graph_factor)
 
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        yield from super().problems()
+        low, high = self.factors
+        if not 0 < low <= high:
+            yield Problem(("graph_factor_range",), "two factors above 0, the lower one first", f"[{low}, {high}]")
+
 
 @dataclass(frozen=True, kw_only=True)
-class DagSearch:
-    """How a path through the graph, or a text of many paths, is chosen (section 3.4)."""
+class DagSearch(SearchConfig):
+    """The choice of a path through the graph, or of a text of many paths (section 3.4)."""
 
     strategy: Literal["greedy", "lookahead", "viterbi", "joint-viterbi", "beam", "sample"] = "lookahead"
-    """The likeliest transition; the likeliest transition and token together; the best path by transitions, or by transitions and
-    tokens; beam search over texts; or nucleus sampling."""
+    """The most likely transition; the most likely transition and token together; the best path by transitions, or by transitions
+    and tokens; beam search over texts; or nucleus sampling."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """Number of hypotheses returned for each sentence (beam and sample only)."""
     token_weight: Annotated[float, Ge(0)] = 1.0
-    """Weight of token scores beside transitions (beta)."""
+    """Weight of token scores relative to transitions (beta)."""
     length_penalty: Annotated[float, Ge(0)] = 1.0
     """Exponent of the length that scores are divided by (beam: alpha; Viterbi: b)."""
     beam_size: Annotated[int, Ge(1)] = 200
-    """Prefixes that go on from each vertex (beam only)."""
+    """Number of prefixes that are extended at each vertex (beam only)."""
     beams_per_length: Annotated[int, Ge(1)] = 10
-    """Of these, at most so many of one length (beam only)."""
+    """Largest number of these prefixes that have the same length (beam only)."""
     candidates: Annotated[int, Ge(1)] = 5
-    """Best pairs of next vertex and token that are followed from each vertex (beam and sample only)."""
+    """Number of best pairs of next vertex and token that are followed from each vertex (beam and sample only)."""
     top_p: Annotated[float, Gt(0), Le(1)] = 0.9
-    """Probability of the candidates after which no more are followed (beam), or drawn from (sample)."""
+    """Total probability of the candidates that are followed (beam) or drawn from (sample)."""
     ngram_weight: Annotated[float, Ge(0)] = 0.0
     """Weight of the n-gram model's natural log-probability (gamma; beam only). The paper's 0.1 on decimal logarithms is 0.043."""
-    n_best: Annotated[int, Ge(1)] = 1
-    """Hypotheses returned per sentence (beam and sample only)."""
-    temperature: Annotated[float, Gt(0)] = 1.0
-    """What transition scores are divided by before sampling."""
-    seed: Annotated[int, Ge(0)] = 1
-    """Seed of sampling; a sentence's samples depend on it and on the sentence alone."""
+    sampling: Sampling = Sampling()
+    """Options of the strategy `sample`."""
     allow_unknown: bool = False
-    """May the output hold the unknown token?"""
-    shortlist_words: Annotated[int, Ge(8), Le(MOST)] | None = None
-    """Words are chosen, and their probabilities normalised, among so many common ones and those that words of the source are
-    linked to (a lexical shortlist; Jean et al. 2015, section 3.3): a fraction of the vocabulary, which is quicker to rank. Both
-    are counted, by word alignment, in what the system learns from. Empty: among all words."""
-    shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
-    """Words that each word of the source brings to the list, with one vocabulary for both sides itself first."""
+    """Whether an output may contain the unknown token."""
+    shortlist: Shortlist | None = None
+    """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
     deduplicate: bool = True
-    """Write a token that comes twice in a row once (the authors' code always does, with all searches but beam)."""
+    """Write a token that comes twice in a row once (the authors' code always does, with all searches except beam)."""
     no_repeat_ngram: Annotated[int, Ge(0)] = 0
-    """No n-gram of so many tokens comes twice (lookahead, beam and sample only); 0: they may."""
+    """Size of the n-grams that may not occur twice in an output (lookahead, beam and sample only); 0: all may."""
     no_consecutive_repeat: Annotated[int, Ge(0)] = 0
-    """No n-gram of up to so many tokens comes twice side by side (lookahead, beam and sample only); 0: they may."""
+    """Size up to which n-grams may not occur twice in direct succession (lookahead, beam and sample only); 0: all may."""
     engine: Literal["auto", "torch"] = "auto"
-    """What decodes: native code where the system is on a CPU, else torch; or torch anywhere."""
-    precision: Literal["fp32", "bf16", "int8"] = "fp32"
-    """Arithmetic of products with weights on a CPU: bf16, those of layers, quicker where there are instructions for it
-    (AVX512-BF16) and slower elsewhere; int8, those that rank words, too. Attention and transitions stay fp32. A search through
-    torch, as on a GPU and when sampling, knows fp32 alone."""
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), or torch."""
+    precision: Precision = "float32"
+    """Arithmetic of products with weights on a CPU. bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and slower
+    on others; int8 applies to the ranking of tokens as well. Attention and transitions stay in float32. Torch, which decodes on a
+    GPU and draws samples, supports float32 alone."""
 
     @property
     def penalises_length(self) -> bool:
-        """Does `length_penalty` change what is found?"""
+        """Whether `length_penalty` changes the result."""
         return self.strategy in ("viterbi", "joint-viterbi", "beam")
 
     @property
-    def name(self) -> str:
-        """How this search is called in steps and tables."""
-        name: str = self.strategy
-        if self.strategy == "sample" and self.temperature != 1:
-            name = f"sample-t{self.temperature:g}"
-        elif self.strategy == "beam":
-            name = f"beam{self.beam_size}-lm" if self.ngram_weight else f"beam{self.beam_size}"
-        if self.engine != "auto":
-            name = f"{name}-{self.engine}"
-        if self.precision != "fp32":
-            name = f"{name}-{self.precision}"
-        return name if self.shortlist_words is None else f"{name}-list{self.shortlist_words}x{self.shortlist_links}"
+    def needs_ngram(self) -> bool:
+        """Whether the search reads an n-gram model."""
+        return self.ngram_weight > 0
+
+    @property
+    def needs_tables(self) -> bool:
+        """Whether the search reads links between tokens."""
+        return self.shortlist is not None
+
+    @property
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        hypotheses = self.strategy if self.strategy in ("beam", "sample") else "one"
+        return Workload(hypotheses, self.engine, self.precision, self.shortlist)
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        most = self.beam_size if self.strategy == "beam" else 1
+        if self.strategy != "sample" and self.n_best > most:
+            yield Problem(("n_best",), f"at most {most}, the size of the beam", self.n_best)
+        if self.precision == "float16":
+            yield Problem(("precision",), "float32, bfloat16 or int8", self.precision)
+        elif self.precision != "float32" and self.engine == "torch":
+            yield Problem(("precision",), "float32 with engine torch", self.precision)
+        elif self.precision != "float32" and self.strategy == "sample":
+            yield Problem(("precision",), "float32 for sampling", self.precision)
+        if self.ngram_weight and self.strategy != "beam":
+            yield Problem(("ngram_weight",), f"0 with {self.strategy}", self.ngram_weight)
+        elif self.ngram_weight and parts.ngram is False:
+            yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
+        if self.shortlist is not None and parts.tables is False:
+            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)

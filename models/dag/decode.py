@@ -13,7 +13,8 @@ from models.bundle.weights import make_model, read_json
 from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
-from models.common.shortlist import check_listing, listed_for, load_lexicon
+from models.common.search import SystemParts, check_search
+from models.common.shortlist import listed_for, load_lexicon
 from models.common.sources import Sources, gather
 from models.dag.config import DagSearch
 from models.dag.engines.native import NativeGraphs
@@ -50,6 +51,11 @@ class DagDecoder:
         of, for searches that have one."""
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
 
+    @property
+    def parts(self) -> SystemParts:
+        """The parts of the system beside its network."""
+        return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None)
+
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
         return gather(sources, self._longest)
@@ -57,14 +63,9 @@ class DagDecoder:
     def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
         """For each source its hypotheses, best first. A graph that would be larger than `max_vertices` has as many.
 
-        Raises ValueError for more hypotheses than the search gives, for a weight of an n-gram model that is not there, and for a
-        precision that the machine lacks.
+        Raises ValueError for a search with problems (`DagSearch.problems`) and for a precision that the machine does not support.
         """
-        if search.n_best > 1 and search.strategy not in ("beam", "sample"):
-            raise ValueError(f"n_best: expected 1 with {search.strategy}, got {search.n_best}")
-        if search.strategy == "beam" and search.ngram_weight and self.ngram is None:
-            raise ValueError(f"ngram_weight: expected 0 for a system without an n-gram model, got {search.ngram_weight}")
-        check_listing(search, self.lexicon)
+        check_search(search, self.model.config, self.parts)
         if not prepared.rows:
             return []
         return self._search(prepared, search)
@@ -100,9 +101,9 @@ class DagDecoder:
             return greedy(transitions.cpu(), lengths.cpu(), words_on)
 
     def _vertices(self, source: Tensor, source_lengths: Tensor, search: DagSearch) -> _Vertices:
-        if search.precision != "fp32":
+        if search.precision != "float32":
             raise ValueError(
-                "precision: expected fp32 for sampling, and for a network that is not decoded natively on a CPU, "
+                "precision: expected float32 for sampling, and for a network that is not decoded natively on a CPU, "
                 f"got {search.precision}"
             )
         config = self.model.config
@@ -111,7 +112,7 @@ class DagDecoder:
         lengths = graph_lengths(config, source_lengths, target, decoding_factor(config)).clamp(max=config.max_vertices)
         states = self.model.states(empty_vertices(lengths, int(lengths.max())), lengths, read)
         table = self.model.target_embedding
-        listed = listed_for(search, self.lexicon, source, source_lengths, table.num_embeddings)
+        listed = listed_for(search.shortlist, self.lexicon, source, source_lengths, table.num_embeddings)
 
         def words(states: Tensor, lengths: Tensor) -> Words:
             found = best_words(states, lengths, table, words_needed(search), allow_unknown=search.allow_unknown, listed=listed)

@@ -7,4 +7,4 @@ from models.dag.loss import loss
 from models.dag.model import build
 from models.family import Family
 
-FAMILY = Family(DagConfig, DagSearch, build, loss, fits, load, DagDecoder)
+FAMILY = Family(build, loss, fits, load, DagDecoder)

@@ -44,11 +44,11 @@ class Targets(NamedTuple):
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
     """Sum over sentences of -log P(target | source) / m, m tokens with BOS and EOS, in nats; where lengths are predicted, plus
-    `length_loss` times the cross-entropy of m. The count is sentences; one without a path counts, with a loss of nothing.
+    `length_loss_weight` times the cross-entropy of m. The count is sentences; one without a path counts, with a loss of nothing.
 
     Statistics: `accuracy` (share of the best path's tokens that their vertices rank first), `shown` (share that was shown),
     `impossible` (1 without a path). Nothing is shown in evaluation mode. With `label_smoothing` e a vertex scores a token by
-    (1 - e) log p(y) + e mean_w log p(w). In training p is normalised over a sample with `sampled_words`.
+    (1 - e) log p(y) + e mean_w log p(w). In training p is normalised over a sample with `sampled_tokens`.
     """
     network = cast(DagModel, model)
     source = network.read(batch.source, batch.source_lengths)
@@ -63,7 +63,7 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     if glance is not None:
         statistics |= {"accuracy": (glance.correct / target.lengths).sum(), "shown": (glance.shown.sum(1) / target.lengths).sum()}
     if source.lengths is not None:
-        total = total + network.config.length_loss * F.cross_entropy(
+        total = total + network.config.length_loss_weight * F.cross_entropy(
             source.lengths.float(), target.lengths.clamp(max=LENGTHS - 1), reduction="sum"
         )
     return Loss(total, torch.tensor(len(scores), device=total.device), statistics)
@@ -114,7 +114,7 @@ def _graphs(model: DagModel, source: Source, target: Targets, update: int, label
     the same as in the second."""
     empty = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
     noise = torch.rand((len(target.ids), target.ids.size(1) + 1), device=target.ids.device) if model.training else None
-    sampled = model.config.sampled_words if model.training else None
+    sampled = model.config.sampled_tokens if model.training else None
     some = words.choose(model.target_embedding.weight, target.ids, sampled, label_smoothing)
     if noise is None or model.config.glancing == "none":
         return _pass(model, source, target, empty, some), None

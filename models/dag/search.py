@@ -146,12 +146,12 @@ def _beam(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngr
 
 def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
     cooled = graph._replace(
-        transitions=(graph.transitions / search.temperature).log_softmax(2).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+        transitions=(graph.transitions / search.sampling.temperature).log_softmax(2).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
     )
     pairs = _pairs(cooled, search)
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for number in range(search.n_best):
-        seeds = torch.tensor([seed_of(search.seed, number, *source) for source in sources], dtype=torch.int64)
+        seeds = torch.tensor([seed_of(search.sampling.seed, number, *source) for source in sources], dtype=torch.int64)
         walks = _walked(dag_sample(*pairs, graph.lengths, seeds=seeds, options=_walk_options(search)))
         for ranked, walk in zip(found, walks, strict=True):
             ranked.extend(walk)

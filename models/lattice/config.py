@@ -2,69 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from annotated_types import Ge, Lt
 
 from models.common.network import NetworkConfig
+from models.common.options import Precision
+from models.common.problems import Problem
+from models.common.search import SearchConfig, SystemParts, Workload
 
 Normalizer = Literal["full", "union", "local", "selfnorm"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LatticeModelConfig(NetworkConfig):
-    """A Transformer whose decoder, the scorer, knows one or two words before the one that it predicts, and the source."""
+    """A Transformer whose decoder, the scorer, predicts a token from the one or two tokens before it and from the source."""
 
     segment_length: Literal[1, 2] = 2
-    """Slots that see one another in training: pairs, drawn anew for each sentence, so that half of the slots learn from the word
-    before them and half from the two before them; or each slot itself alone. Decoding always knows one word."""
+    """Slots that attend to one another in training: pairs, drawn at random for each sentence, so that half of the slots learn from
+    the previous token and half from the previous two; or each slot only to itself. Decoding always uses one previous token."""
     word_dropout: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """Share of the slots that in training learn from the source alone, with BOS in the place of the word before: what searches with
-    `prune` rest on (0.1 to 0.3)."""
+    """Share of the slots that learn from the source alone, with BOS in place of the previous token. Searches with
+    `candidate_threshold` need it (0.1 to 0.3)."""
     normalizer_penalty: Annotated[float, Ge(0)] = 0.0
-    """Weight c of c (log Z)^2 in the loss of each token, Z the sum over the vocabulary of exp(logit): what searches with
-    `normalizer: selfnorm` rest on (0.01 to 0.1)."""
+    """Weight c of c (log Z)^2 in the loss of each token, Z the sum over the vocabulary of exp(logit). Searches with
+    `normalizer: selfnorm` need it (0.01 to 0.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatticeSearch:
-    """How wide a lattice is, how its edges are scored, and what is sought in it."""
+class LatticeSearch(SearchConfig):
+    """The width of a lattice, the scores of its edges, and the search in it."""
 
     strategy: Literal["viterbi", "lookup"] = "viterbi"
-    """The best path through the lattice; or the most frequent word of each slot by the counts alone, without the network."""
-    candidates: Annotated[int, Ge(1)] = 64
-    """Words of each slot (K)."""
-    prune: Annotated[float, Ge(0)] | None = None
-    """Candidates that are, before the word before them is known, this many nats less likely than the best of their slot, by the
-    network's and the counts' probabilities multiplied, are left out of the lattice; for networks trained with `word_dropout`."""
-    length_window: Annotated[int, Ge(0)] = 3
-    """Tokens that an output may be shorter or longer than the length line predicts."""
-    normalizer: Normalizer = "full"
-    """What the scores of a row sum to 1 over: the whole vocabulary; the candidates of all slots of the sentence and EOS; those of
-    the next slot and EOS; or nothing, for networks trained with `normalizer_penalty`."""
-    count_weight: Annotated[float, Ge(0)] = 0.0
-    """Weight of the counts' log-probability of a word beside the network's."""
-    token_bonus: float = 0.0
-    """Added to the score for every word: what makes up for sums of log-probabilities being in favour of the short."""
-    precision: Literal["fp32", "bf16", "int8"] = "fp32"
-    """Arithmetic of products on a CPU; sums, and the normalisers `full` and `union`, stay fp32. bf16 is quicker where there are
-    instructions for it (AVX512-BF16), slower elsewhere. A search through torch, as on a GPU, knows fp32 alone."""
+    """The best path through the lattice, or the most frequent token of each slot by the counts alone, without the network."""
     n_best: Annotated[int, Ge(1)] = 1
-    """Hypotheses returned per sentence (viterbi only)."""
+    """Number of hypotheses returned for each sentence (viterbi only)."""
+    candidates: Annotated[int, Ge(1)] = 64
+    """Number of tokens in each slot (K)."""
+    candidate_threshold: Annotated[float, Ge(0)] | None = None
+    """Candidates that are, before the previous token is known, more than this many nats less likely than the best of their slot, by
+    the network's and the counts' probabilities multiplied, are left out of the lattice. For networks trained with `word_dropout`.
+    Empty: all are kept."""
+    length_window: Annotated[int, Ge(0)] = 3
+    """Largest difference in tokens between an output's length and the length that the length line predicts."""
+    normalizer: Normalizer = "full"
+    """Tokens that the scores of a row are normalised over: the whole vocabulary; the candidates of all slots of the sentence and
+    EOS; those of the next slot and EOS; or none, for networks trained with `normalizer_penalty`."""
+    count_weight: Annotated[float, Ge(0)] = 0.0
+    """Weight of the counts' log-probability of a token relative to the network's."""
+    token_bonus: float = 0.0
+    """Per-token bonus that offsets the bias of summed log-probabilities towards short outputs."""
+    precision: Precision = "float32"
+    """Arithmetic of products with weights on a CPU; sums, and the normalizers `full` and `union`, stay in float32. bfloat16 is
+    faster on CPUs with AVX512-BF16 and slower on others. Torch, which decodes on a GPU, supports float32 alone."""
     confidences: bool = False
-    """Also tell of each word of the best path by how much, in nats, it beats the best path without it?"""
+    """Also report for each token of the best path by how many nats the path beats the best path without that token."""
 
     @property
-    def name(self) -> str:
-        """How this search is called in steps and tables."""
-        if self.strategy == "lookup":
-            return "lookup"
-        parts = [f"viterbi{self.candidates}"]
-        parts += [f"prune{self.prune:g}"] if self.prune is not None else []
-        parts += [self.normalizer] if self.normalizer != "full" else []
-        parts += [f"window{self.length_window}"] if self.length_window != 3 else []
-        parts += [f"counts{self.count_weight:g}"] if self.count_weight else []
-        parts += [f"bonus{self.token_bonus:g}"] if self.token_bonus else []
-        parts += [self.precision] if self.precision != "fp32" else []
-        return "-".join(parts)
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        return Workload("one", "auto", self.precision, None)
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        scorer = None if network is None else cast(LatticeModelConfig, network)
+        if self.strategy == "lookup" and self.n_best > 1:
+            yield Problem(("n_best",), "1 with lookup", self.n_best)
+        if self.precision == "float16":
+            yield Problem(("precision",), "float32, bfloat16 or int8", self.precision)
+        if scorer is not None and self.normalizer == "selfnorm" and not scorer.normalizer_penalty:
+            expected = "full, union or local for a network trained without normalizer_penalty"
+            yield Problem(("normalizer",), expected, self.normalizer)
+        if scorer is not None and self.candidate_threshold is not None and not scorer.word_dropout:
+            expected = "none for a network trained without word_dropout"
+            yield Problem(("candidate_threshold",), expected, self.candidate_threshold)

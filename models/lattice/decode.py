@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels import CandidateTables
 from models.common.inference import at_work, score_pairs
+from models.common.search import SystemParts, check_search
 from models.common.sources import gather
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
@@ -89,11 +90,10 @@ class LatticeDecoder:
 
         A sentence whose window no path reaches, for a slot has no candidate (its words were never linked), is searched once more
         with paths that may be shorter; where there is none either, the hypothesis is empty and scores minus infinity. Raises
-        ValueError for more hypotheses than the search gives, for a precision that the machine lacks, and where the network was not
-        given tables.
+        ValueError for a search with problems (`LatticeSearch.problems`), for a precision that the machine does not support, and if
+        the decoder has no tables.
         """
-        if search.n_best > 1 and search.strategy == "lookup":
-            raise ValueError(f"n_best: expected 1 with lookup, got {search.n_best}")
+        check_search(search, self.model.config, SystemParts(tables=self.tables is not None))
         if len(prepared.ids) == 0:
             return []
         if search.strategy == "lookup":
@@ -148,10 +148,10 @@ class LatticeDecoder:
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
         """The lattices of sources [B,S] with EOS, on the network's device; call with the network at work. Raises ValueError for
-        another precision than fp32."""
-        if search.precision != "fp32":
+        another precision than float32."""
+        if search.precision != "float32":
             raise ValueError(
-                f"precision: expected fp32 for a network that is not decoded natively on a CPU, got {search.precision}"
+                f"precision: expected float32 for a network that is not decoded natively on a CPU, got {search.precision}"
             )
         return score_slots(self.model, source, lengths, slots, search, self.bigrams)
 

@@ -7,4 +7,4 @@ from models.lattice.loading import load
 from models.lattice.loss import loss
 from models.lattice.model import build, fits
 
-FAMILY = Family(LatticeModelConfig, LatticeSearch, build, loss, fits, load, LatticeDecoder)
+FAMILY = Family(build, loss, fits, load, LatticeDecoder)

@@ -54,7 +54,7 @@ def score_memories(
     model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Lattice:
     """The lattices of what the scorer reads of sources; minus infinity for candidates that are left out of them."""
-    if search.prune is None:
+    if search.candidate_threshold is None:
         return score_rows(model, scored_states(model, memories, slots, tables), slots, search)
     kept = kept_candidates(model, memories, slots, search, tables)
     order = (~kept).to(torch.int8).argsort(dim=2, stable=True)[..., : int(kept.sum(2).max())]
@@ -67,16 +67,16 @@ def score_memories(
 def kept_candidates(
     model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Tensor:
-    """[B,N,K] True for candidates whose log-probability after no word, plus that by the counts, is within `prune` of the best of
+    """[B,N,K] True for candidates whose log-probability after no word, plus that by the counts, is within `candidate_threshold` of the best of
     their slot: the unigrams of the first round of cascaded decoding (Deng and Rush 2020), and what the counts know beside."""
-    assert search.prune is not None
+    assert search.candidate_threshold is not None
     batch, size, _ = slots.token_ids.shape
     places = torch.arange(size, device=slots.token_ids.device)
     states = rows(model, places.new_full((batch, size), BOS), places, memories, tables)
     scores = (model.target_embedding.weight[slots.token_ids.clamp(min=0)] @ states[..., None])[..., 0].float()
     scores += slots.log_probs
     scores.masked_fill_(slots.token_ids < 0, -torch.inf)
-    return (scores > -torch.inf) & (scores >= scores.amax(2, keepdim=True) - search.prune)
+    return (scores > -torch.inf) & (scores >= scores.amax(2, keepdim=True) - search.candidate_threshold)
 
 
 def _spread(lattice: Lattice, places: Tensor, candidates: int) -> Lattice:

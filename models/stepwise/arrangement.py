@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from models.family import EOS, PAD
-from models.stepwise.orders import Order
+from models.stepwise.orders import GenerationOrder
 
 
-def permutation(order: Order, lengths: Tensor, size: int) -> Tensor:
+def permutation(order: GenerationOrder, lengths: Tensor, size: int) -> Tensor:
     """[B,size]: the natural position of the token at each flat index, for targets of `lengths` tokens [B] without EOS.
 
     From index `length` on (EOS, padding) every index stands for itself.
@@ -48,7 +48,7 @@ def _segments(flat: Tensor, length: Tensor, segments: int) -> Tensor:
     return segment * shorter + torch.minimum(segment, longer) + _fold(index, shorter + (segment < longer))
 
 
-def arrange(order: Order, target: Tensor, target_lengths: Tensor) -> Tensor:
+def arrange(order: GenerationOrder, target: Tensor, target_lengths: Tensor) -> Tensor:
     """Targets [B,T] with EOS, `target_lengths` counting it, as flat targets [B,T'], T' a multiple of the step size."""
     size = target.size(1)
     if order.arrangement != "l2r":
@@ -61,19 +61,19 @@ def arrange(order: Order, target: Tensor, target_lengths: Tensor) -> Tensor:
     return flat.masked_fill(left_over, EOS)
 
 
-def labelled(order: Order, target_lengths: Tensor) -> Tensor:
+def labelled(order: GenerationOrder, target_lengths: Tensor) -> Tensor:
     """[B]: slots that have a label, for targets of so many tokens with EOS."""
     return target_lengths + -target_lengths % order.step_size if order.tail == "fill" else target_lengths
 
 
-def restore(order: Order, flat: Tensor, lengths: Tensor) -> Tensor:
+def restore(order: GenerationOrder, flat: Tensor, lengths: Tensor) -> Tensor:
     """Written tokens [N,T], of which the first `lengths` [N] count, in natural order [N,T]: the inverse of `permutation`."""
     return (
         flat if order.arrangement == "l2r" else torch.empty_like(flat).scatter_(1, permutation(order, lengths, flat.size(1)), flat)
     )
 
 
-def in_natural_order(order: Order, flat: Sequence[int]) -> list[int]:
+def in_natural_order(order: GenerationOrder, flat: Sequence[int]) -> list[int]:
     """One output's written tokens in natural order: `restore` without tensors."""
     if order.arrangement == "l2r":
         return list(flat)
@@ -84,12 +84,12 @@ def in_natural_order(order: Order, flat: Sequence[int]) -> list[int]:
 
 
 @lru_cache(maxsize=1024)
-def _places(order: Order, length: int) -> tuple[int, ...]:
+def _places(order: GenerationOrder, length: int) -> tuple[int, ...]:
     """`permutation` of one target."""
     return tuple(permutation(order, torch.tensor([length]), length)[0].tolist())
 
 
-def step_mask(order: Order, slots: int, device: torch.device) -> Tensor:
+def step_mask(order: GenerationOrder, slots: int, device: torch.device) -> Tensor:
     """[slots,slots], True where the slot of the row may see the slot of the column.
 
     Seeing slots of one's own step is safe only because inputs are shifted by the step size, so that a slot carries no token of

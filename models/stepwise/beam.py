@@ -18,7 +18,7 @@ from models.stepwise.arrangement import in_natural_order
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble, begin
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import Order
+from models.stepwise.orders import GenerationOrder
 from models.stepwise.scores import ban
 from models.training.batch import Ints
 
@@ -62,7 +62,7 @@ def side_by_side(counts: Ints) -> tuple[Ints, Ints]:
 
 
 @lru_cache
-def beam_options(search: StepwiseSearch, order: Order, linked: Neighbours = STRANGERS) -> BeamOptions:
+def beam_options(search: StepwiseSearch, order: GenerationOrder, linked: Neighbours = STRANGERS) -> BeamOptions:
     """The kernel's options."""
     return BeamOptions(
         beam_size=search.beam_size,
@@ -72,7 +72,7 @@ def beam_options(search: StepwiseSearch, order: Order, linked: Neighbours = STRA
         n_best=search.n_best,
         length_penalty=search.length_penalty,
         gnmt=search.length_penalty_form == "gnmt",
-        prune=math.inf if search.prune is None else search.prune,
+        prune=math.inf if search.beam_threshold is None else search.beam_threshold,
         eos=EOS,
         pad=PAD,
         neighbours=linked,
@@ -103,7 +103,7 @@ def ranked(log_probs: Tensor, count: int, *, eos_apart: bool) -> Words:
     return Words(*log_probs.topk(min(count, log_probs.size(2))), eos)
 
 
-def hypotheses_of(outcomes: Sequence[Outcome], order: Order) -> list[list[Hypothesis]]:
+def hypotheses_of(outcomes: Sequence[Outcome], order: GenerationOrder) -> list[list[Hypothesis]]:
     """What was found, in natural order."""
     return [
         [

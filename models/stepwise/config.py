@@ -1,15 +1,30 @@
-"""Sizes, generation order and searches of the `stepwise` family (methods: Zhang et al. 2020; Imamura & Sumita 2020)."""
+"""Sizes, generation order and searches of the `stepwise` family (Zhang et al. 2020; Imamura and Sumita 2020)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self, cast
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Le, Lt
 
-from models.common.limits import MOST, MOST_LINKS
 from models.common.network import NetworkConfig
-from models.stepwise.orders import ORDERS, Mask, Order, OrderName, SlotPositions, Start, Stop, Tail
+from models.common.options import NucleusSampling, OutputLimits, Precision, Shortlist
+from models.common.problems import Problem
+from models.common.search import LimitedSearch, SearchConfig, SystemParts, Workload
+from models.stepwise.orders import (
+    ORDERS,
+    GenerationOrder,
+    Mask,
+    OrderName,
+    SlotPositions,
+    Start,
+    Stop,
+    Tail,
+)
+
+RIGHT_TO_LEFT = {"l2r": (False,), "r2l": (True,), "fold": (False, True)}
+"""By arrangement, for each direction: whether its later tokens stand before its earlier ones in the output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,136 +32,195 @@ class StepwiseConfig(NetworkConfig):
     """A Transformer encoder-decoder that writes its target step by step."""
 
     order: OrderName = "autoregressive"
-    """Name of the order in which target tokens are written; the next eight keys change what it says."""
+    """Name of the order in which target tokens are written. The next eight keys change single properties of it."""
     directions: Annotated[int, Ge(1)] | None = None
-    """Directions written side by side (h); empty: as the order says."""
+    """Number of directions that are written side by side (h). Empty: as in the order."""
     tokens_per_direction: Annotated[int, Ge(1)] | None = None
-    """Tokens of each direction in a step (c); empty: as the order says."""
+    """Tokens of each direction in a step (c). Empty: as in the order."""
     step_size: Annotated[int, Ge(1)] | None = None
-    """Tokens that one call of the decoder writes (z): h c, or 1; empty: as the order says."""
+    """Tokens that one call of the decoder writes (z): h c, or 1. Empty: as in the order."""
     mask: Mask | None = None
-    """What a slot of the decoder sees: steps up to its own, slots up to its own, or its direction; empty: as the order says."""
+    """Slots that a decoder slot attends to: those of steps up to its own, all up to itself, or those of its direction. Empty: as
+    in the order."""
     target_positions: SlotPositions | None = None
-    """Position code of decoder slots; empty: as the order says."""
+    """Position code of decoder slots. Empty: as in the order."""
     tail: Tail | None = None
-    """Are the slots that EOS leaves over in its step trained to write EOS (`fill`)? Empty: as the order says."""
+    """Labels of the slots after EOS in its step: none, or EOS as well (`fill`). Empty: as in the order."""
     start: Start | None = None
-    """What the slots of the first step carry; empty: as the order says."""
+    """Input of the slots of the first step. Empty: as in the order."""
     stop: Stop | None = None
-    """What ends an output: the first EOS in writing order, or EOS in either direction; empty: as the order says."""
+    """Event that ends an output: the first EOS in writing order, or an EOS in either direction. Empty: as in the order."""
 
-    def generation(self) -> Order:
-        """The order with what is changed of it. Raises ValueError that names what does not go together."""
+    def generation(self) -> GenerationOrder:
+        """Return the order with its changes. Raises ValueError that names the properties which are not valid together."""
         named = ORDERS[self.order]
-        stated = {field.name: getattr(self, field.name, None) for field in fields(Order)}
+        stated = {field.name: getattr(self, field.name, None) for field in fields(GenerationOrder)}
         changes: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
         if named.step_size == named.directions * named.tokens_per_direction:
             changes = {"step_size": 0, **changes}
         return replace(named, **changes)
 
+    def valid_generation(self) -> GenerationOrder | None:
+        """Return the order with its changes; None if they are not a valid combination."""
+        try:
+            return self.generation()
+        except ValueError:
+            return None
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        yield from super().problems()
+        try:
+            self.generation()
+        except ValueError as error:
+            yield Problem(("order",), f"a valid combination of order settings ({error})", self.order)
+
 
 @dataclass(frozen=True, kw_only=True)
-class StepwiseSearch:
+class StepwiseSearch(LimitedSearch):
     """A decoding strategy with its options."""
 
     strategy: Literal["greedy", "beam", "sample"] = "greedy"
-    """Best token in each slot, beam search, or nucleus sampling."""
-    beam_size: Annotated[int, Ge(1)] = 5
-    """Hypotheses kept alive per sentence (beam only)."""
-    selection: Literal["exact", "outer", "double-top-k"] = "exact"
-    """How steps of several tokens are ranked (beam only): exactly, or by the approximations of Zhang et al. 2020 (`outer`) or of
-    Imamura & Sumita 2020 (`double-top-k`, two tokens)."""
-    length_penalty: Annotated[float, Ge(0)] = 1.0
-    """Exponent alpha of the length normalisation (beam only); 0 ranks by plain log-probability."""
-    length_penalty_form: Literal["power", "gnmt"] = "power"
-    """score / tokens^alpha, or score / ((5 + tokens) / 6)^alpha (Wu et al. 2016); tokens count EOS."""
-    prune: Annotated[float, Ge(0)] | None = None
-    """Hypotheses whose log-probability is more than so many nats below the highest of their sentence are dropped: most steps then
-    have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: none."""
+    """Choice of the best token in each slot, beam search, or nucleus sampling."""
     n_best: Annotated[int, Ge(1)] = 1
-    """Hypotheses returned per sentence: at most `beam_size` with beam (with `prune` there may be fewer), any number of samples, one
-    with greedy."""
-    temperature: Annotated[float, Gt(0)] = 1.0
-    """What logits are divided by before sampling (sample only)."""
-    top_p: Annotated[float, Gt(0), Le(1)] = 0.9
-    """Probability of the likeliest tokens that are sampled from (sample only); 1: all."""
-    seed: Annotated[int, Ge(0)] = 1
-    """Seed of sampling; a sentence's samples depend on it and on the sentence alone."""
-    max_extra_tokens: Annotated[int, Ge(0)] = 50
-    """Longest output in tokens, EOS included: source tokens with EOS plus this many."""
-    min_tokens: Annotated[int, Ge(1)] = 1
-    """Shortest output in tokens, without EOS."""
-    max_tokens: Annotated[int, Ge(1)] | None = None
-    """Longest output in tokens, EOS included, whatever the source; empty: no other limit than the above."""
-    allow_unknown: bool = False
-    """May the output hold the unknown token?"""
-    shortlist_words: Annotated[int, Ge(8), Le(MOST)] | None = None
-    """Words are chosen, and their probabilities normalised, among so many common ones and those that words of the source are
-    linked to (a lexical shortlist; Jean et al. 2015, section 3.3): a fraction of the vocabulary, which is quicker to rank. Both
-    are counted, by word alignment, in what the system learns from. Empty: among all words."""
-    shortlist_links: Annotated[int, Ge(0), Le(MOST_LINKS)] = 16
-    """Words that each word of the source brings to the list, with one vocabulary for both sides itself first."""
+    """Number of hypotheses returned for each sentence: 1 with greedy, at most `beam_size` with beam (fewer are possible with
+    `beam_threshold`), any number of samples."""
+    beam_size: Annotated[int, Ge(1)] = 5
+    """Number of hypotheses kept alive for each sentence (beam only)."""
+    selection: Literal["exact", "outer", "double-top-k"] = "exact"
+    """Ranking of steps of several tokens (beam only): exact, or by the approximations of Zhang et al. 2020 (`outer`) or of Imamura
+    and Sumita 2020 (`double-top-k`, at most two tokens)."""
+    length_penalty: Annotated[float, Ge(0)] = 1.0
+    """Exponent alpha of the length normalisation (beam only); 0 ranks by log-probability alone."""
+    length_penalty_form: Literal["power", "gnmt"] = "power"
+    """score / tokens^alpha, or score / ((5 + tokens) / 6)^alpha (Wu et al. 2016); tokens include EOS."""
+    beam_threshold: Annotated[float, Ge(0)] | None = None
+    """Hypotheses whose log-probability is more than this many nats below the highest of their sentence are dropped, so that most
+    steps have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: none are dropped."""
+    sampling: NucleusSampling = NucleusSampling()
+    """Options of the strategy `sample`."""
+    output_limits: OutputLimits = OutputLimits()
+    """Bounds on the length of an output, and on the tokens in it."""
+    shortlist: Shortlist | None = None
+    """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
-    """What decodes: native code where the system is on a CPU, else torch; torch anywhere; or CTranslate2 (the extra `ctranslate2`),
-    which knows autoregressive networks, greedy and beam search, and the power form of the length penalty."""
-    precision: Literal["float32", "bfloat16", "float16", "int8"] = "float32"
-    """Of products with weights. Natively bfloat16 is that of layers, quicker where there are instructions for it (AVX512-BF16) and
-    slower elsewhere, and int8 that of what ranks words, too; attention stays float32, and there is no float16. CTranslate2 knows
-    all (a CPU may lack the halves); torch computes in float32 alone."""
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), torch, or CTranslate2 (the extra `ctranslate2`), which
+    supports autoregressive networks, greedy and beam search, and the power form of the length penalty."""
+    precision: Precision = "float32"
+    """Arithmetic of products with weights. In native code bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and
+    slower on others, and int8 applies to the ranking of tokens as well; attention stays in float32. CTranslate2 supports all four
+    (a CPU may lack the 16-bit ones); native code has no float16, and torch decodes in float32 alone."""
     rescore: bool = True
-    """Compute CTranslate2's scores anew, which takes one more pass: its own are those among the tokens that may be written, which
-    another engine's are not."""
+    """Recompute CTranslate2's scores in one more pass. Its own scores are normalised over the tokens that may be written, those of
+    other engines over all tokens."""
     ngram_weight: Annotated[float, Ge(0)] = 0.0
-    """Weight of how much likelier, by the run's n-gram model (`ngram`), two words of a step are side by side than by themselves
-    (greedy, which offers the four best words of each slot, and beam; orders that write neighbours in a step). 0: each slot for
-    itself."""
+    """Weight of the bigram coupling of a step: how much more likely, by the n-gram model of the run (`ngram`), two tokens of a step
+    are side by side than apart. For greedy search, which considers the four best tokens of each slot, and beam search, in orders
+    that write adjacent tokens in a step. 0: the slots are independent."""
     end_threshold: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """An output ends at the first slot of a step by which it has ended with at least this probability (greedy only). 0: where EOS
-    is likelier than any token."""
+    """Probability of having ended, summed over the slots of a step, at which an output ends (greedy only). 0: an output ends where
+    EOS is more likely than every token."""
     deduplicate: bool = False
-    """Delete the second copy of equal n-grams side by side, of up to four tokens, from outputs; scores stay as they were."""
+    """Delete the second of two equal adjacent n-grams of up to four tokens from outputs; scores do not change."""
 
     @property
     def penalises_length(self) -> bool:
-        """Does `length_penalty` change what is found?"""
+        """Whether `length_penalty` changes the result."""
         return self.strategy == "beam"
 
     @property
     def chooses_jointly(self) -> bool:
-        """Do the slots of a step know of each other?"""
+        """Whether the choice for one slot of a step depends on the other slots."""
         return bool(self.ngram_weight or self.end_threshold)
 
     @property
-    def name(self) -> str:
-        """How this search is called in steps and tables."""
-        name = f"beam{self.beam_size}" if self.strategy == "beam" else self.strategy
-        if self.strategy == "sample" and self.temperature != 1:
-            name = f"sample-t{self.temperature:g}"
-        if self.engine != "auto":
-            name = f"{name}-ct2-{self.precision}" if self.engine == "ctranslate2" else f"{name}-{self.engine}"
-        elif self.precision != "float32":
-            name = f"{name}-{self.precision}"
-        if self.strategy == "beam" and self.prune is not None:
-            name += f"-prune{self.prune:g}"
-        if self.shortlist_words is not None:
-            name += f"-list{self.shortlist_words}x{self.shortlist_links}"
-        if self.ngram_weight:
-            name += "-lm"
-        if self.end_threshold:
-            name += f"-end{self.end_threshold:g}"
-        return f"{name}-dedup" if self.deduplicate else name
+    def needs_ngram(self) -> bool:
+        """Whether the search reads an n-gram model."""
+        return self.ngram_weight > 0
+
+    @property
+    def needs_tables(self) -> bool:
+        """Whether the search reads links between tokens."""
+        return self.shortlist is not None
+
+    @property
+    def uses_ctranslate2(self) -> bool:
+        """Whether CTranslate2 decodes."""
+        return self.engine == "ctranslate2"
+
+    @property
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        hypotheses = "one" if self.strategy == "greedy" else self.strategy
+        return Workload(hypotheses, self.engine, self.precision, self.shortlist)
+
+    def equally_wide(self, other: SearchConfig) -> bool:
+        """Return whether a search of equal workload keeps as many hypotheses alive."""
+        if not isinstance(other, StepwiseSearch) or self.strategy != "beam":
+            return True
+        return (self.beam_size, self.beam_threshold) == (other.beam_size, other.beam_threshold)
+
+    def without_rescoring(self) -> Self:
+        """Return the search without CTranslate2's pass for scores."""
+        return replace(self, rescore=False)
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        order = None if network is None else cast(StepwiseConfig, network).valid_generation()
+        most = self.beam_size if self.strategy == "beam" else 1
+        if self.strategy != "sample" and self.n_best > most:
+            yield Problem(("n_best",), f"at most {most}, the size of the beam", self.n_best)
+        yield from self._engine_problems(order, parts)
+        if order is not None and self.selection == "double-top-k" and order.step_size > 2:
+            yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)
+        if self.shortlist is not None and parts.tables is False:
+            yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+        yield from self._coupling_problems(order, parts)
+
+    def _engine_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
+        if self.uses_ctranslate2:
+            yield from self._ctranslate2_problems(order, parts)
+        elif self.precision == "float16":
+            yield Problem(("precision",), "float32, bfloat16 or int8 unless engine is ctranslate2", self.precision)
+        elif self.precision != "float32" and self.engine == "torch":
+            yield Problem(("precision",), "float32 with engine torch", self.precision)
+        elif self.precision != "float32" and self.strategy == "sample":
+            yield Problem(("precision",), "float32 for sampling", self.precision)
+
+    def _ctranslate2_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
+        if parts.networks > 1:
+            yield Problem(("engine",), "auto or torch for an ensemble", self.engine)
+        if self.strategy == "sample":
+            yield Problem(("engine",), "auto or torch for sampling", self.engine)
+        if self.strategy == "beam" and self.length_penalty_form == "gnmt":
+            yield Problem(("length_penalty_form",), "power with engine ctranslate2", self.length_penalty_form)
+        if self.strategy == "beam" and self.beam_threshold is not None:
+            yield Problem(("beam_threshold",), "empty with engine ctranslate2", self.beam_threshold)
+        if self.shortlist is not None:
+            yield Problem(("shortlist",), "empty with engine ctranslate2", self.shortlist)
+        if order is not None and (order.arrangement, order.step_size) != ("l2r", 1):
+            expected = "auto or torch for an order other than one token a step from left to right"
+            yield Problem(("engine",), expected, self.engine)
+
+    def _coupling_problems(self, order: GenerationOrder | None, parts: SystemParts) -> Iterator[Problem]:
+        if self.end_threshold and self.strategy != "greedy":
+            yield Problem(("end_threshold",), f"0 with {self.strategy}", self.end_threshold)
+        elif self.end_threshold and order is not None and (order.step_size == 1 or order.stop != "first-eos"):
+            expected = "0 for an order that writes one token a step, or that ends in either direction"
+            yield Problem(("end_threshold",), expected, self.end_threshold)
+        if not self.ngram_weight:
+            return
+        if self.strategy == "sample":
+            yield Problem(("ngram_weight",), "0 with sample", self.ngram_weight)
+        elif parts.ngram is False:
+            yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
+        elif order is not None and not _writes_adjacent_tokens(order):
+            yield Problem(("ngram_weight",), "0 for an order that writes no two adjacent tokens in a step", self.ngram_weight)
+        elif self.strategy == "beam" and (self.selection != "exact" or (order is not None and order.stop != "first-eos")):
+            expected = "0 unless selection is exact and the first EOS ends an output"
+            yield Problem(("ngram_weight",), expected, self.ngram_weight)
 
 
-LEFTWARD = {"l2r": (False,), "r2l": (True,), "fold": (False, True)}
-"""By arrangement and direction: do its tokens come in the output before those that it wrote earlier?"""
-
-
-def misfit(order: Order, search: StepwiseSearch) -> tuple[str, str, float] | None:
-    """What of a search does not go with an order: the field, what was expected, what was got."""
-    if search.ngram_weight and (order.arrangement not in LEFTWARD or min(order.tokens_per_direction, order.step_size) == 1):
-        return "ngram_weight", "0 for an order that writes no two neighbours in a step", search.ngram_weight
-    if search.ngram_weight and search.strategy == "beam" and (search.selection != "exact" or order.stop != "first-eos"):
-        return "ngram_weight", "0 unless selection is exact and the first EOS ends an output", search.ngram_weight
-    if search.end_threshold and (order.step_size == 1 or order.stop != "first-eos"):
-        return "end_threshold", "0 for an order that writes one token a step, or ends in either direction", search.end_threshold
-    return None
+def _writes_adjacent_tokens(order: GenerationOrder) -> bool:
+    """Whether two tokens of one direction are written in one step."""
+    return order.arrangement in RIGHT_TO_LEFT and min(order.tokens_per_direction, order.step_size) > 1

@@ -14,16 +14,17 @@ from models.common.deduplicate import deduplicate
 from models.common.inference import at_work, score_pairs
 from models.common.linear import pack
 from models.common.ngram import language_model
-from models.common.shortlist import check_listing, listed_for, load_lexicon
-from models.common.sources import Sources, gather, output_limits
+from models.common.search import SystemParts, check_search
+from models.common.shortlist import listed_for, load_lexicon
+from models.common.sources import Sources, gather, max_output_lengths
 from models.family import Hypothesis, Sizes
 from models.stepwise.beam import beam_search
-from models.stepwise.config import StepwiseSearch, misfit
+from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.native import NativeSearch
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.greedy import greedy
-from models.stepwise.joint_step import joint_step, neighbours
+from models.stepwise.joint_step import coupling, joint_step
 from models.stepwise.loss import log_probability
 from models.stepwise.model import StepwiseModel
 from models.stepwise.sampling import sample
@@ -42,25 +43,23 @@ class StepwiseDecoder:
         of, for searches that have one."""
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
 
+    @property
+    def parts(self) -> SystemParts:
+        """The parts of the system beside its network."""
+        return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None, networks=len(networks(self.model)))
+
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the network's `max_positions`."""
         return gather(sources, self._longest)
 
     def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
-        """For each source its hypotheses, best first. Raises ValueError for a search that does not go with itself or the order, and
-        EngineError where CTranslate2 is asked for and not installed."""
-        if search.strategy == "beam" and not 1 <= search.n_best <= search.beam_size:
-            raise ValueError(f"n_best: expected 1 to beam_size ({search.beam_size}), got {search.n_best}")
-        if search.selection == "double-top-k" and self.model.order.step_size > 2:
-            raise ValueError(
-                f"selection: expected exact or outer with {self.model.order.step_size} tokens a step, got double-top-k"
-            )
-        if search.chooses_jointly:
-            self._check_joint(search)
-        check_listing(search, self.lexicon)
+        """Return the hypotheses of each source, best first. Raises ValueError for a search with problems
+        (`StepwiseSearch.problems`), and EngineError if the search needs CTranslate2 and it is not installed."""
+        check_search(search, self.model.config, self.parts)
         if not prepared.rows:
             return []
-        found = self._search(prepared, search, output_limits(search, prepared.lengths, self.model.config.max_positions))
+        limits = max_output_lengths(search.output_limits, prepared.lengths, self.model.config.max_positions)
+        found = self._search(prepared, search, limits)
         return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
@@ -75,14 +74,6 @@ class StepwiseDecoder:
         """Longest sources and targets, in tokens without EOS."""
         return self.model.config.max_positions - 1
 
-    def _check_joint(self, search: StepwiseSearch) -> None:
-        if search.strategy == "sample" or (search.strategy == "beam" and search.end_threshold):
-            raise ValueError(f"ngram_weight, end_threshold: expected 0 with {search.strategy}, got {search.name}")
-        if found := misfit(self.model.order, search):
-            raise ValueError("{}: expected {}, got {}".format(*found))
-        if search.ngram_weight and self.ngram is None:
-            raise ValueError(f"ngram_weight: expected 0 for a system without an n-gram model, got {search.ngram_weight}")
-
     def _search(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
         if search.engine == "ctranslate2":
             raise ValueError("engine: expected auto or torch with a network that is not finished yet, got ctranslate2")
@@ -93,12 +84,12 @@ class StepwiseDecoder:
             )
         with at_work(self.model) as device:
             source, lengths = prepared.tensors(device)
-            listed = listed_for(search, self.lexicon, source, lengths, networks(self.model)[0].target_embedding.num_embeddings)
+            listed = listed_for(search.shortlist, self.lexicon, source, lengths, networks(self.model)[0].target_embedding.num_embeddings)
             given = (self.model, source, lengths, search, torch.from_numpy(limits).to(device))
             if search.strategy == "greedy":
                 return greedy(*given, joint_step(self.model.order, search, self.ngram), listed)
             if search.strategy == "beam":
-                return beam_search(*given, neighbours(self.model.order, search, self.ngram), listed)
+                return beam_search(*given, coupling(self.model.order, search, self.ngram), listed)
             return sample(*given, listed)
 
 

@@ -6,4 +6,4 @@ from models.stepwise.decode import StepwiseDecoder, load
 from models.stepwise.loss import loss
 from models.stepwise.model import build, fits
 
-FAMILY = Family(StepwiseConfig, StepwiseSearch, build, loss, fits, load, StepwiseDecoder)
+FAMILY = Family(build, loss, fits, load, StepwiseDecoder)

@@ -14,7 +14,7 @@ from models.stepwise.ensemble import Ensemble, Together, begin
 from models.stepwise.incremental import Incremental
 from models.stepwise.joint_step import jointly
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import Order
+from models.stepwise.orders import GenerationOrder
 from models.stepwise.outputs import Outputs, charged, hypotheses, stops
 from models.stepwise.scores import ban, penalty
 
@@ -45,7 +45,7 @@ def _likeliest(log_probs: Tensor, slot: int, rows: Tensor) -> tuple[Tensor, Tens
 
 
 def write(
-    state: Incremental | Together, order: Order, limits: Tensor, search: StepwiseSearch, choose: Choose
+    state: Incremental | Together, order: GenerationOrder, limits: Tensor, search: StepwiseSearch, choose: Choose
 ) -> list[list[Hypothesis]]:
     """One hypothesis for each row of `state`, whose longest outputs are `limits` [R] tokens with EOS."""
     z = order.step_size

@@ -11,24 +11,24 @@ from torch import Tensor
 from kernels import JointStep, Neighbours
 from models.family import EOS
 from models.stepwise.beam import ranked
-from models.stepwise.config import LEFTWARD, StepwiseSearch
-from models.stepwise.orders import Order
+from models.stepwise.config import RIGHT_TO_LEFT, StepwiseSearch
+from models.stepwise.orders import GenerationOrder
 
 if TYPE_CHECKING:
     from kernels.ngram import NgramScorer
 
 
-def joint_step(order: Order, search: StepwiseSearch, ngram: NgramScorer | None) -> JointStep | None:
+def joint_step(order: GenerationOrder, search: StepwiseSearch, ngram: NgramScorer | None) -> JointStep | None:
     """How the search chooses its steps; None: each slot for itself."""
     if not search.chooses_jointly:
         return None
-    return JointStep(neighbours=neighbours(order, search, ngram), end=search.end_threshold)
+    return JointStep(neighbours=coupling(order, search, ngram), end=search.end_threshold)
 
 
-def neighbours(order: Order, search: StepwiseSearch, ngram: NgramScorer | None) -> Neighbours:
-    """What links the words of a step."""
+def coupling(order: GenerationOrder, search: StepwiseSearch, ngram: NgramScorer | None) -> Neighbours:
+    """Return the bigram coupling of the tokens of a step."""
     weighed = ngram if search.ngram_weight else None
-    return Neighbours(ngram=weighed, weight=search.ngram_weight, leftward=LEFTWARD.get(order.arrangement, (False,)))
+    return Neighbours(ngram=weighed, weight=search.ngram_weight, leftward=RIGHT_TO_LEFT.get(order.arrangement, (False,)))
 
 
 def jointly(step: JointStep) -> Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]:

@@ -15,7 +15,7 @@ from models.common.initialisation import initialise
 from models.family import Sizes
 from models.stepwise.arrangement import arrange, labelled, step_mask
 from models.stepwise.config import StepwiseConfig
-from models.stepwise.orders import Order
+from models.stepwise.orders import GenerationOrder
 from models.stepwise.slots import SlotCodes, StartVectors
 
 
@@ -37,7 +37,7 @@ class Predictions(NamedTuple):
 class StepwiseModel(Backbone):
     """Writes `order.step_size` tokens with each call of its decoder."""
 
-    def __init__(self, config: StepwiseConfig, sizes: Sizes, order: Order) -> None:
+    def __init__(self, config: StepwiseConfig, sizes: Sizes, order: GenerationOrder) -> None:
         """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
         super().__init__(config, sizes)
         self.config, self.order = config, order

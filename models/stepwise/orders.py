@@ -1,4 +1,4 @@
-"""The family's table: how target tokens are laid out in steps (Zhang et al. 2020; Imamura & Sumita 2020)."""
+"""The layouts of target tokens in steps (Zhang et al. 2020; Imamura and Sumita 2020)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Stop = Literal["first-eos", "per-direction"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
-    """How target tokens are laid out in steps (one row of the family's table). Raises ValueError for what does not go together."""
+class GenerationOrder:
+    """The layout of target tokens in steps. Raises ValueError for an invalid combination of properties."""
 
     arrangement: Literal["l2r", "r2l", "fold", "multi", "middle-out"] = "l2r"
     """Where each token goes: from the left, from the right, both in turn, both in each of `directions / 2` segments in turn, or
@@ -26,25 +26,26 @@ class Order:
     step_size: int = 0
     """Tokens emitted together by one decoder call (z); 0: h c. 1 writes the same arrangement token by token."""
     mask: Mask = "block"
-    """What a slot sees: all steps up to its own, all slots up to its own, or those of its own direction."""
+    """Slots that a slot attends to: those of steps up to its own, all up to itself, or those of its own direction."""
     target_positions: SlotPositions = "absolute"
     """Code of a slot t: t, +-(t / 2 + 1), (t / h, t mod h), or row t of a learned table."""
     tail: Tail = "none"
-    """Labels of the slots that EOS leaves over in its step: none, or EOS too."""
+    """Labels of the slots after EOS in its step: none, or EOS as well."""
     start: Start = "zero"
-    """What the slots of the first step carry: zeros, one learned vector, or one for each."""
+    """Input of the slots of the first step: zeros, one learned vector, or one for each slot."""
     stop: Stop = "first-eos"
-    """What ends an output: the first EOS in writing order, or EOS in either direction, the token beside it being kept."""
+    """Event that ends an output: the first EOS in writing order, or an EOS in either direction; the other token of that step is
+    kept."""
 
     def __post_init__(self) -> None:
         if self.step_size == 0:
             object.__setattr__(self, "step_size", self.directions * self.tokens_per_direction)
-        if problems := misfits(self):
+        if problems := _problems(self):
             raise ValueError("; ".join(problems))
 
 
-def misfits(order: Order) -> list[str]:
-    """What of an order does not go together, each as "`field`: expected ..., got ..."."""
+def _problems(order: GenerationOrder) -> list[str]:
+    """The invalid combinations of properties, each as "`field`: expected ..., got ..."."""
     arrangement, h, c, z = order.arrangement, order.directions, order.tokens_per_direction, order.step_size
     directions = {"l2r": "1", "r2l": "1", "fold": "2", "middle-out": "2", "multi": "an even number"}[arrangement]
     fits = h >= 2 and h % 2 == 0 if arrangement == "multi" else str(h) == directions
@@ -63,17 +64,17 @@ def misfits(order: Order) -> list[str]:
     return [f"{field}: expected {expected}, got {got}" for good, field, expected, got in rules if not good]
 
 
-_FOLD = Order(arrangement="fold", directions=2, target_positions="signed")
-_PAIRS = Order(tokens_per_direction=2, target_positions="learned", tail="fill", start="per-slot")
+_FOLD = GenerationOrder(arrangement="fold", directions=2, target_positions="signed")
+_PAIRS = GenerationOrder(tokens_per_direction=2, target_positions="learned", tail="fill", start="per-slot")
 
-ORDERS: dict[str, Order] = {
-    "autoregressive": Order(),
-    "right-to-left": Order(arrangement="r2l"),
-    "semi-autoregressive": Order(tokens_per_direction=2),
+ORDERS: dict[str, GenerationOrder] = {
+    "autoregressive": GenerationOrder(),
+    "right-to-left": GenerationOrder(arrangement="r2l"),
+    "semi-autoregressive": GenerationOrder(tokens_per_direction=2),
     "interleaved": _FOLD,
     "interleaved-sa": replace(_FOLD, tokens_per_direction=2, step_size=0),
-    "multi-directional": Order(arrangement="multi", directions=4, target_positions="step-direction"),
-    "double-token": Order(
+    "multi-directional": GenerationOrder(arrangement="multi", directions=4, target_positions="step-direction"),
+    "double-token": GenerationOrder(
         arrangement="fold", directions=2, target_positions="learned", tail="fill", start="per-slot", stop="per-direction"
     ),
     "double-token-l2r": _PAIRS,

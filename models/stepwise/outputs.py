@@ -9,7 +9,7 @@ from torch import Tensor
 
 from models.family import EOS, Hypothesis
 from models.stepwise.arrangement import restore
-from models.stepwise.orders import Order
+from models.stepwise.orders import GenerationOrder
 
 
 def stops(ids: Tensor) -> Tensor:
@@ -17,7 +17,7 @@ def stops(ids: Tensor) -> Tensor:
     return (ids == EOS).any(-1)
 
 
-def charged(order: Order, ids: Tensor, room: Tensor) -> Tensor:
+def charged(order: GenerationOrder, ids: Tensor, room: Tensor) -> Tensor:
     """[R,z], True at the slots of a step [R,z] whose probability counts: all up to the first EOS, or all of a step that may end
     in either direction. None beyond the longest output, which is `room` [R] slots away.
 
@@ -41,7 +41,7 @@ class Outputs(NamedTuple):
     """[N] 1 where EOS was written, 0 where the longest output cut it"""
 
     @classmethod
-    def cut(cls, order: Order, flat: Tensor, written: Tensor) -> Outputs:
+    def cut(cls, order: GenerationOrder, flat: Tensor, written: Tensor) -> Outputs:
         """From flat tokens [N,T], of which the first `written` [N] were written: what stands before the first EOS, or, where a
         step may end in either direction, whatever is not EOS."""
         inside = torch.arange(flat.size(1), device=flat.device) < written[:, None]

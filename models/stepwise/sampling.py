@@ -43,7 +43,7 @@ def sample(
 def _numbers(source: Tensor, lengths: Tensor, search: StepwiseSearch, slots: int) -> Tensor:
     """[B*n,slots] in [0, 1); the first of a sentence are the same however many there are."""
     rows = [ids[:length] for ids, length in zip(source.tolist(), lengths.tolist(), strict=True)]
-    streams = [np.random.Generator(np.random.Philox(seed_of(search.seed, *ids, "sampling"))) for ids in rows]
+    streams = [np.random.Generator(np.random.Philox(seed_of(search.sampling.seed, *ids, "sampling"))) for ids in rows]
     drawn = [stream.random((slots, search.n_best)).T for stream in streams]
     return torch.from_numpy(np.concatenate(drawn)).float()
 
@@ -52,9 +52,9 @@ def draw(log_probs: Tensor, numbers: Tensor, search: StepwiseSearch) -> tuple[Te
     """Tokens by log-probabilities [R,z,V] and `numbers` [R,z] in [0, 1), their log-probabilities, and how far each number is from
     another token's."""
     ranked, ids = log_probs.sort(dim=-1, descending=True, stable=True)
-    probabilities = (ranked / search.temperature).softmax(-1)
+    probabilities = (ranked / search.sampling.temperature).softmax(-1)
     until = probabilities.cumsum(-1)
-    kept = probabilities.masked_fill(until - probabilities >= search.top_p, 0.0)
+    kept = probabilities.masked_fill(until - probabilities >= search.sampling.top_p, 0.0)
     ends = kept.cumsum(-1)
     threshold = (numbers * ends[..., -1])[..., None]
     place = (ends <= threshold).sum(-1, keepdim=True).clamp(max=log_probs.size(-1) - 1)

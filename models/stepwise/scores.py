@@ -11,7 +11,7 @@ from models.stepwise.config import StepwiseSearch
 
 def banned(search: StepwiseSearch) -> list[int]:
     """Ids that are never written."""
-    allowed = {EOS, UNK} if search.allow_unknown else {EOS}
+    allowed = {EOS, UNK} if search.output_limits.allow_unknown else {EOS}
     return [token for token in range(len(RESERVED)) if token not in allowed]
 
 
@@ -19,8 +19,8 @@ def ban(log_probs: Tensor, search: StepwiseSearch, slot: int) -> Tensor:
     """Log-probabilities [R,z,V] of the slots from `slot` on, changed in place: minus infinity for reserved ids but EOS, and for EOS
     where it would make the output shorter than `min_tokens`."""
     log_probs[..., banned(search)] = -torch.inf
-    if slot < search.min_tokens:
-        log_probs[..., : search.min_tokens - slot, EOS] = -torch.inf
+    if (missing := search.output_limits.min_tokens - slot) > 0:
+        log_probs[..., :missing, EOS] = -torch.inf
     return log_probs
 
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from models.common.embeddings import Positions
-from models.stepwise.orders import Order
+from models.stepwise.orders import GenerationOrder
 
 
 class SlotCodes(Positions):
     """Position codes of slots. A slot has the position of the token that it predicts (Zhang et al. 2020, equations 7, 10)."""
 
-    def __init__(self, order: Order, kind: Literal["sinusoidal", "learned"], rows: int, width: int) -> None:
+    def __init__(self, order: GenerationOrder, kind: Literal["sinusoidal", "learned"], rows: int, width: int) -> None:
         super().__init__(kind, rows, width)
         self.order = order
         self.directions = nn.Embedding(order.directions, width) if order.target_positions == "step-direction" else None
@@ -39,7 +39,7 @@ def signed(slots: Tensor) -> Tensor:
 class StartVectors(nn.Module):
     """What the slots of the first step carry in place of tokens: one learned vector for all, or one for each."""
 
-    def __init__(self, order: Order, width: int) -> None:
+    def __init__(self, order: GenerationOrder, width: int) -> None:
         super().__init__()
         self.size = order.step_size
         self.table = nn.Embedding(order.step_size if order.start == "per-slot" else 1, width)

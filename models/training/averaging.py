@@ -27,11 +27,11 @@ def merit(config: TrainingConfig, validation: Validation) -> float:
 
 
 def kept(config: TrainingConfig, validations: Sequence[Validation]) -> list[int]:
-    """Updates of the candidates to average, ascending: the `average_count` best (of equals the later) or last."""
+    """Updates of the candidates to average, ascending: the `num_averaged` best (of equals the later) or last."""
     ranked = [v.update for v in validations]
     if config.average == "best":
         ranked = [v.update for v in sorted(validations, key=lambda v: (merit(config, v), v.update))]
-    return sorted(ranked[-config.average_count :])
+    return sorted(ranked[-config.num_averaged :])
 
 
 def stopped(config: TrainingConfig, validations: Sequence[Validation]) -> bool:

@@ -193,13 +193,13 @@ class Share(NamedTuple):
     """Where the stream goes on."""
 
 
-def shares(stream: Stream, start: Position, *, rank: int = 0, size: int = 1, pass_tokens: int = 0) -> Iterator[Share]:
+def shares(stream: Stream, start: Position, *, rank: int = 0, size: int = 1, microbatch_tokens: int = 0) -> Iterator[Share]:
     """Worker `rank` of `size`'s share of every batch: rows i::(size x passes), with passes enough that a slice has about
-    `pass_tokens` padded tokens at most (0: one pass)."""
+    `microbatch_tokens` padded tokens at most (0: one pass)."""
     for pool, rows, position in stream.batches(start):
         share = rows[rank::size]
         weight = 1.0 if len(share) else 0.0
         share = share if len(share) else rows[:1]
         longest = int(np.maximum(pool.source.lengths[share], pool.target.lengths[share]).max()) + 1
-        passes = min(len(share), max(1, -(-len(share) * longest // pass_tokens))) if pass_tokens else 1
+        passes = min(len(share), max(1, -(-len(share) * longest // microbatch_tokens))) if microbatch_tokens else 1
         yield Share([pool.batch(share[index::passes]) for index in range(passes)], weight, position)

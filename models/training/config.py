@@ -1,11 +1,15 @@
-"""How a network is trained. Everything here is part of the recipe; where it runs is not (see `cluster` in the config)."""
+"""The recipe of a training. Everything here changes results; `cluster` in the config says where a training runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
+
+from models.common.options import Precision
+from models.common.problems import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,15 +19,16 @@ class TrainingConfig:
     seed: Annotated[int, Ge(0)] = 1
     """Seed of initialisation, batch order and dropout."""
     updates: Annotated[int, Ge(1)] = 10000
-    """Optimiser updates at most."""
+    """Largest number of optimiser updates."""
     batch_tokens: Annotated[int, Ge(1)] = 4096
-    """Padded tokens in the batch of one update, over all workers and passes (the longer side of each pair, EOS included)."""
+    """Padded tokens in the batch of one update, over all workers and microbatches (the longer side of each pair, EOS included)."""
     max_tokens: Annotated[int, Ge(1)] = 256
-    """Pairs with a side longer than this many tokens are left out of training (counted)."""
+    """Pairs with a side longer than this number of tokens are left out of training (and counted)."""
     learning_rate: Annotated[float, Gt(0)] = 0.002
     """Peak learning rate of Adam."""
     schedule: Literal["inverse_sqrt", "cosine", "constant"] = "inverse_sqrt"
-    """Learning rate after warm-up: falls with the square root of the update, as half a cosine to zero at `updates`, or stays."""
+    """Learning rate after warm-up: it falls with the square root of the update, falls as half a cosine to zero at `updates`, or is
+    constant."""
     warmup_updates: Annotated[int, Ge(0)] = 1000
     """Updates over which the learning rate rises linearly from zero."""
     adam_beta1: Annotated[float, Ge(0), Lt(1)] = 0.9
@@ -35,24 +40,36 @@ class TrainingConfig:
     weight_decay: Annotated[float, Ge(0)] = 0.0
     """Decoupled weight decay (AdamW)."""
     clip_norm: Annotated[float, Ge(0)] = 1.0
-    """Largest norm of the gradient per counted token; 0 does not clip."""
+    """Largest norm of the gradient per counted token; 0: no clipping."""
     label_smoothing: Annotated[float, Ge(0), Lt(1)] = 0.1
-    """Mass spread evenly over the vocabulary (eps / V each)."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Arithmetic of the network; weights, sums and losses stay fp32. CPUs without instructions for bf16 compute in fp32 instead."""
+    """Probability mass spread evenly over the vocabulary (eps / V each)."""
+    precision: Precision = "float32"
+    """Arithmetic of the network: float32, bfloat16 or float16. Weights, sums and losses stay in float32. CPUs without instructions
+    for bfloat16 compute in float32 instead."""
     log_every: Annotated[int, Ge(1)] = 50
     """Updates between two lines of training metrics."""
     validate_every: Annotated[int, Ge(1)] = 500
     """Updates between two validations; each gives a candidate for keeping and averaging."""
     validation_metric: Literal["loss", "bleu", "rougeL"] = "bleu"
-    """What chooses the best candidates: validation loss (lower), or BLEU or ROUGE-L of greedy outputs (higher), as the task is."""
+    """Metric that the best candidates are chosen by: validation loss (lowest), or BLEU or ROUGE-L of greedy outputs (highest), by
+    the task."""
     validation_sentences: Annotated[int, Ge(0)] = 500
-    """Validation sources, from the top, that are decoded for BLEU or ROUGE-L; 0 decodes none (the metric must be loss)."""
+    """Number of validation sources, from the top, that are decoded for BLEU or ROUGE-L; 0: none (the metric must be loss)."""
     patience: Annotated[int, Ge(0)] = 0
-    """Validations without a new best after which training stops; 0 never stops early."""
+    """Validations without a new best after which training stops early; 0: it never stops early."""
     average: Literal["best", "last"] = "best"
-    """Which candidates are averaged into the final weights."""
-    average_count: Annotated[int, Ge(1)] = 5
-    """Candidates that are kept and averaged; 1 takes the single best or last."""
+    """Candidates that are averaged into the final weights."""
+    num_averaged: Annotated[int, Ge(1)] = 5
+    """Number of candidates that are kept and averaged; 1 takes the single best or last."""
     keep_first: bool = False
-    """Also keep the weights of the first validation, for analyses that compare a network with what it was early in training?"""
+    """Also keep the weights of the first validation, for analyses of a network early in training."""
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        if self.precision == "int8":
+            yield Problem(("precision",), "float32, bfloat16 or float16 in training", self.precision)
+        if self.schedule == "cosine" and self.warmup_updates >= self.updates:
+            expected = f"less than updates ({self.updates}) with the cosine schedule"
+            yield Problem(("warmup_updates",), expected, self.warmup_updates)
+        if self.validation_metric != "loss" and not self.validation_sentences:
+            yield Problem(("validation_sentences",), f"at least 1 with validation_metric {self.validation_metric}", 0)

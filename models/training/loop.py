@@ -76,7 +76,7 @@ def accumulate(
     sums: dict[str, Tensor] = {}
     kind, precision = torch.device(place.device).type, arithmetic(config.precision, place.device)
     for batch in share.slices:
-        with torch.autocast(kind, TYPES[precision], enabled=precision != "fp32"):
+        with torch.autocast(kind, TYPES[precision], enabled=precision != "float32"):
             result = loss(model, batch.to(place.device), update, config.label_smoothing)
         (result.total * (scale * share.weight)).backward()  # type: ignore[no-untyped-call]
         parts = {"loss": result.total.detach(), "count": result.count, **result.statistics}

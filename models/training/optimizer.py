@@ -12,7 +12,7 @@ from models.training.config import TrainingConfig
 MAX_SKIPPED = 20
 """Updates in a row with a gradient that is not finite after which training has failed."""
 FIRST_SCALE, STEADY_UPDATES = 256.0, 2000
-"""fp16: the first factor on the loss, and the updates without an overflow after which it is doubled."""
+"""float16: the first factor on the loss, and the updates without an overflow after which it is doubled."""
 ALIGNMENT = 16
 """Each weight starts at a multiple of this many elements, as if it had been allocated by itself."""
 
@@ -39,18 +39,18 @@ def learning_rate(config: TrainingConfig, update: int) -> float:
 
 
 class Optimizer:
-    """Adam with decoupled weight decay, clipping, loss scaling for fp16, and skipping of updates that are not finite.
+    """Adam with decoupled weight decay, clipping, loss scaling for float16, and skipping of updates that are not finite.
 
     Weights and gradients of the model become views of two flat vectors, so that summing, clipping and updating are one
     operation each. The model's gradients must be cleared by `clear`, never by setting them to None. Nothing here waits for a GPU.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        """`model` is on its device already. Raises ValueError for fp16 on a CPU."""
+        """`model` is on its device already. Raises ValueError for float16 on a CPU."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         device = parameters[0].device
-        if config.precision == "fp16" and device.type == "cpu":
-            raise ValueError("training.precision: expected fp32 or bf16 on a CPU, got fp16; choose bf16, or train on a GPU")
+        if config.precision == "float16" and device.type == "cpu":
+            raise ValueError("training.precision: expected float32 or bfloat16 on a CPU, got float16; choose bfloat16, or train on a GPU")
         self.config = config
         starts = [0]
         for parameter in parameters:
@@ -77,7 +77,7 @@ class Optimizer:
             "exp_avg": torch.zeros_like(self.weights),
             "exp_avg_sq": torch.zeros_like(self.weights),
         }
-        self.scale = torch.tensor(FIRST_SCALE if config.precision == "fp16" else 1.0, device=device)
+        self.scale = torch.tensor(FIRST_SCALE if config.precision == "float16" else 1.0, device=device)
         """What losses are multiplied by before their gradients are taken."""
         self._steady = torch.zeros((), dtype=torch.int64, device=device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)
@@ -106,7 +106,7 @@ class Optimizer:
         if update % MAX_SKIPPED == 0 and int(self.skipped_in_row) >= MAX_SKIPPED:
             raise NotFiniteError(
                 f"update {update}: the loss or its gradient was not finite in the last {int(self.skipped_in_row)} updates; "
-                "lower training.learning_rate, lengthen training.warmup_updates, or choose precision fp32"
+                "lower training.learning_rate, lengthen training.warmup_updates, or choose precision float32"
             )
         return norm
 
@@ -114,7 +114,7 @@ class Optimizer:
         self.skipped += ~finite
         self.skipped_in_row += 1
         self.skipped_in_row *= ~finite
-        if self.config.precision == "fp16":
+        if self.config.precision == "float16":
             self._steady += 1
             self._steady *= finite
             doubled = torch.where(self._steady % STEADY_UPDATES == 0, self.scale * 2.0, self.scale)

@@ -248,11 +248,11 @@ class Cluster:
     """What each step of a stage may hold, by the stage's name."""
     retries: Annotated[int, Ge(0)] = 2
     """Further attempts at a step that failed for a passing reason, such as a dead worker."""
-    patience_seconds: Annotated[float, Ge(0)] = 300.0
+    node_wait_seconds: Annotated[float, Ge(0)] = 300.0
     """Seconds that a step waits for machines where those that could hold it are gone, before it fails."""
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
-    pass_tokens: Annotated[int, Ge(0)] = 0
+    microbatch_tokens: Annotated[int, Ge(0)] = 0
     """Padded tokens that a training worker takes through the network at once, a matter of its memory; 0: its whole share."""
 
 

@@ -37,7 +37,7 @@ class Order:
     resources: Resources
     log: Path
     checkpoint_seconds: float
-    pass_tokens: int
+    microbatch_tokens: int
     avoid: tuple[str, ...] = ()
     """Nodes that its workers are kept off."""
 
@@ -85,7 +85,7 @@ def _work(order: Order, store: Store, partial: Path, workers: Workers) -> Work:
         resources=order.resources,
         shard_cache=store.shard_cache,
         checkpoint_seconds=order.checkpoint_seconds,
-        pass_tokens=order.pass_tokens,
+        microbatch_tokens=order.microbatch_tokens,
     )
 
 

@@ -265,7 +265,7 @@ class Execution:
         if step.name not in self._lacking:
             self._lacking[step.name] = now
             self.record.write_event("step_waiting", step=step.name, error=f"machines are gone: {error}")
-        if now - self._lacking[step.name] >= self.config.cluster.patience_seconds:
+        if now - self._lacking[step.name] >= self.config.cluster.node_wait_seconds:
             self._fail(step, error)
 
     def _lease(self, step: Step) -> bool:
@@ -297,7 +297,7 @@ class Execution:
             resources=granted,
             log=self.record.log(step.name, attempt),
             checkpoint_seconds=cluster.checkpoint_seconds,
-            pass_tokens=cluster.pass_tokens,
+            microbatch_tokens=cluster.microbatch_tokens,
             avoid=avoid,
         )
         if self.uploads:

@@ -99,7 +99,7 @@ class Worker:
         if averaging.stopped(self.recipe, start.validations):
             return
         mine = shares(
-            self.stream, start.position, rank=self.place.rank, size=self.place.size, pass_tokens=self.job.work.pass_tokens
+            self.stream, start.position, rank=self.place.rank, size=self.place.size, microbatch_tokens=self.job.work.microbatch_tokens
         )
         reports = updates(self.model, self.family.loss, prefetched(mine), self.optimizer, self.recipe, self.place, start.update)
         for report in reports:

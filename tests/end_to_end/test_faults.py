@@ -85,7 +85,7 @@ def test_a_network_that_sees_the_future_fails_the_demo(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(StepwiseModel, "hidden", unmasked)
     settings = [f"store.path={tmp_path}", "tracking.enabled=false", "benchmark.enabled=false", "evaluation.baseline=autoregressive"]
-    config = load_config(ROOT / "configs" / "demo.yaml", settings)
+    config = load_config(ROOT / "configs/demo.yaml", settings)
     store = Store(config.store.path)
     plan = build_plan(config, store).until("score:autoregressive/greedy:demo")
     assert execute.run(config, plan, store, config_file="demo.yaml", in_process=True).failed == {}

@@ -20,7 +20,7 @@ SMALL = ("tracking.enabled=false", "corpus.train.embedded=5000", "corpus.test.de
 
 
 def demo(store: Path, *settings: str) -> RunReport:
-    config = load_config(ROOT / "configs" / "demo-summarization.yaml", [f"store.path={store}", *SMALL, *settings])
+    config = load_config(ROOT / "configs/summarization.yaml", [f"store.path={store}", *SMALL, *settings])
     plan = build_plan(config, Store(config.store.path))
     return execute.run(config, plan, Store(config.store.path), config_file="demo-summarization.yaml", in_process=True)
 

@@ -11,15 +11,14 @@ import torch
 
 from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, WritingRules
 from kernels.aggressive import Drafts
-from kernels.transformer import Precision
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
 from models.common.backbone import Backbone
-from models.common.limits import MOST
-from models.common.native import arrays_of, shape_of
+from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
+from models.common.options import MAX_SHORTLIST_TOKENS, Precision
 from models.family import EOS, MASK, PAD
 from models.training.batch import Ints
 
@@ -33,7 +32,7 @@ class NativeLoop:
     def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None = None) -> None:
         """Networks on the CPU in float32, and what lists of words are made of."""
         self._model, self._verifier, self._lexicon = model, verifier, lexicon
-        self._transformers = {"fp32": self._transformer("fp32")}
+        self._transformers: dict[Precision, AggressiveTransformer] = {"float32": self._transformer("float32")}
 
     def __call__(
         self, source: Ints, lengths: Ints, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]
@@ -60,7 +59,7 @@ class NativeLoop:
         lexicon = self._lexicon
         drafter = copied(self._model, None if lexicon is None else lexicon.linked_words)
         return AggressiveTransformer(
-            arrays, shape=shape_of(config, "relu"), precision=precision, drafter=drafter, lexicon=self._lexicon
+            arrays, shape=shape_of(config, "relu"), precision=kernel_precision(precision), drafter=drafter, lexicon=self._lexicon
         )
 
 
@@ -70,30 +69,29 @@ def writing_rules(search: AggressiveSearch) -> WritingRules:
     return WritingRules(
         mask="causal",
         banned=tuple(banned(search)),
-        min_tokens=search.min_tokens,
-        shortlist_words=search.shortlist_words or 0,
-        shortlist_links=search.shortlist_links,
+        min_tokens=search.output_limits.min_tokens,
+        **shortlist_sizes(search.shortlist),
     )
 
 
 @lru_cache
 def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
     """The kernel's options."""
-    loose = search.strategy == "gad++"
+    loose, shortlist = search.strategy == "gad++", search.draft_shortlist
     return DraftOptions(
         proposals="nothing" if search.strategy == "greedy" else "lookup" if search.looks_up else "network",
         verify=search.strategy != "draft",
         width=width,
         adaptive=search.adaptive,
-        words=search.draft_words or 0,
-        links=search.draft_links,
+        words=0 if shortlist is None else shortlist.tokens,
+        links=0 if shortlist is None else shortlist.links,
         confidence=search.confidence,
-        precision=search.draft_precision,
+        precision="int8" if search.draft_precision == "int8" else "fp32",
         ngram=search.ngram,
-        ranks=search.ranks if loose else 1,
-        gap=search.gap if loose else 0.0,
-        strict_end=search.strict_end,
-        worthwhile=search.worthwhile,
+        ranks=search.top_k if loose else 1,
+        gap=search.max_logprob_gap if loose else 0.0,
+        strict_end=search.require_top1_eos,
+        worthwhile=search.min_tokens_per_pass,
     )
 
 
@@ -101,7 +99,7 @@ def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
 def copied(model: AggressiveModel | DraftHead, linked: Ints | None = None) -> Drafter:
     """The kernel's copy of a drafter."""
     drafter = _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
-    return replace(drafter, lexicon=Lexicon(model.words.most(MOST).numpy(), linked))
+    return replace(drafter, lexicon=Lexicon(model.words.most(MAX_SHORTLIST_TOKENS).numpy(), linked))
 
 
 def _head(model: DraftHead) -> Drafter:
@@ -125,9 +123,9 @@ def _block_decoder(model: AggressiveModel) -> Drafter:
         shape=shape_of(config, "relu"),
         shares_encoder=config.encoder == "shared",
         shares_words=config.encoder == "shared" and model.sizes.joint,
-        sight="all" if config.prefix == "all" else "prefix",
+        sight="all" if config.prefix_attention == "all" else "prefix",
         codes_in_layers=config.layer_positions,
-        last_token=config.last_token,
+        last_token=config.feed_last_token,
         mask=MASK,
         copy_queries=model.copy_queries(codes).numpy() if config.soft_copy else None,
     )

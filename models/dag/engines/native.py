@@ -7,8 +7,8 @@ from functools import lru_cache
 import torch
 
 from kernels import GraphNetwork, GraphRules, Lexicon
-from kernels.transformer import Precision
-from models.common.native import arrays_of, shape_of
+from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
+from models.common.options import Precision
 from models.dag.config import DagConfig, DagSearch
 from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel
@@ -24,7 +24,8 @@ class NativeGraphs:
 
     def __init__(self, model: DagModel, lexicon: Lexicon | None = None) -> None:
         """A network on the CPU in float32, and what lists of words are made of."""
-        self._model, self._lexicon, self._networks = model, lexicon, {"fp32": graph_network(model, lexicon=lexicon)}
+        self._model, self._lexicon = model, lexicon
+        self._networks: dict[Precision, GraphNetwork] = {"float32": graph_network(model, lexicon=lexicon)}
         self._predicted, self._sizes = model.config.graph_size == "predicted", sizes(model.config)
 
     def follow(self, source: Ints, lengths: Ints, search: DagSearch) -> list[list[Hypothesis]]:
@@ -78,13 +79,12 @@ def _rules(search: DagSearch) -> GraphRules:
         eos=EOS,
         mask=MASK,
         banned=tuple(banned(allow_unknown=search.allow_unknown)),
-        shortlist_words=search.shortlist_words or 0,
-        shortlist_links=search.shortlist_links,
+        **shortlist_sizes(search.shortlist),
     )
 
 
 @torch.no_grad()
-def graph_network(model: DagModel, precision: Precision = "fp32", lexicon: Lexicon | None = None) -> GraphNetwork:
+def graph_network(model: DagModel, precision: Precision = "float32", lexicon: Lexicon | None = None) -> GraphNetwork:
     """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand.
     Raises ValueError for a precision that this build lacks."""
     config, width = model.config, model.config.width
@@ -98,4 +98,4 @@ def graph_network(model: DagModel, precision: Precision = "fp32", lexicon: Lexic
     }
     if model.length is not None:
         arrays["lengths"] = model.length.weight.numpy()
-    return GraphNetwork(arrays, shape=shape_of(config, "gelu"), precision=precision, lexicon=lexicon)
+    return GraphNetwork(arrays, shape=shape_of(config, "gelu"), precision=kernel_precision(precision), lexicon=lexicon)

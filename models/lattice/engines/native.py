@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from kernels import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, TransformerShape
-from kernels.transformer import Precision
+from models.common.native import kernel_precision
+from models.common.options import Precision
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, Sources, Taken
@@ -28,7 +29,7 @@ class NativeDecoder(LatticeDecoder):
     def __init__(self, model: LatticeModel, tables: CandidateTables, bigrams: BigramTables | None = None) -> None:
         """A network whose weights do not change any more."""
         super().__init__(model, tables, bigrams)
-        self._transformers = {"fp32": transformer(model)}
+        self._transformers: dict[Precision, LatticeTransformer] = {"float32": transformer(model)}
 
     def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
         """As `LatticeDecoder.prepare`; what the kernel decodes it looks up itself."""
@@ -84,14 +85,14 @@ def _options(search: LatticeSearch) -> LatticeOptions:
         candidates=search.candidates,
         length_window=search.length_window,
         normaliser=search.normalizer,
-        prune=math.inf if search.prune is None else search.prune,
+        prune=math.inf if search.candidate_threshold is None else search.candidate_threshold,
         count_weight=search.count_weight,
         word_bonus=search.token_bonus,
     )
 
 
 @torch.no_grad()
-def transformer(model: LatticeModel, precision: Precision = "fp32") -> LatticeTransformer:
+def transformer(model: LatticeModel, precision: Precision = "float32") -> LatticeTransformer:
     """The kernel's copy of a network. Position codes, whatever they are made of, become tables."""
     config = model.config
     arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
@@ -108,4 +109,4 @@ def transformer(model: LatticeModel, precision: Precision = "fp32") -> LatticeTr
         heads=config.heads,
         norm=config.norm,
     )
-    return LatticeTransformer(arrays, shape=shape, precision=precision)
+    return LatticeTransformer(arrays, shape=shape, precision=kernel_precision(precision))

@@ -49,9 +49,8 @@ class CTranslate2Search:
         """Hypotheses of each source (ids without EOS), best first; `limits` are the longest outputs in tokens with EOS. An empty
         source has one, empty: CTranslate2 does not search for it.
 
-        Raises ValueError for a search that CTranslate2 has not.
+        The search must be free of problems (`StepwiseSearch.problems`).
         """
-        check_search(search)
         hypotheses = [[Hypothesis([], 0.0, 0)] for _ in sources]
         if real := [index for index, source in enumerate(sources) if source]:
             words = [[self._pieces[0][id_] for id_ in sources[index]] for index in real]
@@ -81,7 +80,7 @@ class CTranslate2Search:
             num_hypotheses=search.n_best if beam else 1,
             length_penalty=search.length_penalty,
             max_decoding_length=limit,
-            min_decoding_length=search.min_tokens,
+            min_decoding_length=search.output_limits.min_tokens,
             max_input_length=0,
             suppress_sequences=[[RESERVED[token]] for token in banned(search)],
             return_scores=beam or not search.rescore,
@@ -118,16 +117,6 @@ class CTranslate2Search:
                 "fewstep", self._device, compute_type=self._precision, inter_threads=1, intra_threads=threads, files=self._files
             )
         return self._translator
-
-
-def check_search(search: StepwiseSearch) -> None:
-    """Raises ValueError for a search that CTranslate2 has not."""
-    if search.strategy == "sample":
-        raise ValueError("engine: expected auto or torch for sampling, got ctranslate2")
-    if search.strategy == "beam" and search.length_penalty_form == "gnmt" and search.length_penalty:
-        raise ValueError("engine: expected auto or torch with length_penalty_form gnmt, got ctranslate2")
-    if search.strategy == "beam" and search.prune is not None:
-        raise ValueError("engine: expected auto or torch with prune, got ctranslate2")
 
 
 def _pieces(size: int) -> list[str]:

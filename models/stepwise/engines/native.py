@@ -9,23 +9,21 @@ import torch
 
 from kernels import Lexicon, Transformer, WritingRules
 from kernels.joint_step import SLOT_BY_SLOT
-from kernels.transformer import Precision, Search
-from models.common.native import arrays_of, shape_of
+from kernels.transformer import Search
+from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
+from models.common.options import Precision
 from models.family import Hypothesis
 from models.stepwise.beam import beam_options, hypotheses_of
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble, networks
-from models.stepwise.joint_step import joint_step, neighbours
+from models.stepwise.joint_step import coupling, joint_step
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import Order
+from models.stepwise.orders import GenerationOrder
 from models.stepwise.scores import banned
 from models.training.batch import Ints
 
 if TYPE_CHECKING:
     from kernels.ngram import NgramScorer
-
-
-PRECISIONS: dict[str, Precision] = {"float32": "fp32", "bfloat16": "bf16", "int8": "int8"}
 
 
 class NativeSearch:
@@ -35,7 +33,7 @@ class NativeSearch:
     def __init__(self, model: StepwiseModel | Ensemble, lexicon: Lexicon | None = None) -> None:
         """Networks on the CPU in float32, and what lists of words are made of."""
         self._model, self._order, self._lexicon = model, model.order, lexicon
-        self._transformers = {"float32": self._copies("fp32")}
+        self._transformers: dict[Precision, list[Transformer]] = {"float32": self._copies("float32")}
         self._ready: tuple[StepwiseSearch, NgramScorer | None, Search] | None = None
 
     def __call__(
@@ -54,18 +52,16 @@ class NativeSearch:
         """The kernel's search."""
         order = self._order
         first, *others = self._networks(search.precision)
-        options = beam_options(search, order, neighbours(order, search, ngram))
+        options = beam_options(search, order, coupling(order, search, ngram))
         rules = writing_rules(search, order)
         if search.strategy == "beam":
             return first.beam_call(options=options, rules=rules, others=others)
         joint = joint_step(order, search, ngram)
         return first.greedy_call(options=options, rules=rules, others=others, joint=joint or SLOT_BY_SLOT)
 
-    def _networks(self, precision: str) -> list[Transformer]:
-        if precision not in PRECISIONS:
-            raise ValueError(f"precision: expected {', '.join(PRECISIONS)} with engine auto on a CPU, got {precision}")
+    def _networks(self, precision: Precision) -> list[Transformer]:
         if precision not in self._transformers:
-            self._transformers[precision] = self._copies(PRECISIONS[precision])
+            self._transformers[precision] = self._copies(precision)
         return self._transformers[precision]
 
     def _copies(self, precision: Precision) -> list[Transformer]:
@@ -73,21 +69,20 @@ class NativeSearch:
 
 
 @lru_cache
-def writing_rules(search: StepwiseSearch, order: Order) -> WritingRules:
+def writing_rules(search: StepwiseSearch, order: GenerationOrder) -> WritingRules:
     """The kernel's rules."""
     return WritingRules(
         mask=order.mask,
         directions=order.directions,
         banned=tuple(banned(search)),
-        min_tokens=search.min_tokens,
-        shortlist_words=search.shortlist_words or 0,
-        shortlist_links=search.shortlist_links,
+        min_tokens=search.output_limits.min_tokens,
+        **shortlist_sizes(search.shortlist),
     )
 
 
 @torch.no_grad()
-def transformer(model: StepwiseModel, precision: Precision = "fp32", lexicon: Lexicon | None = None) -> Transformer:
+def transformer(model: StepwiseModel, precision: Precision = "float32", lexicon: Lexicon | None = None) -> Transformer:
     """The kernel's copy of a network. Position codes, whatever they are made of, and start vectors become tables."""
     arrays = arrays_of(model, model.config)
     arrays["slot_codes"] = model.slot_codes(model.max_slots).numpy()
-    return Transformer(arrays, shape=shape_of(model.config, "relu"), precision=precision, lexicon=lexicon)
+    return Transformer(arrays, shape=shape_of(model.config, "relu"), precision=kernel_precision(precision), lexicon=lexicon)

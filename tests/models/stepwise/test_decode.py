@@ -13,7 +13,7 @@ from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS, Order
+from models.stepwise.orders import ORDERS, GenerationOrder
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
@@ -23,7 +23,7 @@ GREEDY = StepwiseSearch()
 def network(order=None, vocabulary=12, sharpness=3.0, seed=0, **changes):
     """Untrained, but with an opinion: large embeddings make sharp distributions that vary with the prefix."""
     torch.manual_seed(seed)
-    model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or Order()).eval()
+    model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()).eval()
     with torch.no_grad():
         model.target_embedding.weight.mul_(sharpness)
     return model
@@ -110,7 +110,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(form, alpha):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-@pytest.mark.parametrize("order", [Order(), Order(arrangement="r2l")])
+@pytest.mark.parametrize("order", [GenerationOrder(), GenerationOrder(arrangement="r2l")])
 def test_equals_textbook_beam_search_on_a_batch(size, order):
     model = network(order)
     inputs = sources(14)

@@ -8,7 +8,7 @@ from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS, Order
+from models.stepwise.orders import ORDERS, GenerationOrder
 from models.training.batch import Batch, collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
@@ -18,7 +18,7 @@ TARGETS = [[9, 8], [11, 12, 13, 14, 15], [10], [7, 7, 7]]
 
 def network(order=None, sizes=None, **changes):
     torch.manual_seed(0)
-    return StepwiseModel(dataclasses.replace(SMALL, **changes), sizes or Sizes(16, 16, True), order or Order()).eval()
+    return StepwiseModel(dataclasses.replace(SMALL, **changes), sizes or Sizes(16, 16, True), order or GenerationOrder()).eval()
 
 
 def plain_transformer(weights, config, source, target):
@@ -107,7 +107,7 @@ def test_equals_an_independently_written_autoregressive_transformer(norm, joint)
         )
 
 
-@pytest.mark.parametrize("order", [*ORDERS.values(), Order(tokens_per_direction=3)], ids=str)
+@pytest.mark.parametrize("order", [*ORDERS.values(), GenerationOrder(tokens_per_direction=3)], ids=str)
 def test_loss_of_a_batch_is_the_sum_of_its_sentences(order):
     model = network(order)
     together = loss(model, collate(range(4), SOURCES, TARGETS), 0, 0.1)

@@ -9,7 +9,7 @@ from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel, build, fits
-from models.stepwise.orders import ORDERS, Order
+from models.stepwise.orders import ORDERS, GenerationOrder
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
@@ -19,7 +19,7 @@ PRESETS = pytest.mark.parametrize("name", ORDERS)
 
 def network(order=None, sizes=SIZES, seed=0, **changes):
     torch.manual_seed(seed)
-    return StepwiseModel(dataclasses.replace(SMALL, **changes), sizes, order or Order()).eval()
+    return StepwiseModel(dataclasses.replace(SMALL, **changes), sizes, order or GenerationOrder()).eval()
 
 
 def random_batch(target_lengths, seed=1):
@@ -120,7 +120,7 @@ def test_predictions_of_a_sentence_do_not_depend_on_its_company(name):
 
 
 def test_right_to_left_is_left_to_right_on_reversed_targets():
-    forward, backward = network(), network(Order(arrangement="r2l"))
+    forward, backward = network(), network(GenerationOrder(arrangement="r2l"))
     batch = random_batch([5, 1, 9])
     targets = [row[: length - 1].tolist() for row, length in zip(batch.target, batch.target_lengths, strict=True)]
     turned = collate(range(3), [[7]] * 3, [target[::-1] for target in targets])
@@ -174,8 +174,8 @@ def test_initialisation_follows_the_generator():
 
 def test_the_family_builds_the_configured_order_and_knows_what_fits():
     found = family_of("stepwise")
-    assert found.build(StepwiseConfig(order="right-to-left"), SIZES).order == Order(arrangement="r2l")
-    assert build(StepwiseConfig(), SIZES).order == Order()
+    assert found.build(StepwiseConfig(order="right-to-left"), SIZES).order == GenerationOrder(arrangement="r2l")
+    assert build(StepwiseConfig(), SIZES).order == GenerationOrder()
     assert fits(SMALL, 39, 39)
     assert not fits(SMALL, 40, 1)
     assert not fits(SMALL, 1, 40)

@@ -10,7 +10,7 @@ from models.common.embeddings import sinusoids
 from models.family import EOS, PAD
 from models.stepwise.arrangement import arrange, labelled, permutation, restore, step_mask
 from models.stepwise.config import StepwiseConfig
-from models.stepwise.orders import ORDERS, Order, OrderName
+from models.stepwise.orders import ORDERS, GenerationOrder, OrderName
 from models.stepwise.outputs import Outputs
 from models.stepwise.slots import signed
 from models.training.batch import collate
@@ -28,7 +28,7 @@ PRESETS = pytest.mark.parametrize("name", ORDERS)
 
 
 def order_of(h, c):
-    return Order(arrangement={1: "l2r", 2: "fold"}.get(h, "multi"), directions=h, tokens_per_direction=c)
+    return GenerationOrder(arrangement={1: "l2r", 2: "fold"}.get(h, "multi"), directions=h, tokens_per_direction=c)
 
 
 def drawn(mask):
@@ -49,7 +49,7 @@ def test_masks_of_the_ablations():
 
 @pytest.mark.parametrize("step", range(1, 7))
 def test_each_row_sees_its_own_step_and_all_before(step):
-    sums = step_mask(Order(tokens_per_direction=step), 17, torch.device("cpu")).sum(1).tolist()
+    sums = step_mask(GenerationOrder(tokens_per_direction=step), 17, torch.device("cpu")).sum(1).tolist()
     assert sums == [min(17, step * (row // step + 1)) for row in range(17)]
 
 
@@ -85,7 +85,7 @@ def test_flat_targets_of_several_segments_are_the_worked_examples(h, length, fla
 
 
 def test_two_directions_of_one_segment_are_the_fold():
-    multi, fold = Order(arrangement="multi", directions=2), Order(arrangement="fold", directions=2)
+    multi, fold = GenerationOrder(arrangement="multi", directions=2), GenerationOrder(arrangement="fold", directions=2)
     lengths = torch.arange(60)
     assert torch.equal(permutation(multi, lengths, 60), permutation(fold, lengths, 60))
 

@@ -13,7 +13,7 @@ from models.family import BOS, EOS, UNK, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS, Order
+from models.stepwise.orders import ORDERS, GenerationOrder
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 VOCABULARY = 12
@@ -22,7 +22,7 @@ VOCABULARY = 12
 def decoder(order=None, vocabulary=VOCABULARY, **changes):
     """Untrained, with sharp opinions that differ from text to text."""
     torch.manual_seed(0)
-    model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or Order()).eval()
+    model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()).eval()
     with torch.no_grad():
         model.target_embedding.weight.mul_(3)
     return StepwiseDecoder(model)

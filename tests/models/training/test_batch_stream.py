@@ -117,18 +117,18 @@ def test_padding_ends_rows_with_eos():
     assert lengths.tolist() == [3, 1, 2]
 
 
-@pytest.mark.parametrize(("size", "pass_tokens"), [(1, 0), (1, 15), (2, 0), (3, 9), (4, 1000)])
-def test_shares_split_each_batch_whatever_workers_and_passes(size, pass_tokens):
+@pytest.mark.parametrize(("size", "microbatch_tokens"), [(1, 0), (1, 15), (2, 0), (3, 9), (4, 1000)])
+def test_shares_split_each_batch_whatever_workers_and_passes(size, microbatch_tokens):
     stream = make_stream([(k % 9 + 1, k % 7 + 1) for k in range(40)], budget=60)
-    parts = [list(islice(shares(stream, Position(), rank=rank, size=size, pass_tokens=pass_tokens), 30)) for rank in range(size)]
+    parts = [list(islice(shares(stream, Position(), rank=rank, size=size, microbatch_tokens=microbatch_tokens), 30)) for rank in range(size)]
     for workers, (ids, position) in zip(zip(*parts, strict=True), flat(stream, count=30), strict=True):
         seen = [int(k) for share in workers if share.weight for batch in share.slices for k in batch.ids]
         assert sorted(seen) == sorted(ids)
         assert {share.position for share in workers} == {position}
         assert all(share.slices for share in workers)
-        if pass_tokens:
+        if microbatch_tokens:
             slices = [batch for share in workers for batch in share.slices if len(batch.ids) > 1]
-            assert all((len(batch.ids) - 1) * max(batch.source.size(1), batch.target.size(1)) <= pass_tokens for batch in slices)
+            assert all((len(batch.ids) - 1) * max(batch.source.size(1), batch.target.size(1)) <= microbatch_tokens for batch in slices)
 
 
 def test_a_worker_without_rows_stands_in_with_weight_zero():

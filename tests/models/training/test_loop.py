@@ -68,9 +68,9 @@ def make(recipe=RECIPE, dropout=0.1):
     return model, Optimizer(model, recipe)
 
 
-def run(recipe, place=Place(), dropout=0.1, pass_tokens=0, loss=toy_loss):  # noqa: B008
+def run(recipe, place=Place(), dropout=0.1, microbatch_tokens=0, loss=toy_loss):  # noqa: B008
     model, optimizer = make(recipe, dropout)
-    stream = shares(toy_stream(), Position(), rank=place.rank, size=place.size, pass_tokens=pass_tokens)
+    stream = shares(toy_stream(), Position(), rank=place.rank, size=place.size, microbatch_tokens=microbatch_tokens)
     return list(updates(model, loss, stream, optimizer, recipe, place)), model, optimizer
 
 
@@ -92,7 +92,7 @@ def test_the_gradient_of_a_batch_is_the_sum_over_any_split(slices):
 
 def test_passes_do_not_change_the_recipe():
     _, model, _ = run(RECIPE, dropout=0.0)
-    _, sliced, _ = run(RECIPE, dropout=0.0, pass_tokens=20)
+    _, sliced, _ = run(RECIPE, dropout=0.0, microbatch_tokens=20)
     for one, other in zip(model.parameters(), sliced.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 

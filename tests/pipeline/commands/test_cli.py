@@ -94,7 +94,7 @@ def test_a_wrong_config_ends_with_2_and_all_problems_without_traceback(tmp_path:
         (["plan", "--sett", "x", DEMO], "--sett"),
         (["plan", "none.yaml"], "none.yaml: expected a readable YAML file"),
         (["plan", DEMO, "--until", "nothing"], "--until: expected a step or a stage of the plan (corpus:validation, "),
-        (["plan", str(ROOT / "configs/multi30k-en-de.yaml"), "--set", "corpus.train.source=none.en"], "none.en: expected"),
+        (["plan", str(ROOT / "configs/multi30k/base.yaml"), "--set", "corpus.train.source=none.en"], "none.en: expected"),
         (["status", "nothing"], "nothing: expected a run of store"),
         (["translate", "nothing"], "nothing: expected a run of store"),
     ],
@@ -109,6 +109,21 @@ def test_what_a_user_got_wrong_ends_with_2(
             (tmp_path / f"data/multi30k/{name}.{language}").write_text("a\n")
     assert main(arguments) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_quickstart_config_plans_with_two_files_for_each_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = []
+    for text in ("train", "validation", "test.test"):
+        for side in ("source", "target"):
+            (tmp_path / f"{text}.{side}").write_text(f"{text} {side}\n")
+            files += ["--set", f"corpus.{text}.{side}={text}.{side}"]
+    assert main(["plan", str(ROOT / "configs/quickstart.yaml"), *files]) == 0
+    planned = capsys.readouterr().out
+    for system in ("teacher", "shallow", "interleaved"):
+        assert f"train:{system}" in planned
 
 
 @pytest.mark.parametrize(

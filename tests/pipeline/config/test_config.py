@@ -341,11 +341,21 @@ def test_a_config_of_another_version_is_refused(tmp_path: Path) -> None:
 # ---- what ships with the project
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("configs/*.yaml")), ids=lambda p: p.name)
+SHIPPED = sorted(path for path in (ROOT / "configs").rglob("*.yaml") if path.parent.name != "cluster")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT / "configs")))
 def test_shipped_configs_load_and_suit_the_schema(path: Path) -> None:
     jsonschema = pytest.importorskip("jsonschema")
     load_config(path)
     jsonschema.validate(yaml.safe_load(path.read_text()), json.loads((ROOT / "configs/schema.json").read_text()))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT / "configs")))
+def test_shipped_configs_name_their_schema_for_editors(path: Path) -> None:
+    first, *_ = path.read_text(encoding="utf-8").splitlines()
+    assert first.startswith("# yaml-language-server: $schema=")
+    assert (path.parent / first.partition("=")[2]).resolve() == ROOT / "configs/schema.json"
 
 
 def test_the_schema_knows_short_forms_and_refuses_wrong_ones() -> None:

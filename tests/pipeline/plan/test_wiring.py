@@ -350,13 +350,13 @@ def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
     ("bench", "recipes", "trained"),
     [
         (
-            "bench-demo",
+            "benchmarks/demo",
             ["demo"],
             {"teacher", "shallow", "distilled", "interleaved", "interleaved-sa", "graph", "lattice", "aggressive"},
         ),
         (
-            "bench-multi30k",
-            ["multi30k-en-de-captions", "multi30k-en-de-dag"],
+            "benchmarks/multi30k",
+            ["multi30k/captions", "multi30k/dag"],
             {"teacher", "teacher/2", "distilled", "shallow", "interleaved", "interleaved-sa", "lattice", "aggressive"}
             | {f"graph{kind}" for kind in ("", "-whole", "-distilled", "-distilled-longer", "-distilled-longest")},
         ),

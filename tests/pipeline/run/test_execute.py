@@ -352,7 +352,7 @@ def test_a_step_waits_for_machines_that_went(store: Store, monkeypatch: pytest.M
 
 def test_and_fails_when_they_do_not_come_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     fading(monkeypatch, [True, False])
-    impatient = replace(config(store), cluster=Cluster(patience_seconds=0.3))
+    impatient = replace(config(store), cluster=Cluster(node_wait_seconds=0.3))
     report = execute.run(impatient, diamond(store).until("toy:a"), store, config_file="toy.yaml", in_process=True)
     assert list(report.failed) == ["toy:a"]
     assert CALLS == []

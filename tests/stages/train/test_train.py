@@ -261,7 +261,7 @@ def test_early_stopping(inputs, tmp_path):
 def test_several_token_artifacts_and_passes(inputs, tmp_path):
     twice = replace(inputs, tokens=inputs.tokens * 2)
     recipe = {"batch_tokens": 10**6, "updates": 1, "validation_sentences": 0, "validation_metric": "loss"}
-    train.STAGE.run(twice, config_of(**recipe), make_work(tmp_path, pass_tokens=200))
+    train.STAGE.run(twice, config_of(**recipe), make_work(tmp_path, microbatch_tokens=200))
     assert json.loads((tmp_path / "training.json").read_text())["validations"][0]["bleu"] is None
     assert json.loads((tmp_path / "checkpoints" / "1" / "state.json").read_text())["position"] == [0, 0, 1]
 

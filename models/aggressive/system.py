@@ -1,0 +1,127 @@
+"""A system of the `aggressive` family in a config, and its rules on the system that verifies its drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Protocol, cast
+
+from annotated_types import MinLen
+
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from models.common.labels import labelled
+from models.common.network import NetworkConfig
+from models.common.problems import Problem
+from models.training.recipe import Companion, TrainedSystem, part
+
+VERIFIER, DRAFTER = "verifier", "drafter"
+"""Roles of companions: the system whose network verifies, and another system that drafts."""
+VERIFIER_FAMILY = "stepwise"
+SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
+"""Options that a drafter with its verifier's encoder has in common with the verifier."""
+
+
+class _Order(Protocol):
+    step_size: int
+    arrangement: str
+    start: str
+    target_positions: str
+
+
+class _Verifier(Protocol):
+    """A network of the family that verifies."""
+
+    def valid_generation(self) -> _Order | None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggressiveSystem(TrainedSystem, AggressiveConfig):
+    """A trained drafter, with the system that verifies its drafts. It takes the keys of `defaults` that it has too, except for
+    `search`."""
+
+    network_type: ClassVar = AggressiveConfig
+    search_type: ClassVar = AggressiveSearch
+
+    family: Literal["aggressive"]
+    """Family of models."""
+    verifier: Annotated[str, MinLen(1)]
+    """Name of another system, which writes one token a step from left to right. Its network verifies, and is copied into this
+    system."""
+    drafter_system: str = ""
+    """Name of another system, of any family, which drafts where a search has `drafter: system`. It is copied into this system."""
+    data: Literal["raw", "distilled", "mixed", "verifier"] = "distilled"
+    """Targets that the drafter learns from: those of the training text, those that the teacher writes, or both; or those that the
+    verifier writes greedily, which drafts are compared with."""
+    monolingual: tuple[Path, ...] = ()
+    """Files of further text in the source language, one sentence per line, that the verifier translates as well (`data: verifier`).
+    A verifier writes sentences of its own training text differently from new ones. Sentences of test and validation texts are
+    dropped."""
+    initial_weights: Literal["random", "teacher", "verifier"] = "verifier"
+    """Weights that training starts from: random ones, or another network's wherever name and shape are the same."""
+    search: Annotated[dict[str, AggressiveSearch], MinLen(1)] = field(
+        default_factory=lambda: labelled(AggressiveSearch(), AggressiveSearch(strategy="gad++"))
+    )
+    """Searches that it is evaluated with, the first its default: `gad`, `{gad++: {top_k: 5, max_logprob_gap: 3}}`, a list of these,
+    or a map of them by label."""
+
+    @property
+    def network(self) -> AggressiveConfig:
+        """The network alone."""
+        return part(self, AggressiveConfig)
+
+    @property
+    def companions(self) -> dict[str, str]:
+        """The systems that travel along with this one: names by role."""
+        return {VERIFIER: self.verifier} | ({DRAFTER: self.drafter_system} if self.drafter_system else {})
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the options that are not a valid combination."""
+        yield from super().problems()
+        if self.monolingual and self.data != "verifier":
+            got = ", ".join(map(str, self.monolingual))
+            yield Problem(("monolingual",), f"no file with data: {self.data}", got)
+        if self.encoder == "shared" and self.initial_weights != "verifier":
+            yield Problem(("initial_weights",), "verifier with encoder: shared", self.initial_weights)
+
+    def companion_problems(self, companions: Mapping[str, Companion]) -> Iterator[Problem]:
+        """Yield the options that are not valid with the verifier."""
+        verifier = companions.get(VERIFIER)
+        if verifier is None:
+            return
+        if verifier.family != VERIFIER_FAMILY:
+            got = f"{verifier.name!r} of family {verifier.family}"
+            yield Problem(("verifier",), f"a system of family {VERIFIER_FAMILY}", got)
+            return
+        if verifier.networks > 1:
+            yield Problem(("verifier",), "a system of one network", f"{verifier.name!r}, an ensemble")
+        if verifier.network is not None:
+            yield from self._verifier_problems(verifier.name, verifier.network)
+
+    def _verifier_problems(self, name: str, network: NetworkConfig) -> Iterator[Problem]:
+        order = cast(_Verifier, network).valid_generation()
+        if order is None:  # a problem of the verifier's own
+            return
+        if (order.step_size, order.arrangement) != (1, "l2r"):
+            got = f"{name!r}, which writes {order.step_size} in the arrangement {order.arrangement}"
+            yield Problem(("verifier",), "a system that writes one token a step from left to right", got)
+        if self.drafting == "autoregressive" and (order.start, order.target_positions) != ("zero", "absolute"):
+            expected = "a system whose slots have position codes alone, for drafting: autoregressive"
+            yield Problem(("verifier",), expected, f"{name!r}")
+        for key, reason in self._equal_options().items():
+            if getattr(self, key) != getattr(network, key):
+                yield Problem((key,), f"{getattr(network, key)} as {name!r} has, {reason}", getattr(self, key))
+
+    def _equal_options(self) -> dict[str, str]:
+        """The options that are equal to the verifier's, each with the reason."""
+        if self.encoder == "shared":
+            reasons = dict.fromkeys(SHARED, "to share its encoder")
+        else:
+            keys = ("norm", "positions") if self.initial_weights == "verifier" else ()
+            reasons = dict.fromkeys(keys, "to start from its weights")
+        if self.drafting == "autoregressive":
+            reasons["decoder_layers"] = "to be a layer on top of it"
+        return reasons | {"max_positions": "to end where its greedy outputs end"}
+
+
+SYSTEM = AggressiveSystem

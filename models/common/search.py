@@ -1,0 +1,120 @@
+"""What every search offers to its callers, whatever its family."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Annotated, NamedTuple, Self
+
+from annotated_types import Ge
+
+from models.common.labels import label_of, parse_label
+from models.common.network import NetworkConfig
+from models.common.options import OutputLimits, Precision, Shortlist
+from models.common.problems import Problem, refuse
+
+
+@dataclass(frozen=True)
+class SystemParts:
+    """The parts of a system that a search may need beside its network. None: not known yet."""
+
+    ngram: bool | None = None
+    """Whether there is an n-gram model of the target."""
+    tables: bool | None = None
+    """Whether there are candidate tables."""
+    drafter: bool | None = None
+    """Whether another system travels along whose outputs may be drafts."""
+    networks: int = 1
+    """Number of networks that write together."""
+    target_size: int | None = None
+    """Size of the target vocabulary."""
+
+
+class Workload(NamedTuple):
+    """What the cost of a search depends on. Two searches of equal workloads can be compared like for like."""
+
+    hypotheses: str
+    """`one`, `beam` or `sample`."""
+    engine: str
+    precision: Precision
+    shortlist: Shortlist | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig:
+    """A decoding strategy with its options."""
+
+    strategy: str
+    """Name of the decoding strategy."""
+    n_best: Annotated[int, Ge(1)] = 1
+    """Number of hypotheses returned for each sentence."""
+
+    @property
+    def label(self) -> str:
+        """The name that is derived from all options (see `models.common.labels`)."""
+        return label_of(self)
+
+    @classmethod
+    def parse(cls, label: str) -> Self | None:
+        """Return the search with this derived label; None if it is not one."""
+        return parse_label(label, cls)
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
+        yield from ()
+
+    @property
+    def penalises_length(self) -> bool:
+        """Whether a `length_penalty` changes the result."""
+        return False
+
+    @property
+    def needs_ngram(self) -> bool:
+        """Whether the search reads an n-gram model."""
+        return False
+
+    @property
+    def needs_tables(self) -> bool:
+        """Whether the search reads links between tokens, for shortlists."""
+        return False
+
+    @property
+    def uses_ctranslate2(self) -> bool:
+        """Whether CTranslate2 decodes."""
+        return False
+
+    @property
+    def workload(self) -> Workload:
+        """The options that decide with which baseline a timing is compared."""
+        return Workload("one", "auto", "float32", None)
+
+    def equally_wide(self, other: SearchConfig) -> bool:
+        """Return whether a search of equal workload keeps as many hypotheses alive."""
+        return True
+
+    def without_rescoring(self) -> Self:
+        """Return the search without passes that serve only the scores of hypotheses, for timings."""
+        return self
+
+    def with_max_tokens(self, count: int) -> Self:
+        """Return the search with outputs of at most `count` tokens, EOS included, if it limits outputs by their length."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitedSearch(SearchConfig):
+    """A search whose outputs are limited by `output_limits`."""
+
+    output_limits: OutputLimits = OutputLimits()
+    """Bounds on the length of an output, and on the tokens in it."""
+
+    def with_max_tokens(self, count: int) -> Self:
+        """Return the search with outputs of at most `count` tokens, EOS included."""
+        return replace(self, output_limits=replace(self.output_limits, max_tokens=count))
+
+
+@lru_cache(maxsize=256)
+def check_search(search: SearchConfig, network: NetworkConfig, parts: SystemParts) -> None:
+    """Raise ValueError that names all options which are not valid for this network and these parts."""
+    refuse(search.problems(network, parts))
