@@ -11,7 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from kernels import Lexicon
+from fewstep import Lexicon
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
 from models.aggressive.engines.native import NativeLoop
@@ -27,7 +27,7 @@ from models.common.backbone import Backbone
 from models.common.inference import at_work
 from models.common.linear import pack
 from models.common.search import SystemParts, check_search
-from models.common.shortlist import linked_words, listed_for, load_lexicon
+from models.common.shortlist import linked_tokens, listed_for, load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
 from models.family import EOS, Decoder, Hypothesis, family_named
 from models.training.batch import Ints
@@ -154,7 +154,7 @@ class AggressiveDecoder(DraftDecoder):
         searches with a `shortlist` or a `draft_shortlist`. Raises ValueError for networks that do not go together."""
         super().__init__(model)
         self.verifier, self.hinter = as_verifier(verifier), hinter
-        self.lexicon, self.linked = lexicon, linked_words(lexicon)
+        self.lexicon, self.linked = lexicon, linked_tokens(lexicon)
         check_pair(model, self.verifier)
         self._warned = False
 

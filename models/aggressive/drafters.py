@@ -136,7 +136,7 @@ def network_drafter(
     slots: int,
     linked: Tensor | None = None,
 ) -> BlockDrafter | HeadDrafter:
-    """The network at work on a batch; `slots`: the longest output; `linked` as `models.common.shortlist.linked_words` has it."""
+    """The network at work on a batch; `slots`: the longest output; `linked` as `models.common.shortlist.linked_tokens` has it."""
     if isinstance(model, DraftHead):
         return HeadDrafter(model, source, source_lengths, search, slots, linked)
     return BlockDrafter(model, source, source_lengths, search, linked)

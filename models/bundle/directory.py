@@ -19,7 +19,7 @@ from typing import Any
 from torch import Tensor, nn
 
 import models
-from kernels import CandidateTables
+from fewstep import CandidateTables
 from models.bundle.integrity import check_description, check_parts, measure, seal
 from models.bundle.system import System, load_pieces
 from models.bundle.weights import (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from kernels import TransformerShape
+from fewstep import TransformerShape
 from models.common.backbone import Backbone
 from models.common.layers import Activation
 from models.common.network import NetworkConfig

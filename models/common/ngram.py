@@ -11,7 +11,7 @@ from kernels import NgramModel
 from models.bundle.weights import NGRAM, TARGET_PIECES, BundleError
 
 if TYPE_CHECKING:
-    from kernels.ngram import NgramScorer
+    from fewstep.ngram import NgramScorer
 
 
 def language_model(directory: Path) -> NgramScorer | None:

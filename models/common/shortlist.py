@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels import CandidateTables, Lexicon
+from fewstep import CandidateTables, Lexicon
 from models.bundle.weights import TABLES
 from models.common.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
 from models.common.tables import load_tables
@@ -33,7 +33,7 @@ def lexicon_of(tables: CandidateTables, *, joint: bool) -> Lexicon:
     linked = np.full((tables.summary.source_size, MAX_LINKS), -1)
     counts = np.zeros(tables.summary.target_size, np.int64)
     for word, row in enumerate(linked):
-        entries, _ = tables.row_of(word)
+        entries, _ = tables.lexical_row(word)
         for entry, count in entries:
             counts[entry] += count
         own = [word] if joint and word >= len(RESERVED) else []
@@ -48,15 +48,15 @@ def listed_for(shortlist: Shortlist | None, lexicon: Lexicon | None, source: Ten
     if shortlist is None:
         return None
     assert lexicon is not None
-    common = torch.from_numpy(lexicon.common_words[: shortlist.tokens])
-    return listed(common, linked_words(lexicon, shortlist.links), source, source_lengths, words)
+    common = torch.from_numpy(lexicon.common_tokens[: shortlist.tokens])
+    return listed(common, linked_tokens(lexicon, shortlist.links), source, source_lengths, words)
 
 
-def linked_words(lexicon: Lexicon | None, links: int = MAX_LINKS) -> Tensor | None:
+def linked_tokens(lexicon: Lexicon | None, links: int = MAX_LINKS) -> Tensor | None:
     """[U,L] the first `links` of a lexicon's, if it has some."""
-    if lexicon is None or lexicon.linked_words is None:
+    if lexicon is None or lexicon.linked_tokens is None:
         return None
-    return torch.from_numpy(lexicon.linked_words[:, :links])
+    return torch.from_numpy(lexicon.linked_tokens[:, :links])
 
 
 def listed(common: Tensor, linked: Tensor | None, source: Tensor, source_lengths: Tensor, words: int) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kernels import CandidateTables
+from fewstep import CandidateTables
 from models.bundle.vocabulary_digest import vocabulary_digest
 from models.bundle.weights import TABLES, BundleError
 

@@ -26,8 +26,8 @@ from models.dag.vertices import Words, best_words
 from models.family import Hypothesis, Sizes
 
 if TYPE_CHECKING:
-    from kernels import Lexicon
-    from kernels.ngram import NgramScorer
+    from fewstep import Lexicon
+    from fewstep.ngram import NgramScorer
 
 
 class _Vertices(NamedTuple):
@@ -127,7 +127,7 @@ class DagDecoder:
 
 
 class NativeDecoder(DagDecoder):
-    """A finished network on the CPU: its graphs are made in `kernels.GraphNetwork`, where greedy search and lookahead run, too.
+    """A finished network on the CPU: its graphs are made in `kernels.DagNetwork`, where greedy search and lookahead run, too.
     What samples and scores goes through torch, and what a search says."""
 
     def __init__(self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None) -> None:

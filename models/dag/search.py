@@ -10,16 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels import (
-    DagBeamOptions,
-    DagViterbiOptions,
-    DagWalkOptions,
-    dag_beam_search,
-    dag_follow,
-    dag_lookahead,
-    dag_sample,
-    dag_viterbi,
-)
+from fewstep import DagBeamOptions, DagViterbiOptions, DagWalkOptions, dag_beam_search, dag_follow, dag_lookahead, dag_sample, dag_viterbi
 from models.dag.config import DagSearch
 from models.dag.vertices import Candidates, Words, candidates
 from models.family import Hypothesis

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kernels import CandidateTables
+from fewstep import CandidateTables
 from models.common.inference import at_work, score_pairs
 from models.common.search import SystemParts, check_search
 from models.common.sources import gather

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from kernels import CandidateOptions, CandidateTables, lattice_candidates
+from fewstep import CandidateOptions, CandidateTables, lattice_candidates
 from models.family import Hypothesis
 from models.lattice.config import LatticeSearch
 from models.lattice.scoring import Slots
@@ -17,7 +17,7 @@ from models.training.batch import Ints
 def look_up(tables: CandidateTables, source: Ints, lengths: Ints, search: LatticeSearch, longest: int) -> Slots:
     """The candidates of every slot that the length window admits for sources [B,S] of `lengths` [B] tokens without EOS, up to
     `longest` words; with `local` also of the slot behind the last, which the end of the longest outputs is weighed against."""
-    window = [tables.words(length, search.length_window) for length in lengths.tolist()]
+    window = [tables.length_range(length, search.length_window) for length in lengths.tolist()]
     least, most = np.minimum(np.array(window, dtype=np.int64).T, longest)
     behind = (most > 0) & (search.normalizer == "local")
     options = CandidateOptions(candidates=search.candidates, threads=torch.get_num_threads())

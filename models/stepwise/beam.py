@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels import Beam, BeamOptions, Neighbours
-from kernels.beam import STRANGERS, Outcome
+from fewstep import Beam, BeamOptions, BigramCoupling
+from fewstep.search.beam import Outcome
+from fewstep.search.coupling import NO_COUPLING
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise.arrangement import in_natural_order
 from models.stepwise.config import StepwiseSearch
@@ -29,7 +30,7 @@ def beam_search(
     source_lengths: Tensor,
     search: StepwiseSearch,
     limits: Tensor,
-    linked: Neighbours = STRANGERS,
+    linked: BigramCoupling = NO_COUPLING,
     listed: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
     """At most `n_best` hypotheses for each source [B,S], best first; `limits` [B] are the longest outputs in tokens with EOS,
@@ -62,7 +63,7 @@ def side_by_side(counts: Ints) -> tuple[Ints, Ints]:
 
 
 @lru_cache
-def beam_options(search: StepwiseSearch, order: GenerationOrder, linked: Neighbours = STRANGERS) -> BeamOptions:
+def beam_options(search: StepwiseSearch, order: GenerationOrder, linked: BigramCoupling = NO_COUPLING) -> BeamOptions:
     """The kernel's options."""
     return BeamOptions(
         beam_size=search.beam_size,
@@ -92,13 +93,13 @@ class Words(NamedTuple):
 
 def best_words(logits: Tensor, search: StepwiseSearch, options: BeamOptions, slot: int) -> Words:
     """From logits [R,z,V] of the slots from `slot` on."""
-    return ranked(ban(logits.log_softmax(2), search, slot), options.words, eos_apart=options.eos_apart)
+    return ranked(ban(logits.log_softmax(2), search, slot), options.words, separate_eos=options.separate_eos)
 
 
-def ranked(log_probs: Tensor, count: int, *, eos_apart: bool) -> Words:
+def ranked(log_probs: Tensor, count: int, *, separate_eos: bool) -> Words:
     """The best `count` of log-probabilities [R,z,V], which are changed in place: told apart, EOS is none of the words."""
     eos = log_probs[..., EOS].clone()
-    if eos_apart:
+    if separate_eos:
         log_probs[..., EOS] = -torch.inf
     return Words(*log_probs.topk(min(count, log_probs.size(2))), eos)
 

@@ -31,8 +31,8 @@ from models.stepwise.sampling import sample
 from models.training.batch import Ints
 
 if TYPE_CHECKING:
-    from kernels import Lexicon
-    from kernels.ngram import NgramScorer
+    from fewstep import Lexicon
+    from fewstep.ngram import NgramScorer
 
 
 class StepwiseDecoder:

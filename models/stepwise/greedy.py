@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from kernels import JointStep
+from fewstep import JointStep
 from models.family import PAD, Hypothesis
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble, Together, begin

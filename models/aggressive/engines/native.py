@@ -9,8 +9,8 @@ from typing import cast
 
 import torch
 
-from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, WritingRules
-from kernels.aggressive import Drafts
+from fewstep import AggressiveTransformer, BeamOptions, DraftOptions, Drafter, Lexicon, SlotRules
+from fewstep.networks.aggressive_transformer import Drafts
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
@@ -57,16 +57,16 @@ class NativeLoop:
         config = cast(Autoregressive, self._verifier).config
         arrays = arrays_of(self._verifier, config) | {"slot_codes": codes_of(self._verifier).numpy()}
         lexicon = self._lexicon
-        drafter = copied(self._model, None if lexicon is None else lexicon.linked_words)
+        drafter = copied(self._model, None if lexicon is None else lexicon.linked_tokens)
         return AggressiveTransformer(
             arrays, shape=shape_of(config, "relu"), precision=kernel_precision(precision), drafter=drafter, lexicon=self._lexicon
         )
 
 
 @lru_cache
-def writing_rules(search: AggressiveSearch) -> WritingRules:
+def writing_rules(search: AggressiveSearch) -> SlotRules:
     """The kernel's rules."""
-    return WritingRules(
+    return SlotRules(
         mask="causal",
         banned=tuple(banned(search)),
         min_tokens=search.output_limits.min_tokens,

@@ -1,4 +1,4 @@
-"""Decoding on a CPU without torch: a finished network as arrays for `kernels.GraphNetwork`."""
+"""Decoding on a CPU without torch: a finished network as arrays for `kernels.DagNetwork`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import torch
 
-from kernels import GraphNetwork, GraphRules, Lexicon
+from fewstep import DagNetwork, DagRules, Lexicon
 from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
 from models.common.options import Precision
 from models.dag.config import DagConfig, DagSearch
@@ -25,7 +25,7 @@ class NativeGraphs:
     def __init__(self, model: DagModel, lexicon: Lexicon | None = None) -> None:
         """A network on the CPU in float32, and what lists of words are made of."""
         self._model, self._lexicon = model, lexicon
-        self._networks: dict[Precision, GraphNetwork] = {"float32": graph_network(model, lexicon=lexicon)}
+        self._networks: dict[Precision, DagNetwork] = {"float32": graph_network(model, lexicon=lexicon)}
         self._predicted, self._sizes = model.config.graph_size == "predicted", sizes(model.config)
 
     def follow(self, source: Ints, lengths: Ints, search: DagSearch) -> list[list[Hypothesis]]:
@@ -57,7 +57,7 @@ class NativeGraphs:
         """By sentence, or by the target's length where the network predicts it."""
         return self._sizes if self._predicted else self._sizes[lengths]
 
-    def _network(self, search: DagSearch) -> GraphNetwork:
+    def _network(self, search: DagSearch) -> DagNetwork:
         """That of the search's precision; raises ValueError where there can be none."""
         if search.precision not in self._networks:
             self._networks[search.precision] = graph_network(self._model, search.precision, self._lexicon)
@@ -73,8 +73,8 @@ def sizes(config: DagConfig) -> Ints:
 
 
 @lru_cache
-def _rules(search: DagSearch) -> GraphRules:
-    return GraphRules(
+def _rules(search: DagSearch) -> DagRules:
+    return DagRules(
         bos=BOS,
         eos=EOS,
         mask=MASK,
@@ -84,7 +84,7 @@ def _rules(search: DagSearch) -> GraphRules:
 
 
 @torch.no_grad()
-def graph_network(model: DagModel, precision: Precision = "float32", lexicon: Lexicon | None = None) -> GraphNetwork:
+def graph_network(model: DagModel, precision: Precision = "float32", lexicon: Lexicon | None = None) -> DagNetwork:
     """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand.
     Raises ValueError for a precision that this build lacks."""
     config, width = model.config, model.config.width
@@ -98,4 +98,4 @@ def graph_network(model: DagModel, precision: Precision = "float32", lexicon: Le
     }
     if model.length is not None:
         arrays["lengths"] = model.length.weight.numpy()
-    return GraphNetwork(arrays, shape=shape_of(config, "gelu"), precision=kernel_precision(precision), lexicon=lexicon)
+    return DagNetwork(arrays, shape=shape_of(config, "gelu"), precision=kernel_precision(precision), lexicon=lexicon)

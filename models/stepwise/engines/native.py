@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernels import Lexicon, Transformer, WritingRules
-from kernels.joint_step import SLOT_BY_SLOT
-from kernels.transformer import Search
+from fewstep import Lexicon, SlotRules, Transformer
+from fewstep.search.joint_step import INDEPENDENT_SLOTS
+from fewstep.networks.transformer import Search
 from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
 from models.common.options import Precision
 from models.family import Hypothesis
@@ -23,7 +23,7 @@ from models.stepwise.scores import banned
 from models.training.batch import Ints
 
 if TYPE_CHECKING:
-    from kernels.ngram import NgramScorer
+    from fewstep.ngram import NgramScorer
 
 
 class NativeSearch:
@@ -57,7 +57,7 @@ class NativeSearch:
         if search.strategy == "beam":
             return first.beam_call(options=options, rules=rules, others=others)
         joint = joint_step(order, search, ngram)
-        return first.greedy_call(options=options, rules=rules, others=others, joint=joint or SLOT_BY_SLOT)
+        return first.greedy_call(options=options, rules=rules, others=others, joint=joint or INDEPENDENT_SLOTS)
 
     def _networks(self, precision: Precision) -> list[Transformer]:
         if precision not in self._transformers:
@@ -69,9 +69,9 @@ class NativeSearch:
 
 
 @lru_cache
-def writing_rules(search: StepwiseSearch, order: GenerationOrder) -> WritingRules:
+def writing_rules(search: StepwiseSearch, order: GenerationOrder) -> SlotRules:
     """The kernel's rules."""
-    return WritingRules(
+    return SlotRules(
         mask=order.mask,
         directions=order.directions,
         banned=tuple(banned(search)),
