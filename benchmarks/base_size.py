@@ -37,8 +37,8 @@ from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.decode import NativeDecoder as DraftingDecoder
 from models.aggressive.family import build as build_drafter
 from models.aggressive.head import DraftHead
-from models.common.backbone import Backbone
-from models.common.linear import pack
+from models.common.layers.backbone import Backbone
+from models.common.layers.linear import pack
 from models.common.network import SIZES
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder

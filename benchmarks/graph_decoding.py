@@ -25,10 +25,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from models.common.limits import MOST, MOST_LINKS
 
 from fewstep import Lexicon
-from models.common.embeddings import sinusoids
-from models.common.limits import MOST, MOST_LINKS
+from models.common.layers.embeddings import sinusoids
 from models.common.network import SIZES
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder

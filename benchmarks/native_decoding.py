@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from models.common.linear import pack
+from models.common.layers.linear import pack
 from models.common.network import SIZES
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch

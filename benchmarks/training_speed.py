@@ -33,9 +33,9 @@ from models.training.batch import Batch, Position, Stream, shares
 from models.training.config import TrainingConfig
 from models.training.loop import updates
 from models.training.optimizer import Optimizer, learning_rate
-from models.training.parallel import prefetched
+from models.training.parallel import prefetch_batches
 from models.training.precision import TYPES, arithmetic
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 from stages.shards import write_shards
 from stages.stage import Resources, Work
 from stages.train.meter import Meter
@@ -95,11 +95,11 @@ def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device:
     return advance
 
 
-def pipeline(model: nn.Module, stream: Stream, recipe: TrainingConfig, place: Place, work: Work) -> Callable[[int], None]:
+def pipeline(model: nn.Module, stream: Stream, recipe: TrainingConfig, worker: TrainingWorker, work: Work) -> Callable[[int], None]:
     """A function that makes the next n updates as the train stage does."""
     meter = Meter()
-    mine = prefetched(shares(stream, Position()))
-    reports = updates(model, FAMILY.loss, mine, Optimizer(model, recipe), recipe, place)
+    mine = prefetch_batches(shares(stream, Position()))
+    reports = updates(model, FAMILY.loss, mine, Optimizer(model, recipe), recipe, worker)
 
     def advance(count: int) -> None:
         for report in islice(reports, count):
@@ -139,7 +139,7 @@ def measure(arguments: argparse.Namespace, work: Work) -> dict[str, object]:
         sides[name] = (
             bare(model, batches, recipe, device)
             if name == "bare"
-            else pipeline(model, stream, recipe, Place(device=arguments.device), work)
+            else pipeline(model, stream, recipe, TrainingWorker(device=arguments.device), work)
         )
     tokens = [sum(int(batch.target_lengths.sum()) for batch in part) for part in grouped(batches, arguments.updates)]
     speeds: dict[str, list[float]] = {"bare": [], "pipeline": []}

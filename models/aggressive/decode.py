@@ -23,11 +23,11 @@ from models.aggressive.system import DRAFTER, VERIFIER, VERIFIER_FAMILY
 from models.aggressive.verifier import Autoregressive, Verifying, as_verifier, codes_of
 from models.bundle.vocabulary_digest import vocabulary_digest
 from models.bundle.weights import MEMBERS, BundleError, make_model, read_json
-from models.common.backbone import Backbone
-from models.common.inference import at_work
-from models.common.linear import pack
+from models.common.inference import inference_mode
+from models.common.layers.backbone import Backbone
+from models.common.layers.linear import pack
 from models.common.search import SystemParts, check_search
-from models.common.shortlist import linked_tokens, listed_for, load_lexicon
+from models.common.shortlist import linked_tokens, load_lexicon, shortlist_mask
 from models.common.sources import Sources, gather, max_output_lengths
 from models.family import EOS, Decoder, Hypothesis, family_named
 from models.training.batch import Ints
@@ -103,7 +103,7 @@ class DraftDecoder:
         return self.model.config.max_positions
 
     def _search(self, prepared: Sources, search: AggressiveSearch, limits: Ints) -> list[list[Hypothesis]]:
-        with at_work(self.model) as device:
+        with inference_mode(self.model) as device:
             return self._finish(draft_alone(self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device)))
 
     def _finish(self, state: State) -> list[list[Hypothesis]]:
@@ -183,9 +183,9 @@ class AggressiveDecoder(DraftDecoder):
             )
         if search.strategy == "draft":
             return super()._search(prepared, search, limits)
-        with at_work(self.model) as device, at_work(self.verifier):
+        with inference_mode(self.model) as device, inference_mode(self.verifier):
             source, longest = prepared.tensors(device), torch.from_numpy(limits).to(device)
-            listed = listed_for(search.shortlist, self.lexicon, *source, self.model.sizes.target)
+            listed = shortlist_mask(search.shortlist, self.lexicon, *source, self.model.sizes.target)
             verifying = Verifying(self.verifier, *source, int(limits.max()), listed)
             drafter: Drafter | None = None
             if search.looks_up:

@@ -13,7 +13,7 @@ from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban
 from models.aggressive.words import shortlists
-from models.common.attention import Memory
+from models.common.layers.attention import Memory
 from models.family import BOS, EOS, PAD
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from models.aggressive import head_loss, loss
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from models.aggressive.config import AggressiveConfig
 from models.aggressive.decode import DraftDecoder, load
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, fits

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveConfig
 from models.aggressive.words import CommonWords
-from models.common.attention import Memory
-from models.common.backbone import Backbone, layer_shape
-from models.common.dropout import Dropout
-from models.common.embeddings import Positions, embed
-from models.common.encoder import Decoder
-from models.common.initialisation import initialise
-from models.common.linear import Linear
+from models.common.layers.attention import Memory
+from models.common.layers.backbone import Backbone, layer_shape
+from models.common.layers.dropout import Dropout
+from models.common.layers.embeddings import Positions, embed
+from models.common.layers.initialisation import initialise
+from models.common.layers.linear import Linear
+from models.common.layers.stacks import Decoder
 from models.family import Sizes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from models.aggressive.head import DraftHead
-from models.common.cross_entropy import cross_entropy
+from models.common.losses.cross_entropy import cross_entropy
 from models.family import Loss
 from models.training.batch import Batch
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from models.aggressive import glancing
 from models.aggressive.config import AggressiveConfig
 from models.aggressive.model import AggressiveModel, Source, sequences
-from models.common.cross_entropy import cross_entropy
+from models.common.losses.cross_entropy import cross_entropy
 from models.family import MASK, PAD, Loss
 from models.training.batch import Batch
 

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from models.aggressive.config import AggressiveConfig
 from models.aggressive.words import CommonWords
-from models.common.attention import Memory, padding_mask
-from models.common.backbone import Backbone
-from models.common.embeddings import Positions, embed
-from models.common.initialisation import initialise
-from models.common.linear import Linear
+from models.common.layers.attention import Memory, padding_mask
+from models.common.layers.backbone import Backbone
+from models.common.layers.embeddings import Positions, embed
+from models.common.layers.initialisation import initialise
+from models.common.layers.linear import Linear
 from models.family import MASK, PAD, Sizes
 
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from models.common.attention import Memory
-from models.common.backbone import Backbone
-from models.common.embeddings import embed
+from models.common.layers.attention import Memory
+from models.common.layers.backbone import Backbone
+from models.common.layers.embeddings import embed
 from models.common.network import NetworkConfig
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveSearch
 from models.common.options import MAX_SHORTLIST_TOKENS
-from models.common.shortlist import listed
+from models.common.shortlist import token_mask
 from models.family import EOS, RESERVED
 
 
@@ -41,4 +41,4 @@ def shortlists(
     if shortlist is None:
         return None
     some = None if linked is None else linked[:, : shortlist.links]
-    return listed(words.most(shortlist.tokens), some, source, source_lengths, len(words.counts))
+    return token_mask(words.most(shortlist.tokens), some, source, source_lengths, len(words.counts))

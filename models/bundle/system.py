@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from sentencepiece import SentencePieceProcessor
 
 from models.bundle.weights import BundleError
-from models.common.prefetch import ahead
+from models.common.prefetch import prefetch
 from models.family import RESERVED, Decoder, Hypothesis
 
 log = logging.getLogger("fewstep")
@@ -84,7 +84,7 @@ class System:
         found = [[Hypothesis([], 0.0, 0)] for _ in sources]
         chosen = search or self.search
         batches = list(_batches([len(source) for source in sources]))
-        for batch, prepared in ahead(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
+        for batch, prepared in prefetch(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
             for index, ranked in zip(batch, self.decoder.decode(prepared, chosen), strict=True):
                 found[index] = ranked
         return found

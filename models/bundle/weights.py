@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from models.common.backbone import Backbone
+from models.common.layers.backbone import Backbone
 from models.family import Sizes, family_named
 
 WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
@@ -115,7 +115,7 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
 
 
-def take_weights(path: Path, model: nn.Module) -> int:
+def load_matching_weights(path: Path, model: nn.Module) -> int:
     """Fill what of `model` has the name and shape of a tensor in a file, or is to begin as one (`Backbone.begins_as`); how many of
     its weights (numbers) that were.
 

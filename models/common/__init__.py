@@ -1,0 +1,1 @@
+"""What several families share: layers, objectives, options of searches, and the surroundings of decoders."""

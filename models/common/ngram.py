@@ -1,4 +1,4 @@
-"""The language model that travels with a system."""
+"""The language model of a system."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sentencepiece import SentencePieceProcessor
 
-from kernels import NgramModel
+from fewstep import NgramModel
 from models.bundle.weights import NGRAM, TARGET_PIECES, BundleError
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def language_model(directory: Path) -> NgramScorer | None:
-    """The scorer over target ids of a system that has one. Raises BundleError when it is of another vocabulary."""
+    """Return the n-gram scorer of a system over target ids, or None. Raises BundleError for a model of another vocabulary."""
     if not (directory / NGRAM).exists():
         return None
     pieces = SentencePieceProcessor(model_proto=(directory / TARGET_PIECES).read_bytes())

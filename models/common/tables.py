@@ -10,8 +10,10 @@ from models.bundle.weights import TABLES, BundleError
 
 
 def load_tables(directory: Path, source_size: int, target_size: int, links: str) -> CandidateTables:
-    """The candidate tables of a system directory. Raises BundleError for tables that are missing or damaged, of another
-    vocabulary, or (`links`: the digest of counts that the system names) of another alignment."""
+    """Load the candidate tables of a system directory; `links` is the digest of counts in the system's description.
+
+    Raises BundleError for tables that are missing, damaged, or of another vocabulary or alignment.
+    """
     path = directory / TABLES
     try:
         tables = CandidateTables.load(path, vocabulary=vocabulary_digest(directory))
@@ -22,15 +24,15 @@ def load_tables(directory: Path, source_size: int, target_size: int, links: str)
 
 
 def check_tables(tables: CandidateTables, source_size: int, target_size: int, links: str = "") -> None:
-    """Raises BundleError for tables of vocabularies of other sizes, or of other links than those whose digest is `links`."""
+    """Raise BundleError for tables of vocabularies of other sizes, or counted from links with another digest than `links`."""
     found = tables.summary
     if (found.source_size, found.target_size) != (source_size, target_size):
         raise BundleError(
             f"{tables.path}: expected candidate tables of {source_size} source and {target_size} target pieces as the network has, "
-            f"got {found.source_size} and {found.target_size}; they are of another vocabulary"
+            f"got {found.source_size} and {found.target_size}; use the tables of this vocabulary"
         )
     if links and found.links.hex() != links:
         raise BundleError(
-            f"{tables.path}: expected candidate tables of the links {links[:16]}, got those of {found.links.hex()[:16]}; they were "
-            "counted from another alignment than those of the system"
+            f"{tables.path}: expected candidate tables of the links {links[:16]}, got those of {found.links.hex()[:16]}; use the "
+            "tables that were counted from the system's alignment"
         )

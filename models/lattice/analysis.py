@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from models.common.inference import at_work
+from models.common.inference import inference_mode
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder, part_of, part_of_sources
 from models.lattice.scoring import Lattice, Slots
@@ -28,7 +28,7 @@ def ranks(decoder: LatticeDecoder, sources: Sequence[Sequence[int]], search: Lat
     prepared = decoder.looked_up(decoder.prepare(sources), search)
     found: list[Ranks | None] = [None] * len(sources)
     assert prepared.slots is not None
-    with at_work(decoder.model) as device:
+    with inference_mode(decoder.model) as device:
         for rows in decoder.parts(prepared.slots, device):
             slots = part_of(prepared.slots, rows, search, device)
             lattice = decoder.lattice(*part_of_sources(prepared, rows, device), slots, search)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fewstep import CandidateTables
-from models.common.inference import at_work, score_pairs
+from models.common.inference import inference_mode, score_pairs
 from models.common.search import SystemParts, check_search
 from models.common.sources import gather
 from models.family import Hypothesis
@@ -104,7 +104,7 @@ class LatticeDecoder:
         slots = self.looked_up(prepared, search).slots
         assert slots is not None
         found = [[Hypothesis([], 0.0, 0)] for _ in prepared.ids]
-        with at_work(self.model) as device:
+        with inference_mode(self.model) as device:
             for rows in self.parts(slots, device):
                 for row, ranked in zip(rows.tolist(), self._search(prepared, slots, rows, search, device), strict=True):
                     found[row] = ranked
@@ -157,7 +157,7 @@ class LatticeDecoder:
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> Taken:
         """Decode one source, not empty, part by part; a GPU is waited for after each."""
-        with at_work(self.model) as device:
+        with inference_mode(self.model) as device:
             moments = [clock()]
             prepared = self.prepare([source], search)
             moments.append(clock())

@@ -1,7 +1,6 @@
 """The `lattice` family, as its callers see it."""
 
 from models.family import Family
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.lattice.loading import load
 from models.lattice.loss import loss

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from models.bundle.weights import make_model, read_json
-from models.common.linear import pack
+from models.common.layers.linear import pack
 from models.common.tables import load_tables
 from models.lattice.decode import LatticeDecoder
 from models.lattice.engines.native import NativeDecoder

@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from models.common.cross_entropy import cross_entropy, token_log_probs
+from models.common.losses.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
 from models.lattice.markov import draw_pairs
 from models.lattice.model import LatticeModel

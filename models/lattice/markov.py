@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.common.attention import SelfAttention
-from models.common.dropout import dropout as drop
+from models.common.layers.attention import SelfAttention
+from models.common.layers.dropout import dropout as drop
 
 
 def pairs(offsets: Tensor, slots: int) -> Tensor:

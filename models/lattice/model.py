@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.common.attention import Memory
-from models.common.backbone import Backbone
-from models.common.embeddings import Positions, embed
-from models.common.initialisation import initialise
-from models.common.layers import DecoderLayer
+from models.common.layers.attention import Memory
+from models.common.layers.backbone import Backbone
+from models.common.layers.blocks import DecoderLayer
+from models.common.layers.embeddings import Positions, embed
+from models.common.layers.initialisation import initialise
 from models.family import BOS, Sizes
 from models.lattice.config import LatticeModelConfig
 from models.lattice.markov import attend_alone, attend_pairs

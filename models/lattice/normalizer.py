@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from models.common.cross_entropy import CPU_LOGITS, GPU_LOGITS
-from models.common.linear import TokenTable
+from models.common.layers.linear import TokenTable
+from models.common.losses.cross_entropy import CPU_LOGITS, GPU_LOGITS
 from models.family import EOS
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.common.attention import Memory
+from models.common.layers.attention import Memory
 from models.family import BOS, EOS
 from models.lattice import normalizer
 from models.lattice.config import LatticeSearch

@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.common.attention import Memory, SelfAttention
-from models.common.embeddings import embed
+from models.common.layers.attention import Memory, SelfAttention
+from models.common.layers.embeddings import embed
 from models.lattice.model import LatticeModel, above, through
 
 

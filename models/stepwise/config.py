@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal, Self, cast
 
-from annotated_types import Ge, Le, Lt
+from annotated_types import Ge, Lt
 
 from models.common.network import NetworkConfig
 from models.common.options import NucleusSampling, OutputLimits, Precision, Shortlist

@@ -1,7 +1,6 @@
-"""The `stepwise` family, as its callers see it."""
+"""The functions of the stepwise family on networks."""
 
 from models.family import Family
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, load
 from models.stepwise.loss import loss
 from models.stepwise.model import build, fits

@@ -12,10 +12,10 @@ from models.family import Loss
 from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer, learning_rate
-from models.training.parallel import sum_across
+from models.training.parallel import all_reduce
 from models.training.precision import TYPES, arithmetic
 from models.training.seeds import seed_of
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 
 
 class Report(NamedTuple):
@@ -41,7 +41,7 @@ def updates(
     shares: Iterator[Share],
     optimizer: Optimizer,
     config: TrainingConfig,
-    place: Place,
+    worker: TrainingWorker,
     start: int = 0,
 ) -> Iterator[Report]:
     """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's part of each one's batch.
@@ -51,11 +51,11 @@ def updates(
     for update in range(start + 1, config.updates + 1):
         share = next(shares)
         model.train()
-        torch.manual_seed(seed_of(config.seed, update, place.rank, "dropout"))
+        torch.manual_seed(seed_of(config.seed, update, worker.rank, "dropout"))
         optimizer.clear()
-        sums = accumulate(model, loss, share, optimizer.scale, config, place, update)
+        sums = accumulate(model, loss, share, optimizer.scale, config, worker, update)
         totals = torch.stack(list(sums.values()))
-        sum_across(place, optimizer.gradient, totals)
+        all_reduce(worker, optimizer.gradient, totals)
         sums = dict(zip(sums, totals, strict=True))
         norm = optimizer.step(update, sums["count"].float())
         real = sum(int(batch.source_lengths.sum()) + int(batch.target_lengths.sum()) for batch in share.slices)
@@ -69,15 +69,15 @@ def accumulate(
     share: Share,
     scale: Tensor,
     config: TrainingConfig,
-    place: Place,
+    worker: TrainingWorker,
     update: int,
 ) -> dict[str, Tensor]:
     """Add `scale` x the gradient of the summed losses of a share to the model's; the sums of losses, counts, statistics."""
     sums: dict[str, Tensor] = {}
-    kind, precision = torch.device(place.device).type, arithmetic(config.precision, place.device)
+    kind, precision = torch.device(worker.device).type, arithmetic(config.precision, worker.device)
     for batch in share.slices:
         with torch.autocast(kind, TYPES[precision], enabled=precision != "float32"):
-            result = loss(model, batch.to(place.device), update, config.label_smoothing)
+            result = loss(model, batch.to(worker.device), update, config.label_smoothing)
         (result.total * (scale * share.weight)).backward()  # type: ignore[no-untyped-call]
         parts = {"loss": result.total.detach(), "count": result.count, **result.statistics}
         for name, value in parts.items():

@@ -165,13 +165,13 @@ def translate(
     With several batches `in_flight`, the search of one on the CPU goes on while the network is busy with another on a GPU. Raises
     StageError when the memory does not suffice for one sentence.
     """
-    from models.common.prefetch import ahead
+    from models.common.prefetch import prefetch
     from models.family import Hypothesis
 
     sources: list[list[int]] = system.encode(lines)
     hypotheses = [[Hypothesis([], 0.0, 0)] for _ in lines]
     planned = batches([len(ids) for ids in sources], batch_tokens)
-    prepared = ahead(lambda batch: system.decoder.prepare([sources[row] for row in batch], search), planned)
+    prepared = prefetch(lambda batch: system.decoder.prepare([sources[row] for row in batch], search), planned)
 
     def decode(made: tuple[list[int], Any]) -> list[list[Hypothesis]]:
         return decode_batch(system, search, [sources[row] for row in made[0]], made[1])

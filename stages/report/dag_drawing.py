@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HIDDEN = 0.1
 """Vertices of less passing probability are not shown."""
 TRANSITIONS = 0.9
-"""The likeliest transitions are shown until they make up so much."""
+"""The most probable transitions are shown until they make up so much."""
 TOKENS = 0.05
 """Tokens of less probability are not shown, but for the best of a vertex."""
 LINE, LETTER, GAP, LANE, MARGIN = 15, 7.0, 52, 12, 10
@@ -52,18 +52,18 @@ class Drawing:
 
 def drawing_of(view: View, piece: Callable[[int], str]) -> Drawing:
     """What is shown of a graph; `piece` is the text of a token."""
-    from models.dag.analysis import likeliest
+    from models.dag.analysis import most_probable
 
     passing = view.passing.tolist()
     shown = [vertex for vertex, probability in enumerate(passing) if probability >= HIDDEN]
     vertices = []
     for vertex in shown:
-        pairs = list(zip(view.words.ids[vertex].tolist(), view.words.scores[vertex].tolist(), strict=True))
+        pairs = list(zip(view.top_tokens.ids[vertex].tolist(), view.top_tokens.scores[vertex].tolist(), strict=True))
         words = [
             (piece(token), probability) for rank, (token, probability) in enumerate(pairs) if not rank or probability >= TOKENS
         ]
         vertices.append(Vertex(vertex, passing[vertex], words))
-    kept = likeliest(view.transitions, TRANSITIONS)
+    kept = most_probable(view.transitions, TRANSITIONS)
     transitions = [(i, j, float(view.transitions[i, j])) for i in shown for j in shown if kept[i, j]]
     return Drawing(vertices, transitions)
 

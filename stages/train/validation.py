@@ -14,9 +14,9 @@ from fewstep import CandidateTables
 from models.bundle.vocabulary_digest import vocabulary_digest
 from models.training.averaging import Validation
 from models.training.batch import plan
-from models.training.parallel import gathered, sum_across
+from models.training.parallel import all_gather, all_reduce
 from models.training.seeds import seed_of
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
@@ -34,9 +34,9 @@ BATCH_TOKENS = 4096
 class Validator:
     """Validation text and tokens, read once."""
 
-    def __init__(self, inputs: TrainInputs, config: TrainConfig, place: Place) -> None:
+    def __init__(self, inputs: TrainInputs, config: TrainConfig, training_worker: TrainingWorker) -> None:
         """Raises DataError when there is nothing to validate on, or when the metric lacks its tokeniser."""
-        self._config, self._place = config, place
+        self._config, self._training_worker = config, training_worker
         self._family = models.family_of(config.family)
         files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
         self._pool = files.pool(range(len(files.paths)))
@@ -77,13 +77,13 @@ class Validator:
 
     def _loss(self, model: nn.Module, update: int) -> float:
         """The objective without label smoothing per counted token, in nats; float32."""
-        torch.manual_seed(seed_of(self._config.training.seed, update, self._place.rank, "validation"))
-        sums = torch.zeros(2, dtype=torch.float64, device=self._place.device)
+        torch.manual_seed(seed_of(self._config.training.seed, update, self._training_worker.rank, "validation"))
+        sums = torch.zeros(2, dtype=torch.float64, device=self._training_worker.device)
         with torch.inference_mode():
-            for rows in self._batches[self._place.rank :: self._place.size]:
-                result = self._family.loss(model, self._pool.batch(rows).to(self._place.device), update, 0.0)
+            for rows in self._batches[self._training_worker.rank :: self._training_worker.world_size]:
+                result = self._family.loss(model, self._pool.batch(rows).to(self._training_worker.device), update, 0.0)
                 sums += _pair(result.total, result.count)
-        sum_across(self._place, sums)
+        all_reduce(self._training_worker, sums)
         return float(sums[0] / sums[1])
 
     def _quality(self, model: nn.Module) -> float:
@@ -91,10 +91,10 @@ class Validator:
         decoder: Any = self._family.decoder(model, **self._tables)
         mine: dict[int, list[int]] = {}
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
-        for batch in batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]:
+        for batch in batches(lengths, BATCH_TOKENS)[self._training_worker.rank :: self._training_worker.world_size]:
             found = decoder.decode(decoder.prepare([self._sources[row] for row in batch], self._search), self._search)
             mine |= {row: ranked[0].ids for row, ranked in zip(batch, found, strict=True)}
-        ids = {row: found for part in gathered(self._place, mine) for row, found in part.items()}
+        ids = {row: found for part in all_gather(self._training_worker, mine) for row, found in part.items()}
         texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
         return float(score(self._metric, texts, self._references, self._how)["score"])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -23,8 +23,8 @@ class Workers(Protocol):
         """
         ...
 
-    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
-        """Run `loop(argument, place)` in every training worker at once; torch.distributed is set up when there are several.
+    def train(self, loop: Callable[[A, TrainingWorker], None], argument: A) -> None:
+        """Run `loop(argument, worker)` in every training worker at once; torch.distributed is set up when there are several.
 
         When a worker dies all are started again: the loop continues from its own checkpoints.
         """
@@ -45,5 +45,5 @@ class LocalWorkers:
         for index, shard in enumerate(shards):
             yield index, function(shard)
 
-    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
-        loop(argument, Place(device=self.device, threads=self.threads))
+    def train(self, loop: Callable[[A, TrainingWorker], None], argument: A) -> None:
+        loop(argument, TrainingWorker(device=self.device, threads=self.threads))

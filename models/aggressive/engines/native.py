@@ -9,14 +9,14 @@ from typing import cast
 
 import torch
 
-from fewstep import AggressiveTransformer, BeamOptions, DraftOptions, Drafter, Lexicon, SlotRules
+from fewstep import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, SlotRules
 from fewstep.networks.aggressive_transformer import Drafts
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
-from models.common.backbone import Backbone
+from models.common.layers.backbone import Backbone
 from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
 from models.common.options import MAX_SHORTLIST_TOKENS, Precision
 from models.family import EOS, MASK, PAD

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fewstep import CandidateTables, Candidates, LatticeOptions, LatticeTransformer, TransformerShape
+from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransformer, TransformerShape
 from models.common.native import kernel_precision
 from models.common.options import Precision
 from models.family import Hypothesis

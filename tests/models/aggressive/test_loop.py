@@ -12,7 +12,7 @@ from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
 from models.aggressive.loop import draft_and_verify, judge
 from models.aggressive.verifier import Verifying
-from models.common.inference import at_work
+from models.common.inference import inference_mode
 from models.family import EOS, PAD, RESERVED
 from models.stepwise.greedy import _likeliest
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
@@ -161,7 +161,7 @@ def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
     model, rows = head_of(verifier) if kind == "head" else sharing(verifier), sources(8)
     source, lengths = AggressiveDecoder(model, verifier).prepare(rows).tensors("cpu")
     search, limits = AggressiveSearch(worthwhile=0.0), lengths + 12
-    with at_work(verifier):
+    with inference_mode(verifier):
         watched = Watched(verifier, source, lengths, int(limits.max()))
         slots = int(limits.max())
         lookup = LookupDrafter([[*row, EOS] for row in rows], 3)

@@ -14,7 +14,7 @@ from models.aggressive.family import FAMILY
 from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
 from models.aggressive.model import AggressiveModel, fits, sequences
-from models.bundle.weights import WEIGHTS, save_weights, take_weights
+from models.bundle.weights import WEIGHTS, load_matching_weights, save_weights
 from models.family import EOS, MASK, PAD, Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import NativeDecoder as StepwiseNative
@@ -226,7 +226,7 @@ def test_a_drafter_that_starts_from_its_verifier_reads_as_it_does(kind, tmp_path
     verifier = verifier_of()
     save_weights(tmp_path / WEIGHTS, verifier.state_dict())
     model = drafter_of(encoder=kind, seed=5)
-    assert take_weights(tmp_path / WEIGHTS, model) > 0
+    assert load_matching_weights(tmp_path / WEIGHTS, model) > 0
     source, lengths = torch.tensor([[8, 9, 10, EOS], [11, EOS, PAD, PAD]]), torch.tensor([4, 2])
     with torch.inference_mode():
         mine, theirs = model.encoded(source, lengths)[0], verifier.encoded(source, lengths)[0]
@@ -239,7 +239,7 @@ def test_a_head_begins_as_the_last_layer_of_its_verifier(norm, tmp_path):
     verifier = verifier_of(norm=norm)
     save_weights(tmp_path / WEIGHTS, verifier.state_dict())
     model = head_of(verifier_of(norm=norm, seed=6), norm=norm)
-    taken = take_weights(tmp_path / WEIGHTS, model)
+    taken = load_matching_weights(tmp_path / WEIGHTS, model)
     assert taken == sum(
         values.numel() for name, values in model.state_dict().items() if not name.startswith(("features.", "words."))
     )

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from models.dag.config import DagConfig
-from models.dag.graph import decoding_factor, fits, graph_lengths
+from models.dag.graph_size import decoding_factor, fits, graph_lengths
 
 
 def size(config, source, target, factor):

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.common.embeddings import embed
+from models.common.layers.embeddings import embed
 from models.dag import loss as module
 from models.dag.config import DagConfig
 from models.dag.loss import log_probability, loss

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.common.attention import SelfAttention
+from models.common.layers.attention import SelfAttention
 from models.family import BOS
 from models.lattice.loss import loss
 from models.lattice.markov import attend_alone, attend_pairs, draw_pairs, pairs

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
-from models.common.cross_entropy import CPU_LOGITS
-from models.common.linear import pack
+from models.common.layers.linear import pack
+from models.common.losses.cross_entropy import CPU_LOGITS
 from models.family import EOS
 from models.lattice import normalizer
 from models.lattice.config import LatticeSearch

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.common.embeddings import sinusoids
+from models.common.layers.embeddings import sinusoids
 from models.family import EOS, PAD
 from models.stepwise.arrangement import arrange, labelled, permutation, restore, step_mask
 from models.stepwise.config import StepwiseConfig

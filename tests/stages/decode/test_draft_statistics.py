@@ -16,7 +16,7 @@ import models
 import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
-from models.bundle.weights import WEIGHTS, take_weights
+from models.bundle.weights import WEIGHTS, load_matching_weights
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
@@ -78,7 +78,7 @@ def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: Syste
     config = AggressiveConfig(encoder=encoder, draft_width=3, **SMALL)  # type: ignore[arg-type]
     model = models.family_of("aggressive").build(config, sizes)
     if verifier is not None:
-        take_weights(verifier.path / WEIGHTS, model)
+        load_matching_weights(verifier.path / WEIGHTS, model)
     save_model(path, "aggressive", config, sizes, model.state_dict())
     return SystemInputs(Trained(path, "trained"), vocabulary, verifier=verifier)
 

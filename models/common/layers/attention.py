@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.common import fused_attention
-from models.common.dropout import dropout as drop
-from models.common.fused_attention import split
-from models.common.linear import Linear
+from models.common.layers import fused_attention
+from models.common.layers.dropout import dropout as drop
+from models.common.layers.fused_attention import split
+from models.common.layers.linear import Linear
 
 
 class Memory(NamedTuple):

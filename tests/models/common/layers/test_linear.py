@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from models.common.linear import LARGE, WORTH, Linear, TokenTable, pack
+from models.common.layers.linear import LARGE, WORTH, Linear, TokenTable, pack
 
 PACKS = torch.backends.mkldnn.is_available()
 

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from models.common import cross_entropy as module
-from models.common.cross_entropy import cross_entropy
+from models.common.losses import cross_entropy as module
+from models.common.losses.cross_entropy import cross_entropy
 
 
 def formula(states, weight, labels, smoothing, penalty=0.0):

@@ -3,8 +3,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.common import cross_entropy
-from models.common.token_scores import token_scores
+from models.common.losses import cross_entropy
+from models.common.losses.token_scores import token_scores
 
 
 def formula(states, weight, targets, lengths, smoothing):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels import token_gradients_, token_scores_
-from models.common import cross_entropy
+from models.common.losses import cross_entropy
 
 
 class TokenScores(NamedTuple):

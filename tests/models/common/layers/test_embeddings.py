@@ -3,8 +3,8 @@ import math
 import torch
 from torch import nn
 
-from models.common.embeddings import Positions, embed, sinusoids
-from models.common.initialisation import initialise
+from models.common.layers.embeddings import Positions, embed, sinusoids
+from models.common.layers.initialisation import initialise
 
 
 def test_sinusoids_are_the_formula_with_halves_concatenated():

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from models.common.attention import Cache, Memory
-from models.common.layers import DecoderLayer, EncoderLayer, Shape
+from models.common.layers.attention import Cache, Memory
+from models.common.layers.blocks import DecoderLayer, EncoderLayer, Shape
 
 
 def _last_norm(shape: Shape) -> nn.Module:

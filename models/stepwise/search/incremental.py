@@ -1,4 +1,4 @@
-"""The decoder one step at a time, over keys and values that it keeps."""
+"""The decoder one step at a time, with cached keys and values."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from models.stepwise.arrangement import step_mask
+from models.stepwise.ensemble import Ensemble, mean, networks
 from models.stepwise.model import StepwiseModel
 
 GROWTH = 16
-"""Slots by which the room for keys and values grows."""
+"""Slots by which the cache grows."""
 
 
 class _LayerCache:
@@ -29,28 +30,31 @@ class _LayerCache:
 
 
 class Incremental:
-    """Decoding of a batch: at first one row for each sentence, then as many as `select` takes, side by side; rows of a sentence
-    share what is read of its source."""
+    """The decoding state of a batch.
 
-    def __init__(self, model: StepwiseModel, source: Tensor, source_lengths: Tensor, listed: Tensor | None = None) -> None:
-        """Sources [B,S] with EOS. `listed` [B,V]: may a word be written? None: all may."""
-        self.model, self.listed = model, listed
+    There is one row per sentence at first, then those that `select` takes, grouped by sentence. Rows of a sentence share the keys
+    and values of its source.
+    """
+
+    def __init__(self, model: StepwiseModel, source: Tensor, source_lengths: Tensor, allowed: Tensor | None = None) -> None:
+        """Encode sources [B,S] with EOS. `allowed` [B,V] is a shortlist (None: all tokens)."""
+        self.model, self.allowed = model, allowed
         self.memories = model.encode(source, source_lengths)
         self.slots = 0
         config = model.config
         shape = (source.size(0), config.decoder_layers, 2, config.heads, 0, config.width // config.heads)
         self.cache = torch.empty(shape, device=source.device)
         self._spare = self.cache
-        """Where `select` moves the rows that remain: taking turns with `cache` saves fresh memory at every step."""
+        """The buffer to which `select` moves the remaining rows; alternating with `cache` avoids an allocation per step."""
         self.codes = self.cache
-        """[slots,D] codes of the slots that there is room for"""
+        """[slots,D] codes of the slots for which the cache has space"""
         self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
 
     def step(self, tokens: Tensor | None) -> Tensor:
-        """The z tokens [R,z] written in the step before (None at first) to logits [R,z,V] of the next z slots, minus infinity for
-        words that are not listed.
+        """Return logits [R,z,V] of the next z slots, minus infinity for tokens that are not allowed.
 
-        With the mask `block` none is needed: all slots so far are visible to every slot of a new step.
+        `tokens` [R,z] were written in the previous step (None at first). The mask `block` needs no tensor: all slots so far are
+        visible to every slot of a new step.
         """
         order, size = self.model.order, self.model.order.step_size
         end = self.slots + size
@@ -62,20 +66,21 @@ class Incremental:
         states = self.model.decoder(x, self.memories, mask, caches=self.layers)
         self.slots = end
         logits = self.model.logits(states)
-        if self.listed is None:
+        if self.allowed is None:
             return logits
-        mine = self.listed.repeat_interleave(len(logits) // len(self.listed), 0)
-        return logits.masked_fill(~mine[:, None], -torch.inf)
+        allowed = self.allowed.repeat_interleave(len(logits) // len(self.allowed), 0)
+        return logits.masked_fill(~allowed[:, None], -torch.inf)
 
     def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
-        """Go on with these rows, in this order, equally many for each sentence; `sentences`, where given, are those that remain."""
+        """Continue with these rows, in this order, the same number for each sentence; `sentences` are those that remain (None:
+        all)."""
         if len(rows) > len(self._spare):
             self._spare = self.cache.new_empty((len(rows), *self.cache.shape[1:]))
         torch.index_select(self.cache, 0, rows, out=self._spare[: len(rows)])
         self.cache, self._spare = self._spare[: len(rows)], self.cache
         if sentences is not None:
             self.memories = [memory.select(sentences) for memory in self.memories]
-            self.listed = None if self.listed is None else self.listed[sentences]
+            self.allowed = None if self.allowed is None else self.allowed[sentences]
 
     def _reserve(self, slots: int) -> None:
         old = self.cache
@@ -84,3 +89,28 @@ class Incremental:
             self.cache[:, :, :, :, : self.slots] = old[:, :, :, :, : self.slots]
             self._spare = torch.empty_like(self.cache)
             self.codes = self.model.slot_codes(self.cache.size(4))
+
+
+class EnsembleState:
+    """The decoding states of all networks of an ensemble, used as one `Incremental`."""
+
+    def __init__(self, ensemble: Ensemble, source: Tensor, source_lengths: Tensor, allowed: Tensor | None = None) -> None:
+        self._states = [Incremental(member, source, source_lengths, allowed) for member in networks(ensemble)]
+
+    def step(self, tokens: Tensor | None) -> Tensor:
+        """Return log-probabilities [R,z,V], which `log_softmax` leaves as they are."""
+        return mean([state.step(tokens).log_softmax(2) for state in self._states])
+
+    def select(self, rows: Tensor, sentences: Tensor | None = None) -> None:
+        for state in self._states:
+            state.select(rows, sentences)
+
+
+def begin(
+    model: StepwiseModel | Ensemble, source: Tensor, source_lengths: Tensor, allowed: Tensor | None = None
+) -> Incremental | EnsembleState:
+    """Return the decoding state of sources [B,S] with EOS before the first step. `allowed` [B,V] is a shortlist (None: all
+    tokens)."""
+    if isinstance(model, Ensemble):
+        return EnsembleState(model, source, source_lengths, allowed)
+    return Incremental(model, source, source_lengths, allowed)

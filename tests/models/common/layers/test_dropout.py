@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from models.common.dropout import Dropout, dropout
+from models.common.layers.dropout import Dropout, dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.9])

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.common.attention import Cache, CrossAttention, Memory, SelfAttention
-from models.common.dropout import Dropout
-from models.common.linear import Linear
+from models.common.layers.attention import Cache, CrossAttention, Memory, SelfAttention
+from models.common.layers.dropout import Dropout
+from models.common.layers.linear import Linear
 
 Norm = Literal["pre", "post"]
 Activation = Literal["relu", "gelu"]
