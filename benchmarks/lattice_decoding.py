@@ -99,7 +99,7 @@ class Turns:
         def run() -> Numbers:
             found, seconds = network.timed_decode(ids, lengths, self.tables, options=options, threads=threads)
             parts = {name: 1000 * value for name, value in seconds._asdict().items()}
-            return {"words": len(found[0].words), **parts}
+            return {"words": len(found[0].ids), **parts}
 
         return run
 

@@ -29,8 +29,8 @@ BLOCK_OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AggressiveConfig(NetworkConfig):
-    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills all slots at once; or a
-    layer on top of the verifier that writes token after token."""
+    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills all slots at once; or
+    a layer on top of the verifier that writes token after token."""
 
     drafting: Literal["parallel", "autoregressive"] = "parallel"
     """parallel: all slots of a block are filled at once (the paper's). autoregressive: one after the other, by one layer that reads
@@ -109,8 +109,8 @@ class AggressiveSearch(LimitedSearch):
     adaptive: bool = False
     """Draft two more tokens after a block that was accepted in full, one fewer otherwise, between 1 and `draft_width`."""
     draft_shortlist: Shortlist | None = None
-    """A lexical shortlist that the drafter chooses from: the most frequent tokens of its training text, and those that its candidate
-    tables link to the source tokens. Empty: all tokens."""
+    """A lexical shortlist that the drafter chooses from: the most frequent tokens of its training text, and those that its
+    candidate tables link to the source tokens. Empty: all tokens."""
     draft_precision: Precision = "float32"
     """Arithmetic of the drafter's products with weights on a CPU: float32 or int8, which reads a quarter of the memory. Verified
     outputs do not change. Torch drafts in float32 alone."""

@@ -37,7 +37,6 @@ log = logging.getLogger("fewstep")
 Network = AggressiveModel | DraftHead
 
 
-
 @dataclass
 class Record:
     """What decoding has taken so far, summed over sentences."""

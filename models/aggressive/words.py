@@ -26,8 +26,8 @@ class CommonWords(nn.Module):
         self.counts += torch.bincount(labels, minlength=len(self.counts))
 
     def most(self, count: int) -> Tensor:
-        """[W] ids of at most `count` words and at most `MAX_SHORTLIST_TOKENS`: EOS, then by how often they stood there, of equals the lower id.
-        Reserved ids are not among them."""
+        """[W] ids of at most `count` words and at most `MAX_SHORTLIST_TOKENS`: EOS, then by how often they stood there, of equals
+        the lower id. Reserved ids are not among them."""
         own = torch.arange(len(RESERVED), len(self.counts), device=self.counts.device)
         ranked = own[self.counts[own].argsort(descending=True, stable=True)]
         return torch.cat((ranked.new_tensor([EOS]), ranked))[: min(count, MAX_SHORTLIST_TOKENS)]

@@ -32,9 +32,9 @@ def build_lexicon(tables: CandidateTables, *, joint: bool) -> Lexicon:
     """Build a lexicon from candidate tables.
 
     Its common tokens are the reserved ids and the target tokens with most links, ties by the lower id, at most
-    `MAX_SHORTLIST_TOKENS`. Its linked tokens are the `MAX_LINKS` most frequent links of each source token; with a `joint` vocabulary
-    the source token itself comes first, so that names can be copied. Raises ValueError for tables that were counted without a
-    backoff.
+    `MAX_SHORTLIST_TOKENS`. Its linked tokens are the `MAX_LINKS` most frequent links of each source token; with a `joint`
+    vocabulary the source token itself comes first, so that names can be copied. Raises ValueError for tables that were counted
+    without a backoff.
     """
     linked = np.full((tables.summary.source_size, MAX_LINKS), -1)
     counts = np.zeros(tables.summary.target_size, np.int64)

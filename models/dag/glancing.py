@@ -22,7 +22,8 @@ class Glance(NamedTuple):
 
 
 def ratio(config: DagConfig, update: int) -> float:
-    """Return the ratio at an update: linear from `glancing_ratio` to `glancing_ratio_end` over `glancing_updates`, then constant."""
+    """Return the ratio at an update: linear from `glancing_ratio` to `glancing_ratio_end` over `glancing_updates`, then
+    constant."""
     done = min(update / config.glancing_updates, 1.0)
     return config.glancing_ratio + (config.glancing_ratio_end - config.glancing_ratio) * done
 

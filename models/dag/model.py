@@ -1,4 +1,5 @@
-"""The network of the dag family: a Transformer whose decoder reads empty vertices and links them (Huang et al. 2022, section 3.1)."""
+"""The network of the dag family: a Transformer whose decoder reads empty vertices and links them (Huang et al. 2022, section
+3.1)."""
 
 from __future__ import annotations
 

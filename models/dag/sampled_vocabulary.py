@@ -22,9 +22,7 @@ class SampledVocabulary(NamedTuple):
     """The weight of the mean over all tokens in a target's score"""
 
 
-def sample_vocabulary(
-    weight: Tensor, targets: Tensor, num_sampled: int | None = None, smoothing: float = 0.0
-) -> SampledVocabulary:
+def sample_vocabulary(weight: Tensor, targets: Tensor, num_sampled: int | None = None, smoothing: float = 0.0) -> SampledVocabulary:
     """Return all tokens of weight [V,D], or those of `targets` [B,M] and `num_sampled` others, drawn uniformly without replacement.
 
     A drawn token stands for others / sampled tokens, so that the expectation of the sum of e^(logit + bias) over the sample is the

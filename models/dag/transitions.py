@@ -32,8 +32,8 @@ def transition_log_probs(queries: Tensor, keys: Tensor, log_gates: Tensor, graph
     """
     dtype = torch.promote_types(queries.dtype, torch.float32)
     with torch.autocast(queries.device.type, enabled=False):
-        found: Tensor = _Transitions.apply(queries.to(dtype), keys.to(dtype), log_gates.to(dtype), graph_lengths)  # type: ignore[no-untyped-call]
-        return found
+        found: Tensor = _Transitions.apply(queries.to(dtype), keys.to(dtype), log_gates.to(dtype), graph_lengths)  # type:
+        ignore[no-untyped-call] return found
 
 
 def _parts(queries: Tensor) -> Iterator[slice]:
@@ -51,7 +51,8 @@ def _allowed(lengths: Tensor, size: int) -> Tensor:
 
 
 def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
-    """Return [B,H,L,L]. Scores that are not allowed are very low but finite, so that rows without transitions have a softmax too."""
+    """Return [B,H,L,L]. Scores that are not allowed are very low but finite, so that rows without transitions have a softmax
+    too."""
     scores = torch.matmul(queries.transpose(1, 2) * queries.size(-1) ** -0.5, keys.permute(0, 2, 3, 1))
     return scores.add_(scores.new_zeros(allowed.shape).masked_fill_(~allowed, NEVER)[:, None])
 

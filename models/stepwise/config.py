@@ -104,8 +104,8 @@ class StepwiseSearch(LimitedSearch):
     shortlist: Shortlist | None = None
     """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
-    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), torch, or CTranslate2 (the extra `ctranslate2`), which
-    supports autoregressive networks, greedy and beam search, and the power form of the length penalty."""
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), torch, or CTranslate2 (the extra `ctranslate2`),
+    which supports autoregressive networks, greedy and beam search, and the power form of the length penalty."""
     precision: Precision = "float32"
     """Arithmetic of products with weights. In native code bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and
     slower on others, and int8 applies to the ranking of tokens as well; attention stays in float32. CTranslate2 supports all four

@@ -13,7 +13,8 @@ from models.training.batch import Batch
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """Return (1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over labels (target tokens, EOS, filled tails), in nats; float32.
+    """Return (1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over labels (target tokens, EOS, filled tails), in nats;
+    float32.
 
     Statistics: `nll` (without smoothing) and `correct` (tokens that the network ranks first).
     """

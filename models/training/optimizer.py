@@ -50,7 +50,9 @@ class Optimizer:
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         device = parameters[0].device
         if config.precision == "float16" and device.type == "cpu":
-            raise ValueError("training.precision: expected float32 or bfloat16 on a CPU, got float16; choose bfloat16, or train on a GPU")
+            raise ValueError(
+                "training.precision: expected float32 or bfloat16 on a CPU, got float16; choose bfloat16, or train on a GPU"
+            )
         self.config = config
         starts = [0]
         for parameter in parameters:

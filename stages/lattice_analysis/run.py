@@ -10,8 +10,9 @@ from statistics import median
 from typing import Any
 
 from models.lattice.analysis import Ranks, ranks
+from models.lattice.batches import SentenceTimes
 from models.lattice.config import LatticeSearch
-from models.lattice.decode import LatticeDecoder, Taken
+from models.lattice.decode import LatticeDecoder
 from stages.benchmark.timing import environment, evenly_spaced
 from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
@@ -109,22 +110,22 @@ def class_name(rank: int) -> str:
     return str(rank) if rank <= 2 else f"{rank // 2 + 1}-{rank}"
 
 
-def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> list[Taken]:
+def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> list[SentenceTimes]:
     """The median of each part over some rounds, of sentences one at a time."""
     for source in sources[:3]:
         decoder.timed(source, search)
     rounds = [[decoder.timed(source, search) for source in sources] for _ in range(ROUNDS)]
     return [
-        Taken(turns[0].words, *(median(values) for values in zip(*(turn[1:] for turn in turns), strict=True)))
+        SentenceTimes(turns[0].tokens, *(median(values) for values in zip(*(turn[1:] for turn in turns), strict=True)))
         for turns in zip(*rounds, strict=True)
     ]
 
 
-def _write_times(found: Sequence[Taken], search: LatticeSearch, name: str, work: Work) -> None:
+def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: str, work: Work) -> None:
 
-    classes: dict[str, list[Taken]] = {}
-    for one in sorted(found, key=lambda taken: taken.words):
-        classes.setdefault(length_name(one.words), []).append(one)
+    classes: dict[str, list[SentenceTimes]] = {}
+    for one in sorted(found, key=lambda taken: taken.tokens):
+        classes.setdefault(length_name(one.tokens), []).append(one)
     medians = {
         length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()
     }

@@ -99,9 +99,15 @@ class Worker:
         if averaging.stopped(self.recipe, start.validations):
             return
         mine = shares(
-            self.stream, start.position, rank=self.training_worker.rank, size=self.training_worker.world_size, microbatch_tokens=self.job.work.microbatch_tokens
+            self.stream,
+            start.position,
+            rank=self.training_worker.rank,
+            size=self.training_worker.world_size,
+            microbatch_tokens=self.job.work.microbatch_tokens,
         )
-        reports = updates(self.model, self.family.loss, prefetch_batches(mine), self.optimizer, self.recipe, self.training_worker, start.update)
+        reports = updates(
+            self.model, self.family.loss, prefetch_batches(mine), self.optimizer, self.recipe, self.training_worker, start.update
+        )
         for report in reports:
             self.progress = replace(self.progress, update=report.update, position=report.position)
             self.meter.add(report)

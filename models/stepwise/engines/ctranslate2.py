@@ -42,10 +42,10 @@ class CTranslate2Search:
     """A copy of the current weights of an autoregressive network in CTranslate2. It uses as many threads as torch.
 
     It differs from the other engines as follows. CTranslate2 ranks by probabilities normalised over the tokens that may be written,
-    other engines over all tokens (the difference is nearly the same for all hypotheses of a length). It stops a batch at the largest
-    of its limits; outputs that exceed their own limit are searched again with that limit. It reports neither margins nor the number
-    of decoder calls of a beam (the tokens of the hypothesis are counted instead). With `rescore`, scores are recomputed over all
-    tokens, so that equal hypotheses have equal scores in all engines.
+    other engines over all tokens (the difference is nearly the same for all hypotheses of a length). It stops a batch at the
+    largest of its limits; outputs that exceed their own limit are searched again with that limit. It reports neither margins nor
+    the number of decoder calls of a beam (the tokens of the hypothesis are counted instead). With `rescore`, scores are recomputed
+    over all tokens, so that equal hypotheses have equal scores in all engines.
     """
 
     def __init__(self, network: nn.Module, *, precision: str, device: str = "cpu") -> None:
@@ -68,7 +68,8 @@ class CTranslate2Search:
         self._translator: Any = None
 
     def __call__(self, sources: Sequence[Sequence[int]], search: StepwiseSearch, limits: Sequence[int]) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each source (ids without EOS), best first; `limits` are maximum output lengths in tokens with EOS.
+        """Return the hypotheses of each source (ids without EOS), best first; `limits` are maximum output lengths in tokens with
+        EOS.
 
         The search must be free of problems (`StepwiseSearch.problems`). An empty source, which CTranslate2 does not search, has one
         empty hypothesis.

@@ -63,8 +63,8 @@ def write_model(
 ) -> None:
     """Write the network into `directory`: `model.bin`, `config.json` and the vocabularies, in the order of their ids.
 
-    `precision` is that of the weights in the file. Sources must be given without EOS, which CTranslate2 appends. Raises EngineError,
-    and ValueError for a network that CTranslate2 cannot express.
+    `precision` is that of the weights in the file. Sources must be given without EOS, which CTranslate2 appends. Raises
+    EngineError, and ValueError for a network that CTranslate2 cannot express.
     """
     spec = specification(network)
     for token, name in ((BOS, "bos_token"), (EOS, "eos_token"), (UNK, "unk_token")):

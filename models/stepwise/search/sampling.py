@@ -26,8 +26,8 @@ def sample(
 ) -> list[list[Hypothesis]]:
     """Return `n_best` independent outputs for each source [B,S], the most probable first.
 
-    `limits` [B] are maximum output lengths in tokens with EOS; `allowed` [B,V] is a shortlist (None: all tokens). The random numbers
-    of a sentence depend on the seed and on the sentence alone, so that its outputs do not depend on the batch.
+    `limits` [B] are maximum output lengths in tokens with EOS; `allowed` [B,V] is a shortlist (None: all tokens). The random
+    numbers of a sentence depend on the seed and on the sentence alone, so that its outputs do not depend on the batch.
     """
     count = search.n_best
     ids, lengths, row_limits = (values.repeat_interleave(count, 0) for values in (source, source_lengths, limits))

@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+from models.stepwise.greedy import _likeliest
 
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
@@ -14,7 +15,6 @@ from models.aggressive.loop import draft_and_verify, judge
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.family import EOS, PAD, RESERVED
-from models.stepwise.greedy import _likeliest
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 SIZE = 13

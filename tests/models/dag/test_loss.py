@@ -7,13 +7,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from models.dag.words import choose
 
 from models.common.layers.embeddings import embed
 from models.dag import loss as module
 from models.dag.config import DagConfig
 from models.dag.loss import log_probability, loss
 from models.dag.model import DagModel, empty_vertices
-from models.dag.words import choose
 from models.family import BOS, EOS, Sizes
 from models.training.batch import collate
 

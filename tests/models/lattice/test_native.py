@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
+from models.lattice.batches import select_slots, select_sources
 from models.lattice.config import LatticeSearch
-from models.lattice.decode import LatticeDecoder, part_of, part_of_sources
+from models.lattice.decode import LatticeDecoder
 from models.lattice.engines.native import NativeDecoder
 from models.lattice.tables import bigram_tables
 from tests.models.lattice.made import SIZE, counted, network, usual_pairs
@@ -61,9 +62,9 @@ def test_native_scores_are_those_of_torch(tables, search):
     torchs, native = LatticeDecoder(model, tables), NativeDecoder(model, tables)
     prepared = torchs.prepare([source for source in SOURCES if source], search)
     rows = torch.arange(len(prepared.ids))
-    mine = part_of(prepared.slots, rows, search, torch.device("cpu"))
+    mine = select_slots(prepared.slots, rows, search, torch.device("cpu"))
     with torch.inference_mode():
-        one, other = (decoder.lattice(*part_of_sources(prepared, rows, "cpu"), mine, search) for decoder in (torchs, native))
+        one, other = (decoder.lattice(*select_sources(prepared, rows, "cpu"), mine, search) for decoder in (torchs, native))
     for row, most in enumerate(mine.most.tolist()):
         torch.testing.assert_close(one.start[row], other.start[row], atol=1e-4, rtol=0)
         torch.testing.assert_close(one.exits[row, :most], other.exits[row, :most], atol=1e-4, rtol=0)
@@ -109,5 +110,5 @@ def test_what_the_parts_take_adds_up(tables):
     taken = LatticeDecoder(network(), tables).timed([7, 8], LatticeSearch(candidates=4), lambda: next(moments))
     assert taken[1:] == (1000.0, 2000.0, 3000.0, 4000.0)
     native = NativeDecoder(network(), tables).timed([7, 8], LatticeSearch(candidates=4))
-    assert native.words == taken.words
+    assert native.tokens == taken.tokens
     assert min(native[1:]) > 0

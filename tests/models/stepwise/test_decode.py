@@ -23,7 +23,9 @@ GREEDY = StepwiseSearch()
 def network(order=None, vocabulary=12, sharpness=3.0, seed=0, **changes):
     """Untrained, but with an opinion: large embeddings make sharp distributions that vary with the prefix."""
     torch.manual_seed(seed)
-    model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()).eval()
+    model = StepwiseModel(
+        dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()
+    ).eval()
     with torch.no_grad():
         model.target_embedding.weight.mul_(sharpness)
     return model

@@ -2,12 +2,12 @@ import dataclasses
 
 import pytest
 import torch
+from models.stepwise.incremental import Incremental
 
 from models import family_of
 from models.family import Sizes
 from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
-from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel, build, fits
 from models.stepwise.orders import ORDERS, GenerationOrder
 from models.training.batch import collate

@@ -22,7 +22,9 @@ VOCABULARY = 12
 def decoder(order=None, vocabulary=VOCABULARY, **changes):
     """Untrained, with sharp opinions that differ from text to text."""
     torch.manual_seed(0)
-    model = StepwiseModel(dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()).eval()
+    model = StepwiseModel(
+        dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()
+    ).eval()
     with torch.no_grad():
         model.target_embedding.weight.mul_(3)
     return StepwiseDecoder(model)

@@ -120,7 +120,10 @@ def test_padding_ends_rows_with_eos():
 @pytest.mark.parametrize(("size", "microbatch_tokens"), [(1, 0), (1, 15), (2, 0), (3, 9), (4, 1000)])
 def test_shares_split_each_batch_whatever_workers_and_passes(size, microbatch_tokens):
     stream = make_stream([(k % 9 + 1, k % 7 + 1) for k in range(40)], budget=60)
-    parts = [list(islice(shares(stream, Position(), rank=rank, size=size, microbatch_tokens=microbatch_tokens), 30)) for rank in range(size)]
+    parts = [
+        list(islice(shares(stream, Position(), rank=rank, size=size, microbatch_tokens=microbatch_tokens), 30))
+        for rank in range(size)
+    ]
     for workers, (ids, position) in zip(zip(*parts, strict=True), flat(stream, count=30), strict=True):
         seen = [int(k) for share in workers if share.weight for batch in share.slices for k in batch.ids]
         assert sorted(seen) == sorted(ids)
@@ -128,7 +131,9 @@ def test_shares_split_each_batch_whatever_workers_and_passes(size, microbatch_to
         assert all(share.slices for share in workers)
         if microbatch_tokens:
             slices = [batch for share in workers for batch in share.slices if len(batch.ids) > 1]
-            assert all((len(batch.ids) - 1) * max(batch.source.size(1), batch.target.size(1)) <= microbatch_tokens for batch in slices)
+            assert all(
+                (len(batch.ids) - 1) * max(batch.source.size(1), batch.target.size(1)) <= microbatch_tokens for batch in slices
+            )
 
 
 def test_a_worker_without_rows_stands_in_with_weight_zero():

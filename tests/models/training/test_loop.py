@@ -182,7 +182,9 @@ def work(results, rank):
     reports, _, optimizer = run(RECIPE, worker, dropout=0.0)
     values = broadcast(worker, [rank + 5, rank + 7])
     parts = all_gather(worker, {rank: str(rank)})
-    torch.save({"weights": optimizer.weights, "losses": [r.sums["loss"] for r in reports], "values": values}, f"{results}/{rank}.pt")
+    torch.save(
+        {"weights": optimizer.weights, "losses": [r.sums["loss"] for r in reports], "values": values}, f"{results}/{rank}.pt"
+    )
     assert parts == [{0: "0"}, {1: "1"}]
     dist.destroy_process_group()
 
