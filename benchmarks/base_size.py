@@ -40,6 +40,7 @@ from models.aggressive.head import DraftHead
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
 from models.common.network import SIZES
+from models.common.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import build as build_graph
@@ -201,7 +202,7 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
             found[f"lattice {chosen.name}"] = partial(by_lattice, size, batches, tokens, chosen)
     found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
     *short, paper = DRAFTERS
-    few = AggressiveSearch(draft_words=2000, **fixed)
+    few = AggressiveSearch(draft_shortlist=Shortlist(tokens=2000), **fixed)
     narrow = replace(few, draft_precision="int8")
     for drafter in short:
         found[f"aggressive {drafter}, all kept"] = partial(by_drafts, size, drafter, True, few)

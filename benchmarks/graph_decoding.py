@@ -30,6 +30,7 @@ from models.common.limits import MOST, MOST_LINKS
 from fewstep import Lexicon
 from models.common.layers.embeddings import sinusoids
 from models.common.network import SIZES
+from models.common.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import NativeDecoder as GraphDecoder
 from models.dag.model import DagModel
@@ -111,11 +112,11 @@ def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[E
     fixed: dict[str, Any] = {"min_tokens": arguments.tokens, "max_tokens": arguments.tokens}
     found = []
     for engine, precision, listed in alike:
-        greedy = StepwiseSearch(**fixed, engine=ENGINES[engine], precision=STEPWISE[precision], shortlist_words=listed)
+        greedy = StepwiseSearch(**fixed, engine=ENGINES[engine], precision=STEPWISE[precision], shortlist=Shortlist(tokens=listed))
         found.append(Entry("autoregressive", engine, precision, listed, "greedy", autoregressive, greedy))
     for (name, decoder), (engine, precision, listed) in itertools.product(graphs.items(), alike):
         for strategy in STRATEGIES[engine]:
-            search = DagSearch(strategy=strategy, engine=ENGINES[engine], precision=precision, shortlist_words=listed)  # type: ignore[arg-type]
+            search = DagSearch(strategy=strategy, engine=ENGINES[engine], precision=precision, shortlist=Shortlist(tokens=listed))  # type: ignore[arg-type]
             found.append(Entry(name, engine, precision, listed, strategy, decoder, search))
     return found
 

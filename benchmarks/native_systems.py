@@ -29,7 +29,8 @@ from models.dag.decode import NativeDecoder as NativeGraphs
 from models.lattice.decode import LatticeDecoder
 from models.lattice.engines.native import NativeDecoder as NativeLattices
 from models.stepwise.config import StepwiseSearch
-from pipeline.config.schema import RunConfig, load_config
+from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from models.stepwise.incremental import Incremental
+from models.stepwise.search.incremental import Incremental
 
 from models.bundle.directory import load_system
 from models.stepwise import beam

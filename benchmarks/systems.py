@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.run.history import find_run
 from pipeline.run.records import step_directory
 from stages.report.text import table

@@ -5,13 +5,14 @@ B batch    S source tokens    T target slots    V vocabulary    D model width   
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from models.common.network import NetworkConfig
+from models.common.problems import Problem
 from models.common.search import SearchConfig
 from models.training.recipe import TrainedSystem
 
@@ -55,6 +56,10 @@ class Decoder(Protocol):
     def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Any:
         """CPU work before the network, such as padding or table look-up; may run a batch ahead. `search` is the one that will be
         decoded with: told beforehand it saves time, for what a table is asked depends on it."""
+        ...
+
+    def problems(self, search: Any) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system."""
         ...
 
     def decode(self, prepared: Any, search: Any) -> list[list[Hypothesis]]:

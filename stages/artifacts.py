@@ -92,13 +92,13 @@ class Contrasted(Artifact):
 
 
 @dataclass(frozen=True)
-class Graphs(Artifact):
-    """`graphs.json` (`stages.dag_analysis.statistics`), and drawings in `records/figures`."""
+class DagAnalysis(Artifact):
+    """`dag_analysis.json` (`stages.dag_analysis.statistics`), and drawings in `records/figures`."""
 
 
 @dataclass(frozen=True)
-class Lattices(Artifact):
-    """`lattices.json`: candidates, sentences, impossible (without a path); words and edges: how many of those on best paths had a
+class LatticeAnalysis(Artifact):
+    """`lattice_analysis.json`: candidates, sentences, impossible (without a path); words and edges: how many of those on best paths had a
     rank up to 1, 2, 4, ... before the search. As records, what each part of decoding takes (`latency.json`)."""
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.commands.cli import app
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -26,6 +26,7 @@ from models.bundle.weights import MEMBERS, BundleError, make_model, read_json
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
+from models.common.problems import Problem
 from models.common.search import SystemParts, check_search
 from models.common.shortlist import linked_tokens, load_lexicon, shortlist_mask
 from models.common.sources import Sources, gather, max_output_lengths
@@ -82,6 +83,15 @@ class DraftDecoder:
     def __init__(self, model: Network) -> None:
         self.model = model
         self.record = Record()
+
+    def problems(self, search: AggressiveSearch) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system."""
+        return search.problems(self.model.config, self.parts)
+
+    @property
+    def parts(self) -> SystemParts:
+        """The parts of the system beside its network; a drafter that is being trained needs none."""
+        return SystemParts()
 
     def prepare(self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None) -> Sources:
         """Sources without EOS as one batch. Raises ValueError for one that is longer than the networks' `max_positions`."""

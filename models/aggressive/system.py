@@ -75,6 +75,11 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
         """The systems that travel along with this one: names by role."""
         return {VERIFIER: self.verifier} | ({DRAFTER: self.drafter_system} if self.drafter_system else {})
 
+    @property
+    def further_sources(self) -> tuple[Path, ...]:
+        """Files of source text that the verifier translates in addition to the training text."""
+        return self.monolingual
+
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""
         yield from super().problems()

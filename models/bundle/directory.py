@@ -1,7 +1,7 @@
 """What is kept of a network: the result of a training, and a whole system, each as one directory.
 
 A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
-sizes, default search), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
+sizes, searches), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
 candidates are looked up `tables/`, where several networks write together `members/`,
 where others work with it `verifier/` and `drafter/`, systems themselves, and needs nothing else to work.
 
@@ -18,7 +18,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-import models
 from fewstep import CandidateTables
 from models.bundle.integrity import check_description, check_parts, measure, seal
 from models.bundle.system import System, load_pieces
@@ -37,12 +36,14 @@ from models.bundle.weights import (
     save_weights,
     write_json,
 )
-from models.family import Sizes
+from models.common.search import SearchConfig
+from models.family import Sizes, family_named
 
 __all__ = ["FORMAT", "BundleError", "System", "load_model", "load_system", "read_description", "save_model", "write_system"]
 
-FORMAT = 2
-"""Version of both descriptions; raised when another program could no longer read them. Format 2 added sizes and checksums."""
+FORMAT = 3
+"""Version of both descriptions; raised when another program could no longer read them. Format 2 added sizes and checksums, format 3
+labelled searches."""
 
 
 def save_model(
@@ -83,14 +84,17 @@ def write_system(
     name: str,
     source_language: str,
     target_language: str,
-    search: Any,
+    searches: Mapping[str, SearchConfig],
+    default: str | None = None,
     task: str = "translation",
     max_source_tokens: int | None = None,
     ngram: Path | None = None,
     tables: Path | None = None,
     companions: Mapping[str, Path] | None = None,
 ) -> None:
-    """Write a system. `network` and `search` are dataclasses of the family (`network` may be a mapping); files are copied.
+    """Write a system. `network` is the family's dataclass or an equal mapping; files are copied.
+
+    `searches` are the family's dataclasses by label; `default` is the label of the default search (None: the first).
 
     `members` are weights of further networks of the same sizes: all write together, by the mean of their probabilities.
     `companions` are systems that travel along, each in a directory of its own (`verifier`, `drafter`).
@@ -117,7 +121,8 @@ def write_system(
         "task": task,
         "name": name,
         "languages": {"source": source_language, "target": target_language},
-        "search": asdict(search),
+        "search": default or next(iter(searches)),
+        "searches": {label: asdict(search) for label, search in searches.items()},
         "parts": measured,
     }
     if max_source_tokens is not None:
@@ -140,7 +145,7 @@ def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
 
     Raises BundleError for another directory, another format version, a damaged description or a missing part.
     """
-    keys = ("family", "network", "sizes", "name", "languages", "search", "parts")
+    keys = ("family", "network", "sizes", "name", "languages", "search", "searches", "parts")
     description = _read(directory, "system.json", "a system", keys, verify)
     for part in description["parts"]:
         require_file(directory / part)
@@ -172,12 +177,13 @@ def load_system(directory: Path | str, device: str = "cpu", verify: bool = True)
     if verify:
         check_parts(directory, description)
     try:
-        family = models.family_of(description["family"])
-        search = family.search_type(**description["search"])
-    except (TypeError, ValueError) as error:
+        family = family_named(description["family"])
+        searches = {label: family.search.from_values(values) for label, values in description["searches"].items()}
+        search = searches[description["search"]]
+    except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
     sizes = Sizes(**description["sizes"])
-    decoder = family.load(directory, device)
+    decoder = family.functions.load(directory, device)
     longest = int(description["network"]["max_positions"]) - 1
     system = System(
         name=description["name"],
@@ -185,6 +191,7 @@ def load_system(directory: Path | str, device: str = "cpu", verify: bool = True)
         source_language=description["languages"]["source"],
         target_language=description["languages"]["target"],
         search=search,
+        searches=searches,
         decoder=decoder,
         source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
         target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from sentencepiece import SentencePieceProcessor
 
 from models.bundle.weights import BundleError
 from models.common.prefetch import prefetch
+from models.common.search import SearchConfig
 from models.family import RESERVED, Decoder, Hypothesis
 
 log = logging.getLogger("fewstep")
@@ -41,7 +42,7 @@ class System:
     family: str
     source_language: str
     target_language: str
-    search: Any
+    search: SearchConfig
     """The default search, of the family's search type."""
     decoder: Decoder
     source_pieces: SentencePieceProcessor
@@ -50,6 +51,8 @@ class System:
     """Longer sources, in tokens without EOS, are cut."""
     max_target_tokens: int
     """Longer targets, in tokens without EOS, cannot be scored."""
+    searches: Mapping[str, SearchConfig] = field(default_factory=dict)
+    """Searches by label, the default among them."""
     cuts: bool = False
     """Were the sources that it was trained on cut likewise? Else only what the network cannot take is."""
 
@@ -58,7 +61,8 @@ class System:
         return [ranked[0].text for ranked in self.translate_n_best(lines, search, first_line=first_line)]
 
     def translate_n_best(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[list[Translation]]:
-        """The translations that `search` (default: the system's own) finds of each line, best first."""
+        """Return the translations of each line that `search` finds, best first; `search` is a label or a search of the family
+        (default: the system's own)."""
         sources = self._whole(lines, first_line)
         if self.cuts and (cut := sum(len(ids) > self.max_source_tokens for ids in sources)):
             last = first_line + len(lines) - 1
@@ -66,6 +70,14 @@ class System:
         found = self.decode([ids[: self.max_source_tokens] for ids in sources], search)
         texts = iter(self.decode_ids([hypothesis.ids for ranked in found for hypothesis in ranked]))
         return [[Translation(next(texts), hypothesis.score) for hypothesis in ranked] for ranked in found]
+
+    def search_labelled(self, label: str) -> SearchConfig:
+        """Return the system's search with this label, or the search that the label is derived from. Raises ValueError for any other
+        label."""
+        found = self.searches.get(label) or type(self.search).parse(label)
+        if found is None:
+            raise ValueError(f"search: expected one of {', '.join(self.searches)}, or a derived label, got {label!r}")
+        return found
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
         """Source ids of each line without EOS, cut to `max_source_tokens`. Broken characters are replaced, with a warning."""
@@ -82,7 +94,7 @@ class System:
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
         """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""
         found = [[Hypothesis([], 0.0, 0)] for _ in sources]
-        chosen = search or self.search
+        chosen = self.search_labelled(search) if isinstance(search, str) else search or self.search
         batches = list(_batches([len(source) for source in sources]))
         for batch, prepared in prefetch(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
             for index, ranked in zip(batch, self.decoder.decode(prepared, chosen), strict=True):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from functools import lru_cache
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
 from annotated_types import Ge
 
@@ -45,7 +45,7 @@ class Workload(NamedTuple):
 class SearchConfig:
     """A decoding strategy with its options."""
 
-    strategy: str
+    strategy: str = ""
     """Name of the decoding strategy."""
     n_best: Annotated[int, Ge(1)] = 1
     """Number of hypotheses returned for each sentence."""
@@ -59,6 +59,17 @@ class SearchConfig:
     def parse(cls, label: str) -> Self | None:
         """Return the search with this derived label; None if it is not one."""
         return parse_label(label, cls)
+
+    @classmethod
+    def strategies(cls) -> tuple[str, ...]:
+        """Return the names of the strategies."""
+        return get_args(get_type_hints(cls)["strategy"])
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Self:
+        """Return the search of which `dataclasses.asdict` gave `values`. Raises TypeError for an unknown option."""
+        hints = get_type_hints(cls)
+        return cls(**{name: _option_value(hints.get(name), value) for name, value in values.items()})
 
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
@@ -112,6 +123,14 @@ class LimitedSearch(SearchConfig):
     def with_max_tokens(self, count: int) -> Self:
         """Return the search with outputs of at most `count` tokens, EOS included."""
         return replace(self, output_limits=replace(self.output_limits, max_tokens=count))
+
+
+def _option_value(hint: Any, value: Any) -> Any:
+    """An option type for a mapping; any other value as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    (kind,) = (one for one in (hint, *get_args(hint)) if is_dataclass(one))
+    return kind(**value)
 
 
 @lru_cache(maxsize=256)

@@ -21,6 +21,7 @@ class DagSystem(StandaloneSystem, DagConfig):
 
     network_type: ClassVar = DagConfig
     search_type: ClassVar = DagSearch
+    analysis: ClassVar = "dag_analysis"
     training_presets: ClassVar[Mapping[str, Any]] = {"label_smoothing": 0.0}
 
     family: Literal["dag"]

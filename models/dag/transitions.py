@@ -32,8 +32,8 @@ def transition_log_probs(queries: Tensor, keys: Tensor, log_gates: Tensor, graph
     """
     dtype = torch.promote_types(queries.dtype, torch.float32)
     with torch.autocast(queries.device.type, enabled=False):
-        found: Tensor = _Transitions.apply(queries.to(dtype), keys.to(dtype), log_gates.to(dtype), graph_lengths)  # type:
-        ignore[no-untyped-call] return found
+        found: Tensor = _Transitions.apply(queries.to(dtype), keys.to(dtype), log_gates.to(dtype), graph_lengths)  # type: ignore[no-untyped-call]
+        return found
 
 
 def _parts(queries: Tensor) -> Iterator[slice]:

@@ -20,6 +20,7 @@ class LatticeSystem(StandaloneSystem, LatticeModelConfig):
 
     network_type: ClassVar = LatticeModelConfig
     search_type: ClassVar = LatticeSearch
+    analysis: ClassVar = "lattice_analysis"
     presets: ClassVar[Mapping[str, Any]] = {"decoder_layers": 1}
 
     family: Literal["lattice"]

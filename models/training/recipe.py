@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from annotated_types import Ge
@@ -52,6 +53,8 @@ class TrainedSystem:
     """The family's search."""
     presets: ClassVar[Mapping[str, Any]] = {}
     """Values of network sizes for this family, in place of those of `size` and of `defaults`."""
+    analysis: ClassVar[str] = ""
+    """Key of `evaluation` that asks for an analysis of such systems; empty: there is none."""
     training_presets: ClassVar[Mapping[str, Any]] = {}
     """Values of `training` for this family where neither the system nor `defaults` states others."""
 
@@ -90,6 +93,11 @@ class TrainedSystem:
     def companions(self) -> dict[str, str]:
         """The systems that travel along with this one: names by role."""
         return {}
+
+    @property
+    def further_sources(self) -> tuple[Path, ...]:
+        """Files of source text that a companion translates in addition to the training text, where the data are its outputs."""
+        return ()
 
     def problems(self) -> Iterator[Problem]:
         """Yield the options that are not a valid combination."""

@@ -77,7 +77,7 @@ def submit(
     """Run CONFIG as a job of a Ray cluster, from the current directory. Prints what the job prints; ends with its exit code."""
     from pipeline.commands.submit import run_command
     from pipeline.commands.submit import submit as submit_job
-    from pipeline.config.schema import load_config
+    from pipeline.config.load import load_config
 
     command = run_command(config, overrides or (), until)
     settings = load_config(config, overrides or ())
@@ -253,7 +253,7 @@ def _show_estimate(settings: RunConfig, steps: Plan, store: Store) -> None:
 
 
 def _planned(config: Path, overrides: Sequence[str] | None, until: str | None) -> tuple[RunConfig, Plan, Store]:
-    from pipeline.config.schema import load_config
+    from pipeline.config.load import load_config
     from pipeline.plan.wiring import build_plan
     from pipeline.store.artifacts import Store
 

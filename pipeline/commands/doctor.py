@@ -31,7 +31,7 @@ def examine(config: Path | None, store: Path | None, *, verify: bool = False, in
     yield _kernels()
     settings: Any = None
     if config is not None:
-        from pipeline.config.schema import load_config
+        from pipeline.config.load import load_config
 
         try:
             settings = load_config(config)

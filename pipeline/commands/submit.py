@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.commands.extension_wheel import write_extension_wheel
-from pipeline.config.schema import RunConfig, resolved
+from pipeline.config.load import resolved
+from pipeline.config.schema import RunConfig
 from pipeline.errors import DataError
 from pipeline.plan.code_digest import git_revision
 from pipeline.plan.fingerprint import digest

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
-from pipeline.config.schema import parse_search
+from pipeline.config.load import parse_search
 from pipeline.errors import ArtifactError, DataError
 from pipeline.run.history import Run, find_run
 from pipeline.run.records import step_directory

@@ -1,29 +1,19 @@
-"""What no single field can tell: rules between the parts of a config."""
+"""Cross-field validation: rules between the sections of a config. The rules of one object are its own (`problems`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from pipeline.config.problems import Complaint
-from pipeline.config.rules_drafting import verifiers
-from pipeline.config.rules_evaluation import analyses, minima, names
-from pipeline.config.rules_systems import systems, teacher
-from pipeline.config.rules_text import corpus, counts, mirror
-from pipeline.config.tree import Path
-
-if TYPE_CHECKING:
-    from pipeline.config.schema import RunConfig
-
-PARTS = (corpus, counts, teacher, systems, verifiers, names, minima, analyses, mirror)
+from models.common.problems import KeyPath
+from pipeline.config.check_evaluation import evaluation_rules
+from pipeline.config.check_systems import system_rules
+from pipeline.config.check_text import text_rules
+from pipeline.config.errors import Complaint
+from pipeline.config.rules import overlap
+from pipeline.config.schema import RunConfig
 
 
-def check(config: RunConfig, pruned: Sequence[Path]) -> list[Complaint]:
-    """All broken rules, save those that rest on a value which was wrong by itself (`pruned`) and was taken out."""
-    rules = (rule for part in PARTS for rule in part(config))
-    return [rule.complaint for rule in rules if not any(_touch(path, wrong) for path in rule.values for wrong in pruned)]
-
-
-def _touch(one: Path, other: Path) -> bool:
-    shorter = min(len(one), len(other))
-    return one[:shorter] == other[:shorter]
+def check(config: RunConfig, pruned: Sequence[KeyPath]) -> list[Complaint]:
+    """Return the broken rules, except for those that depend on an invalid value, which was taken out of the config (`pruned`)."""
+    rules = (*text_rules(config), *system_rules(config, pruned), *evaluation_rules(config))
+    return [rule.complaint for rule in rules if not any(overlap(path, wrong) for path in rule.values for wrong in pruned)]

@@ -1,16 +1,19 @@
-"""Write out what a config leaves unsaid: short forms, `defaults`, size presets and names that follow from others."""
+"""Expand a config to its long form: short forms, `defaults`, size presets and names that follow from others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from models.common.network import SIZES
-from pipeline.config.systems import SEARCHES, SYSTEMS, LatticeSystem, StepwiseSystem
+from models.family import FAMILIES
+from models.stepwise.system import StepwiseSystem
+from models.training.recipe import TrainedSystem
+from pipeline.config.searches import labelled_searches
 from pipeline.config.tree import Node, merge, tree
 
-_SEARCH_KEYS = {f.name for search in SEARCHES.values() for f in fields(search)}
 PRESETS: dict[str, dict[str, Any]] = {
     "summarization": {
         "corpus": {"filters": {"max_length": 10000, "max_ratio": 1.0, "ratio": "target"}},
@@ -18,14 +21,18 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation": {"metrics": ["rouge1", "rouge2", "rougeL"]},
     }
 }
-"""What a task lays under the whole config: defaults that go with it. Its two languages are one, besides."""
+"""Defaults that follow from a task. With `summarization` both languages are the same as well."""
 FILES = ("source", "target", "tsv", "parquet")
 
 
 def expand(root: Node) -> Node:
-    """The same config in its long form. What has the wrong shape is left for the validation to name."""
+    """Return the config in its long form. Values of a wrong shape are left as they are, for the validation."""
     top = _of_task(root.with_value({key: node for key, node in root.map.items() if node.value is not None})).map
-    defaults = _each(top["defaults"], search=_searches) if "defaults" in top else root.child("defaults", {})
+    defaults = (
+        _each(top["defaults"], search=partial(labelled_searches, StepwiseSystem.search_type))
+        if "defaults" in top
+        else root.child("defaults", {})
+    )
     if "defaults" in top:
         top["defaults"] = defaults
     if "corpus" in top:
@@ -33,14 +40,14 @@ def expand(root: Node) -> Node:
     if "distillation" in top:
         top["distillation"] = _each(top["distillation"], monolingual=_list)
     if "teacher" in top:
-        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights"))
+        top["teacher"] = _trained(top["teacher"], defaults, leave=("data", "mixture", "search", "initial_weights", "num_averaged"))
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
     return root.with_value(_follow(root, top))
 
 
 def _of_task(root: Node) -> Node:
-    """The config over what its task presets."""
+    """Merge the config over the defaults of its task."""
     task = root.map.get("task")
     if task is None or str(task.value) not in PRESETS:
         return root
@@ -58,7 +65,7 @@ def _usual(root: Node, teacher: bool) -> Node:
 
 
 def _follow(root: Node, top: dict[str, Node]) -> dict[str, Node]:
-    """Fill in the names that follow from others."""
+    """Fill in names that follow from others."""
     tests = list(top["corpus"].map["test"].map) if "corpus" in top and "test" in top["corpus"].map else ["test"]
     name = top["name"].value if "name" in top else "run"
     for section, key, value in (
@@ -74,63 +81,58 @@ def _follow(root: Node, top: dict[str, Node]) -> dict[str, Node]:
 
 
 def _system(node: Node, defaults: Node) -> Node:
-    node = _each(node, search=_searches, monolingual=_list)
+    family = _family(node)
+    if family is None:  # the validation names it
+        return node
+    node = _each(node, search=partial(labelled_searches, family.search_type), monolingual=_list)
     if "use" in node.map:
         search = {key: value for key, value in defaults.map.items() if key == "search"}
-        return merge(defaults.with_value(search), node)
+        return _over(defaults.with_value(search), node)
     return _trained(node, defaults)
 
 
+def _family(node: Node) -> type[TrainedSystem] | None:
+    """The systems of a node's family; None if there is no such family."""
+    if "family" not in node.map:
+        return StepwiseSystem
+    entry = FAMILIES.get(str(node.map["family"].value))
+    return None if entry is None else entry.system
+
+
+def _over(defaults: Node, node: Node) -> Node:
+    """Merge a system over the defaults, except that its searches replace theirs."""
+    hidden = {"search"} & node.map.keys()
+    return merge(defaults.with_value({key: value for key, value in defaults.map.items() if key not in hidden}), node)
+
+
 def _trained(node: Node, defaults: Node, leave: tuple[str, ...] = ()) -> Node:
-    """Lay a trained model over the defaults and fill in its sizes. A size that it states itself wins over sizes of the defaults."""
-    if not isinstance(node.value, dict) or "from" in node.map:
+    """Merge a trained model over the defaults and fill in its sizes. A system with its own `size` ignores sizes of the defaults."""
+    family = _family(node)
+    if not isinstance(node.value, dict) or "from" in node.map or family is None:
         return node
-    hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ()), *_foreign(node)}
-    merged = merge(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)
+    hidden = {*leave, *(SIZES["tiny"] if "size" in node.map else ()), *_foreign(family)}
+    merged = _over(defaults.with_value({k: v for k, v in defaults.map.items() if k not in hidden}), node)
     size = merged.map.get("size")
-    preset = SIZES.get("tiny" if size is None else str(size.value), {})
-    if "family" in node.map and node.map["family"].value == "lattice":
-        preset = {**preset, "decoder_layers": 1}
+    preset = {**SIZES.get("tiny" if size is None else str(size.value), {}), **family.presets}
     filled = {key: Node(value, (size or merged).where, (*node.path, key)) for key, value in preset.items()}
-    return _unsmoothed(merged.with_value({**filled, **merged.map}))
+    return _with_training_presets(merged.with_value({**filled, **merged.map}), family)
 
 
-def _foreign(node: Node) -> set[str]:
-    """Keys that `defaults`, which describe a system of the `stepwise` family, may have and a system of another family has not, or
-    means something else by."""
-    family = node.map.get("family")
-    kind = SYSTEMS.get(str(family.value)) if family else StepwiseSystem
-    if kind in (None, StepwiseSystem):
+def _foreign(family: type[TrainedSystem]) -> set[str]:
+    """Keys of `defaults`, which describe a system of the teacher's family, that do not apply to systems of another family."""
+    if family is StepwiseSystem:
         return set()
-    theirs = {"search", "decoder_layers"} if kind is LatticeSystem else {"search"}
-    return {f.name for f in fields(StepwiseSystem)} - {f.name for f in fields(kind)} | theirs
+    return {f.name for f in fields(StepwiseSystem)} - {f.name for f in fields(family)} | {"search", *family.presets}
 
 
-def _unsmoothed(node: Node) -> Node:
-    """What sums over paths is trained without label smoothing, unless it says otherwise."""
-    if "family" not in node.map or node.map["family"].value != "dag":
-        return node
+def _with_training_presets(node: Node, family: type[TrainedSystem]) -> Node:
+    """Fill in the values of `training` that a family has unless others are stated."""
     training = node.map.get("training") or node.child("training", {})
-    if not isinstance(training.value, dict) or "label_smoothing" in training.map:
+    missing = {key: value for key, value in family.training_presets.items() if key not in training.map}
+    if not missing or not isinstance(training.value, dict):
         return node
-    smoothed = training.with_value({**training.map, "label_smoothing": training.child("label_smoothing", 0.0)})
-    return node.with_value({**node.map, "training": smoothed})
-
-
-def _searches(node: Node) -> Node:
-    items = node.value if isinstance(node.value, list) else [node]
-    return node.with_value([_search(item) for item in items])
-
-
-def _search(node: Node) -> Node:
-    """`greedy`, `{beam: {beam_size: 4}}`, or the long form with `strategy`."""
-    if isinstance(node.value, str):
-        return node.with_value({"strategy": node})
-    if len(node.map) == 1:
-        ((name, options),) = node.map.items()
-        if name not in _SEARCH_KEYS and (options.value is None or isinstance(options.value, dict)):
-            return node.with_value({"strategy": Node(name, options.where, options.path), **options.map})
-    return node
+    filled = {key: training.child(key, value) for key, value in missing.items()}
+    return node.with_value({**node.map, "training": training.with_value({**training.map, **filled})})
 
 
 def _texts(node: Node) -> Node:

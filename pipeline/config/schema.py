@@ -1,37 +1,22 @@
-"""The whole YAML as frozen dataclasses, those of stages and models among them, validated strictly by pydantic.
+"""The sections of a config as frozen dataclasses, which pydantic validates strictly.
 
-Each docstring below a field is its entry in `docs/configuration.md`. Relative paths are relative to the current directory.
+Each docstring below a field is its entry in `docs/reference/config.md`. Relative paths are relative to the current directory.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cache
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, MinLen
-from pydantic import ConfigDict, Discriminator, Field, Tag, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
-from models.stepwise.config import StepwiseConfig
-from pipeline.config.check import check
-from pipeline.config.expand import expand
-from pipeline.config.problems import Complaint, complaints, report
-from pipeline.config.systems import (
-    AggressiveSystem,
-    DagSystem,
-    Distillation,
-    LatticeSystem,
-    StepwiseSystem,
-    StepwiseTeacher,
-    UsedSystem,
-    part,
-)
-from pipeline.config.tree import Node
-from pipeline.config.yaml import read_config, read_value
-from pipeline.errors import ConfigError
+from models.common.network import NetworkConfig
+from models.stepwise.system import StepwiseSystem, StepwiseTeacher
+from models.training.recipe import TrainedSystem, part
+from pipeline.config.systems import AnySystem, Distillation
 from pipeline.store.downloads import RemoteFile
 from stages.align import AlignConfig
 from stages.corpus import Filters
@@ -58,8 +43,8 @@ StageName = Literal[
     "score",
     "likelihood",
     "contrastive",
-    "graphs",
-    "lattices",
+    "dag_analysis",
+    "lattice_analysis",
     "benchmark",
     "report",
 ]
@@ -67,7 +52,7 @@ StageName = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Pinned:
-    """Something finished earlier that is used as it is, instead of being made."""
+    """A finished artifact that is used as it is."""
 
     path: Annotated[Path, Field(alias="from")]
     """Directory of the finished artifact, in any store. It enters fingerprints by its own fingerprint, not by its path."""
@@ -78,13 +63,13 @@ class Languages:
     """The languages of the two sides."""
 
     source: Annotated[str, MinLen(1)] = "en"
-    """Language code of what is read."""
+    """Language code of the source side."""
     target: Annotated[str, MinLen(1)] = "de"
-    """Language code of what is written; chooses the tokeniser of metrics."""
+    """Language code of the target side; it selects the tokeniser of metrics."""
 
 
 def _chosen_by(key: str, kind: type) -> Discriminator:
-    """Of a choice, `kind` is meant by a map with `key`, or is there already; else the other."""
+    """A choice of two: `kind` for a map with `key`, the other type for any other value."""
 
     def tag(value: Any) -> str:
         meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
@@ -98,7 +83,7 @@ File = Annotated[Annotated[RemoteFile, Tag("<RemoteFile>")] | Annotated[Path, Ta
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig:
-    """One text in pairs, given in exactly one way. A single file may stand for a list of one; several are joined in order.
+    """One parallel text, given in exactly one way. A single file may stand for a list of one; several are joined in order.
 
     Files are plain text, gzip or zstd by their suffix, UTF-8: paths, URLs, or maps of `url` and `sha256`.
     """
@@ -110,31 +95,31 @@ class TextConfig:
     target: tuple[File, ...] = ()
     """Files of the target side, line by line the translations or summaries of `source`."""
     references: tuple[tuple[File, ...], ...] = ()
-    """Further references of a test set: for each, its files, like `target`."""
+    """Further references of a test set, each as a list of files like `target`."""
     tsv: tuple[File, ...] = ()
-    """Files of two columns, source and target, parted by a tab."""
+    """Files of two columns, source and target, separated by a tab."""
     parquet: tuple[File, ...] = ()
     """Parquet files with text columns `source` and `target`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
-    """The text in pairs."""
+    """The parallel text."""
 
     train: TextConfig = TextConfig(embedded=20000)
     """Training text. Pairs with a side that occurs in a validation or test text are dropped."""
     validation: TextConfig = TextConfig(embedded=500)
-    """Validation text, which chooses among checkpoints."""
+    """Validation text, which checkpoints are chosen by."""
     test: Annotated[dict[Name, TextConfig], MinLen(1)] = field(default_factory=lambda: {"test": TextConfig(embedded=500)})
-    """Test sets by name; any number, but not called `train` or `validation`."""
+    """Test sets by name, with any names except `train` and `validation`."""
     filters: Filters = field(default_factory=Filters)
-    """Which training pairs are dropped."""
+    """Filters of the training pairs."""
     max_source_tokens: Annotated[int, Ge(1)] | None = None
-    """Longer sources are cut to their first so many tokens (EOS not counted) wherever they are read: in training, validation,
-    decoding, timing and `translate`; how many are cut is counted. Empty: training leaves out what is longer than
-    `training.max_tokens`, decoding cuts what is longer than `max_positions`."""
+    """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation, decoding,
+    timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than
+    `training.max_tokens`, and decoding truncates sources longer than `max_positions`."""
     shard_rows: Annotated[int, Ge(1)] = 4096
-    """Pairs in a shard, the unit in which text is encoded and decoded."""
+    """Number of pairs in a shard, the unit of encoding and decoding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +127,8 @@ class Lattice(LatticeConfig):
     """Candidate tables, counted from word links between pieces."""
 
     data: Literal["raw", "distilled"] = "raw"
-    """Which translations of the training text are linked and counted, the human ones or the teacher's, besides those that systems
-    of family `lattice` ask for."""
+    """Translations of the training text that are linked and counted, the human ones or the teacher's, in addition to those that
+    systems with candidate tables need."""
 
     @property
     def counting(self) -> LatticeConfig:
@@ -152,7 +137,7 @@ class Lattice(LatticeConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MutualInformation:
-    """Two systems that write their tokens in one arrangement."""
+    """Two systems that write their tokens in the same arrangement."""
 
     parallel: str
     """System that writes several tokens a step."""
@@ -162,45 +147,47 @@ class MutualInformation:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """How test sets are decoded, scored and shown."""
+    """Decoding, scoring and display of test sets."""
 
     baseline: str = ""
-    """System that the others are compared with; empty: the first."""
+    """Result that the others are compared with: a system with its default search, or `system/label` with another of its searches.
+    Empty: the first system."""
     tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """sacreBLEU tokeniser; auto follows the target language. ROUGE takes it too, but has words of its own in place of 13a."""
+    """sacreBLEU tokeniser; auto selects it by the target language. ROUGE uses it as well, except that it has its own word
+    segmentation in place of 13a."""
     lowercase: bool = False
     """Compare without case (`-lc`); ROUGE always does."""
     metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
     head_and_tail: bool = False
-    """Also the precision of the first and of the last words of hypotheses of long sentences?"""
+    """Also compute the precision of the first and of the last words of hypotheses of long sentences."""
     long_sentences: Annotated[int, Ge(0)] = 30
-    """Words of the reference above which a sentence is long."""
+    """Number of words in the reference above which a sentence is long."""
     length_bins: tuple[Annotated[int, Ge(1)], ...] = ()
-    """Also BLEU by the length of the reference: bins of up to so many words, ascending, and one above the last, such as
-    `[10, 20, 30]`; none: no bins."""
+    """Also compute BLEU by the length of the reference: the largest number of words of each bin, ascending, such as
+    `[10, 20, 30]`; one more bin holds longer references. Empty: no bins."""
     likelihood: bool = False
-    """Also how likely each system holds the references: perplexity, per subword, comparable over one vocabulary?"""
+    """Also compute the perplexity of the references under each system, per subword, comparable over one vocabulary."""
     mutual_information: dict[Name, MutualInformation] = field(default_factory=dict)
-    """Estimates of how much the tokens that are written together tell of each other, by any name: the loss in perplexity."""
+    """Estimates, by any name, of the mutual information of tokens that are written together: the loss in perplexity."""
     contrastive: Annotated[int, Ge(0)] = 0
-    """Minimal pairs (English and German only) on which each system is asked for the number of a verb, by its distance from the
-    subject; 0: none."""
-    graphs: Annotated[int, Ge(0)] = 0
-    """Look into the graphs of all systems of family `dag` (see docs/graphs.md), and draw those of so many sentences of each test
-    set; 0: neither."""
-    lattices: Annotated[int, Ge(0)] = 0
-    """Look into the lattices of all systems of family `lattice` (see docs/lattice.md), and time so many sentences of each test set
-    part by part; 0: neither."""
-    minimum_bleu: Annotated[float, Ge(0)] = 0.0
-    """The run fails when the baseline scores less on any test set: a check that the machinery learnt something; 0: no check."""
-    minimum_rouge: Annotated[float, Ge(0)] = 0.0
-    """The same in ROUGE-L."""
+    """Number of minimal pairs (English and German only) that test each system's choice between singular and plural verbs, by the
+    verb's distance from its subject; 0: none."""
+    dag_analysis: Annotated[int, Ge(0)] = 0
+    """Analyse the graphs of all systems of family `dag`, and draw those of this number of sentences of each test set; 0: no
+    analysis."""
+    lattice_analysis: Annotated[int, Ge(0)] = 0
+    """Analyse the lattices of all systems of family `lattice`, and time the parts of decoding for this number of sentences of each
+    test set; 0: no analysis."""
+    min_bleu: Annotated[float, Ge(0)] = 0.0
+    """Lowest BLEU of the baseline on every test set; the run fails below it. 0: no check."""
+    min_rouge: Annotated[float, Ge(0)] = 0.0
+    """Lowest ROUGE-L of the baseline on every test set; the run fails below it. 0: no check."""
     samples: Annotated[int, Ge(0)] = 5
-    """Sentences of each test set that the report shows with all systems' hypotheses."""
+    """Number of sentences of each test set that the report shows with all systems' hypotheses."""
     length_penalties: tuple[Annotated[float, Ge(0)], ...] = ()
-    """Length penalties that are tried on the validation text; each search that has one decodes the tests with the one that scores
-    best there, and is bundled with it. None: the searches' own."""
+    """Length penalties that are tried on the validation text. Each search with a length penalty decodes the test sets with the best
+    one, and systems keep it. Empty: the searches' own."""
     batch_tokens: Annotated[int, Ge(1)] = 4000
     """Padded source tokens in a batch of decoding."""
 
@@ -210,50 +197,51 @@ class Benchmark:
     """Timing of all systems, interleaved in one process."""
 
     enabled: bool = True
-    """Measure at all?"""
+    """Whether systems are timed."""
     test: str = ""
-    """Test set whose sentences are timed; empty: the first."""
+    """Test set whose sentences are timed. Empty: the first."""
     sentences: Annotated[int, Ge(1)] = 100
-    """Sentences timed, evenly spaced over the test set."""
+    """Number of sentences that are timed, evenly spaced over the test set."""
     rounds: Annotated[int, Ge(2)] = 3
-    """Rounds in which all systems take their turn."""
+    """Number of rounds; all systems are timed in each."""
     batch_sizes: Annotated[tuple[Annotated[int, Ge(1)], ...], MinLen(1)] = (8, 32)
-    """Sentences in a batch of the throughput measurements; short tables show the last."""
+    """Numbers of sentences in a batch of the throughput measurements; short tables show the last."""
     memory: bool = True
-    """Also the peak memory of each entry, in a process of its own, which takes some seconds for each?"""
+    """Also measure the peak memory of each entry, in a process of its own, which takes some seconds for each."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoreConfig:
-    """Where artifacts and runs are kept. Nothing here changes a result."""
+    """The place of artifacts and runs. Nothing here changes a result."""
 
     path: Path = Path("store")
-    """Directory of the store; on a cluster one that all machines share."""
+    """Directory of the store; on a cluster a directory that all machines share."""
     mirror: str = ""
-    """URL of a folder on object storage (`s3://...`, `gs://...`; `file:///...` on a disk) that finished artifacts and checkpoints
-    are copied to, and taken from where the store lacks them; empty: none. Credentials come from the environment."""
+    """URL of a folder on object storage (`s3://...`, `gs://...`; `file:///...` on a disk). Finished artifacts and checkpoints are
+    copied to it, and copied back if the store does not have them. Credentials come from the environment. Empty: no mirror."""
     lease_seconds: Annotated[float, Gt(0)] = 30.0
     """Seconds without a heartbeat after which another driver may take over a step."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Where the work runs. Nothing here changes a result."""
+    """The machines of a run. Nothing here changes a result."""
 
     address: str = ""
-    """Address of a Ray cluster (`auto`, `host:port` or `ray://host:port`); empty: the one in RAY_ADDRESS, else a local one."""
+    """Address of a Ray cluster (`auto`, `host:port` or `ray://host:port`). Empty: the one in RAY_ADDRESS, or a local one."""
     cpus: Annotated[int, Ge(1)] | None = None
-    """CPUs of the local cluster; empty: all of this machine."""
+    """Number of CPUs of the local cluster. Empty: all of this machine."""
     resources: dict[StageName, Resources] = field(default_factory=dict)
-    """What each step of a stage may hold, by the stage's name."""
+    """Resources of each step of a stage, by the stage's name."""
     retries: Annotated[int, Ge(0)] = 2
-    """Further attempts at a step that failed for a passing reason, such as a dead worker."""
+    """Number of further attempts at a step that failed for a transient reason, such as a dead worker."""
     node_wait_seconds: Annotated[float, Ge(0)] = 300.0
-    """Seconds that a step waits for machines where those that could hold it are gone, before it fails."""
+    """Seconds that a step waits for lost machines to come back before it fails."""
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0
-    """Padded tokens that a training worker takes through the network at once, a matter of its memory; 0: its whole share."""
+    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; 0: its whole share
+    of the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,30 +249,15 @@ class Tracking:
     """MLflow. Nothing here changes a result."""
 
     enabled: bool = True
-    """Publish runs at all?"""
+    """Whether runs are published."""
     uri: str = ""
-    """Tracking URI; empty: a SQLite file in the store. The environment variable MLFLOW_TRACKING_URI wins over both."""
+    """Tracking URI. Empty: a SQLite file in the store. The environment variable MLFLOW_TRACKING_URI takes precedence."""
     experiment: str = ""
-    """Name of the experiment; empty: the name of the config."""
-
-
-def _kind_of_system(value: Any) -> str:
-    """The tag of a system: of one that uses another, or of its family."""
-    if isinstance(value, UsedSystem) or (isinstance(value, Mapping) and "use" in value):
-        return "<use>"
-    family = value.get("family") if isinstance(value, Mapping) else getattr(value, "family", None)
-    return f"<{family}>" if isinstance(family, str) else "<stepwise>"
+    """Name of the experiment. Empty: the name of the config."""
 
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]
 _FROM = _chosen_by("from", Pinned)
-_SYSTEM = (
-    Annotated[UsedSystem, Tag("<use>")]
-    | Annotated[StepwiseSystem, Tag("<stepwise>")]
-    | Annotated[DagSystem, Tag("<dag>")]
-    | Annotated[LatticeSystem, Tag("<lattice>")]
-    | Annotated[AggressiveSystem, Tag("<aggressive>")]
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,114 +267,54 @@ class RunConfig:
     name: Name = "run"
     """Name of the run, of letters, digits, _ and -."""
     task: TaskName = "translation"
-    """What is learnt. Some defaults follow from it."""
+    """The task. Some defaults follow from it."""
     languages: Languages = Languages()
     """The languages of the two sides."""
     corpus: Corpus = field(default_factory=Corpus)
-    """The text in pairs."""
+    """The parallel text."""
     vocabulary: Annotated[_PINNED | Annotated[VocabularyConfig, Tag("<other>")], _FROM] = field(default_factory=VocabularyConfig)
-    """How the subword vocabulary is trained, or `{from: DIRECTORY}` of a finished one."""
+    """Training of the subword vocabulary, or `{from: DIRECTORY}` of a finished one."""
     alignment: AlignConfig | None = None
-    """How words are linked. Absent: nothing is linked, or only for candidate tables, by defaults."""
+    """Word alignment. Absent: only for candidate tables, with the defaults."""
     lattice: Lattice | None = None
-    """How candidate tables are counted. Absent: none are, or only those of systems of family `lattice`, by defaults."""
+    """Counting of candidate tables. Absent: only those that systems need, with the defaults."""
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
-    """How an n-gram language model is estimated, or `{from: DIRECTORY}` of a finished one. Absent: none is."""
+    """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
-    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
+    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: no teacher."""
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = field(default_factory=Distillation)
-    """How the teacher decodes the training source, or `{from: DIRECTORY}` of text that is distilled already."""
-    systems: Annotated[
-        dict[Name, Annotated[_SYSTEM, Discriminator(_kind_of_system)]],
-        MinLen(1),
-    ] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
-    """Systems by name: `{use: teacher}`, or one to be trained."""
+    """Decoding of the training source by the teacher, or `{from: DIRECTORY}` of a distilled text."""
+    systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
+    """Systems by name: `{use: teacher}`, or a system to be trained."""
     evaluation: Evaluation = field(default_factory=Evaluation)
-    """How test sets are decoded, scored and shown."""
+    """Decoding, scoring and display of test sets."""
     benchmark: Benchmark = Benchmark()
     """Timing of the systems."""
     store: StoreConfig = StoreConfig()
-    """Where artifacts and runs are kept."""
+    """The place of artifacts and runs."""
     cluster: Cluster = field(default_factory=Cluster)
-    """Where the work runs."""
+    """The machines of a run."""
     tracking: Tracking = Tracking()
     """MLflow."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WrittenConfig(RunConfig):
-    """What a file may hold."""
+    """The keys that a config file may have."""
 
     base: str = ""
-    """Another config, relative to this file, that this one is laid over: maps are merged, all else is replaced."""
+    """Another config, relative to this file, that this one extends: maps are merged, other values are replaced."""
     defaults: StepwiseSystem = field(default_factory=StepwiseSystem)
-    """What the teacher and all trained systems share: a system states only what differs (`search` holds for `use:` too)."""
+    """Values that the teacher and all trained systems share; a system states only its differences (`search` applies to `use:` as well)."""
 
 
-def stepwise_network(config: RunConfig, system: str) -> StepwiseConfig | None:
-    """The network of a system of the `stepwise` family; None where it is of another, or pinned, and its own directory says."""
-    settings = config.systems[system]
-    if isinstance(settings, StepwiseSystem):
-        return settings.network
+def network_of(config: RunConfig, name: str) -> NetworkConfig | None:
+    """Return the network of a system; None if it is pinned, since its directory describes it."""
+    system = config.systems[name]
+    if isinstance(system, TrainedSystem):
+        return system.network
     return config.teacher.network if isinstance(config.teacher, StepwiseTeacher) else None
 
 
-WrittenConfig.__pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[attr-defined]
-
-
-@cache
-def adapter() -> TypeAdapter[WrittenConfig]:
-    """Pydantic's validator, made on first use."""
-    return TypeAdapter(WrittenConfig)
-
-
-def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """Read, merge, resolve and check a config. Raises ConfigError with everything that is wrong."""
-    root, problems = read_config(path, overrides)
-    return _build(expand(root), problems)
-
-
-def parse_search(text: str, where: str, family: str = "stepwise") -> Any:
-    """A search of a family as a config writes it, such as `greedy` or `{beam: {beam_size: 4}}`. Raises ConfigError that names
-    `where`."""
-    problems: list[str] = []
-    search = read_value(text, where, problems)
-    needed = {"verifier": "other", "drafter_system": "other", "data": "raw"} if family == "aggressive" else {}
-    others = {key: Node(value, where, ()) for key, value in needed.items()}
-    entry = Node({"search": search, "family": Node(family, where, ()), **others}, where, ())
-    systems = Node({"any": entry, "other": Node({}, where, ())}, where, ())
-    config = _build(expand(Node({"systems": systems}, where, ())), problems)
-    return config.systems["any"].search[0]
-
-
-def resolved(config: RunConfig) -> dict[str, Any]:
-    """The config as JSON-like values, which load back to an equal config."""
-    written = WrittenConfig(**{f.name: getattr(config, f.name) for f in fields(RunConfig)})
-    values: dict[str, Any] = adapter().dump_python(written, mode="json", by_alias=True)
-    return {key: value for key, value in values.items() if key not in ("base", "defaults")}
-
-
-def _build(root: Node, problems: Sequence[str]) -> RunConfig:
-    config, found = _validate(root)
-    pruned = [complaint.path for complaint in found]
-    for _ in range(3):  # what is wrong is taken out, so that the rest can be checked in the same go
-        if config is not None:
-            break
-        rest = root
-        for path in pruned:
-            rest = rest.without(path) if path else rest.with_value({})
-        config, more = _validate(rest)
-        pruned.extend(complaint.path for complaint in more)
-    if config is not None:
-        found.extend(check(config, pruned))
-    if found or problems:
-        raise ConfigError([*problems, *report(found, root)])
-    assert config is not None
-    return part(config, RunConfig)
-
-
-def _validate(root: Node) -> tuple[WrittenConfig | None, list[Complaint]]:
-    try:
-        return adapter().validate_json(json.dumps(root.plain())), []
-    except ValidationError as error:
-        return None, complaints(error.errors(include_url=False), WrittenConfig)
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+WrittenConfig.__pydantic_config__ = STRICT  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A config as written: values that remember the file, the line and the dotted path they came from."""
+"""A config as written: values with the file, the line and the dotted path that they came from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-Path = tuple[str | int, ...]
+from models.common.problems import KeyPath
 
 
 @dataclass(frozen=True)
@@ -17,40 +17,40 @@ class Node:
     """A scalar, a dict from names to nodes, or a list of nodes."""
     where: str
     """`file:line`, or the `--set` that it came from."""
-    path: Path
+    path: KeyPath
     """Keys that lead to it where it was written."""
 
     @property
     def map(self) -> dict[str, Node]:
-        """The entries of a map; nothing for any other value."""
+        """The entries of a map; empty for any other value."""
         return self.value if isinstance(self.value, dict) else {}
 
     def with_value(self, value: Any) -> Node:
         return replace(self, value=value)
 
     def child(self, key: str, value: Any) -> Node:
-        """A value that nobody wrote, standing below this one."""
+        """Return a derived value below this one."""
         return Node(value, self.where, (*self.path, key))
 
     def plain(self) -> Any:
-        """The bare JSON-like value."""
+        """Return the bare JSON-like value."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
             return [node.plain() for node in self.value]
         return self.value
 
-    def locate(self, path: Path) -> tuple[Node, Path]:
-        """The deepest node on the way along `path`, and what is left of the path from there."""
+    def locate(self, path: KeyPath) -> tuple[Node, KeyPath]:
+        """Return the deepest node along `path`, and the rest of the path from there."""
         if path and isinstance(self.value, dict) and path[0] in self.value:
             return self.map[str(path[0])].locate(path[1:])
         if path and isinstance(self.value, list) and isinstance(path[0], int) and path[0] < len(self.value):
-            found: tuple[Node, Path] = self.value[path[0]].locate(path[1:])
+            found: tuple[Node, KeyPath] = self.value[path[0]].locate(path[1:])
             return found
         return self, path
 
-    def without(self, path: Path) -> Node:
-        """This tree less what stands at `path` (the whole list, where the path leads into one)."""
+    def without(self, path: KeyPath) -> Node:
+        """Return this tree without the value at `path`, or without the whole list that the path leads into."""
         key, rest = str(path[0]), path[1:]
         entries = dict(self.map)
         if key in entries and rest and isinstance(entries[key].value, dict):
@@ -60,7 +60,7 @@ class Node:
         return self.with_value(entries) if isinstance(self.value, dict) else self
 
 
-def tree(value: Any, where: str, path: Path = ()) -> Node:
+def tree(value: Any, where: str, path: KeyPath = ()) -> Node:
     """Wrap a bare value whose parts all come from one place."""
     if isinstance(value, Mapping):
         return Node({str(k): tree(v, where, (*path, str(k))) for k, v in value.items()}, where, path)
@@ -79,13 +79,13 @@ def merge(under: Node, over: Node) -> Node:
     return over.with_value(entries)
 
 
-def dotted(path: Path) -> str:
-    """`systems.graph.search[1].beam` for the keys that lead there."""
+def dotted(path: KeyPath) -> str:
+    """Return the keys of a path as text, such as `systems.dag.search[1].beam`."""
     return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).removeprefix(".")
 
 
 def shown(value: Any) -> str:
-    """How a value is named in a message."""
+    """Return a value as messages show it."""
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, list):
@@ -98,7 +98,7 @@ def shown(value: Any) -> str:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """The node and all below it."""
+    """Yield the node and all nodes below it."""
     yield node
     children = node.value.values() if isinstance(node.value, dict) else node.value if isinstance(node.value, list) else ()
     for child in children:

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
+from models.common.problems import KeyPath
 from pipeline.config.tree import Node, dotted, merge, shown
-from pipeline.config.tree import Path as Keys
 from pipeline.errors import ConfigError
 
 _TAG = "tag:yaml.org,2002:"
@@ -31,12 +31,12 @@ for _name, _pattern, _first in (
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
-NAMED: tuple[Keys, ...] = (("systems",), ("corpus", "test"))
-"""Maps of things that the user names, of which a file may leave out some of its base's."""
+NAMED: tuple[KeyPath, ...] = (("systems",), ("corpus", "test"))
+"""Maps with names of the user's, from which a file may remove entries of its base."""
 
 
 def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
-    """The file at `path` over its base, with the overrides on top, and what is wrong with the way it is written.
+    """Return the file at `path` merged over its base, with the overrides on top, and the syntax problems.
 
     Raises ConfigError when a file cannot be read at all.
     """
@@ -49,13 +49,13 @@ def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
     return root, problems
 
 
-def read_value(text: str, where: str, problems: list[str], path: Keys = ()) -> Node:
-    """One value given on the command line. Raises ConfigError when it is no YAML."""
+def read_value(text: str, where: str, problems: list[str], path: KeyPath = ()) -> Node:
+    """Read one value from the command line. Raises ConfigError for invalid YAML."""
     return _Reader(where, problems, fixed=True).read(text, path)
 
 
 def _read_over_base(path: Path, above: tuple[Path, ...], problems: list[str]) -> Node:
-    """The file at `path`, which those `above` are laid over, over its own base."""
+    """Return the file at `path`, which those `above` extend, merged over its own base."""
     root = _read_file(path, problems)
     base = root.map.get("base")
     if base is None:
@@ -80,7 +80,7 @@ def _base_file(path: Path, base: Node, above: tuple[Path, ...], problems: list[s
 
 
 def _lay(under: Node, over: Node) -> Node:
-    """`over` on top of `under`, less the systems and test sets of `under` that `over` sets to nothing."""
+    """Merge `over` over `under`, without the systems and test sets of `under` that `over` sets to null."""
     merged = merge(under, over)
     for path in NAMED:
         for name, entry in _entries(over, path).items():
@@ -89,8 +89,8 @@ def _lay(under: Node, over: Node) -> Node:
     return merged
 
 
-def _entries(root: Node, path: Keys) -> dict[str, Node]:
-    """The map at `path`; empty where there is none."""
+def _entries(root: Node, path: KeyPath) -> dict[str, Node]:
+    """Return the map at `path`; empty if there is no map."""
     for key in path:
         root = root.map.get(str(key), Node({}, root.where, ()))
     return root.map
@@ -133,16 +133,16 @@ def _override(root: Node, override: str, problems: list[str]) -> Node:
 
 
 class _Reader:
-    """From YAML's own nodes to ours."""
+    """A conversion of YAML's nodes to this package's."""
 
     def __init__(self, file: str, problems: list[str], fixed: bool = False) -> None:
         self.file = file
         self.problems = problems
         self.fixed = fixed
-        """Is `file` an override, without lines?"""
+        """Whether `file` is an override, which has no lines."""
         self.open: list[int] = []
 
-    def read(self, text: str, path: Keys = ()) -> Node:
+    def read(self, text: str, path: KeyPath = ()) -> Node:
         try:
             node = yaml.compose(text, Loader=_Loader)
         except yaml.YAMLError as error:
@@ -156,7 +156,7 @@ class _Reader:
     def where(self, mark: Any) -> str:
         return self.file if self.fixed else f"{self.file}:{mark.line + 1 if mark else 1}"
 
-    def convert(self, node: yaml.Node, where: str, path: Keys) -> Node:
+    def convert(self, node: yaml.Node, where: str, path: KeyPath) -> Node:
         if id(node) in self.open:
             raise ConfigError([f"{where}: {dotted(path)}: expected an alias of something else, got one that holds itself"])
         self.open.append(id(node))
@@ -170,7 +170,7 @@ class _Reader:
         finally:
             self.open.pop()
 
-    def entries(self, node: yaml.MappingNode, path: Keys) -> dict[str, Node]:
+    def entries(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
         entries: dict[str, Node] = {}
         for key, value in node.value:
             where, place = self.where(key.start_mark), (*path, str(key.value))
@@ -180,7 +180,7 @@ class _Reader:
                 entries[key.value] = self.convert(value, where, place)
         return entries
 
-    def scalar(self, node: yaml.Node, where: str, path: Keys) -> Any:
+    def scalar(self, node: yaml.Node, where: str, path: KeyPath) -> Any:
         kind, text = node.tag.removeprefix(_TAG), str(node.value)
         try:
             match kind:
@@ -201,7 +201,7 @@ class _Reader:
 
 
 def _problem_of(key: yaml.Node, others: Mapping[str, Node]) -> str | None:
-    """What is wrong with a key by itself and beside the ones before it."""
+    """Return the problem of a key, by itself or with an earlier one."""
     if key.tag != _TAG + "str":
         return f"expected text as a key, got {shown(key.value)}; put it in quotes"
     if key.value == "<<":

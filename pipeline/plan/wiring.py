@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from models.training.recipe import TrainedSystem
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import TrainedSystem
 from pipeline.plan.step import Builder, Plan
 from pipeline.plan.wiring_counts import Counts, counted
 from pipeline.plan.wiring_evaluation import Evaluation
@@ -17,10 +17,12 @@ from stages import (
     benchmark,
     contrastive,
     corpus,
+    dag_analysis,
     decode,
     distill,
     encode,
     lattice,
+    lattice_analysis,
     likelihood,
     ngram,
     report,
@@ -30,8 +32,6 @@ from stages import (
     tune,
     vocabulary,
 )
-from stages import dag_analysis as graphs
-from stages import lattice_analysis as lattices
 from stages.artifacts import Tokens
 from stages.stage import Stage
 
@@ -50,8 +50,8 @@ STAGES: tuple[Stage[Any, Any, Any], ...] = (
     score.STAGE,
     likelihood.STAGE,
     contrastive.STAGE,
-    graphs.STAGE,
-    lattices.STAGE,
+    dag_analysis.STAGE,
+    lattice_analysis.STAGE,
     benchmark.STAGE,
     report.STAGE,
 )

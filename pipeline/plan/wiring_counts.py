@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import LatticeSystem
 from pipeline.plan.step import Builder
 from pipeline.store.artifacts import Store
 from stages import align, lattice, ngram
@@ -18,7 +18,8 @@ from stages.stage import Artifact
 def counted(config: RunConfig) -> list[str]:
     """The texts that candidate tables are counted from: `raw`, `distilled`."""
     stated = [] if config.lattice is None else [config.lattice.data]
-    systems = [system.counted for system in config.systems.values() if isinstance(system, LatticeSystem)]
+    trained = (system for system in config.systems.values() if isinstance(system, TrainedSystem))
+    systems = [system.table_text for system in trained if system.table_text]
     return list(dict.fromkeys([*stated, *systems]))
 
 

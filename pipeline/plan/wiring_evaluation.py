@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.config.schema import RunConfig, stepwise_network
-from pipeline.config.systems import DagSystem, LatticeSystem
+from models.common.search import SearchConfig
+from models.stepwise.config import StepwiseConfig
+from models.training.recipe import TrainedSystem
+from pipeline.config.schema import RunConfig, network_of
 from pipeline.plan.step import Builder
-from stages import benchmark, contrastive, decode, likelihood, report, score
-from stages import dag_analysis as graphs
-from stages import lattice_analysis as lattices
-from stages.artifacts import Contrasted, Graphs, Lattices, Likelihood, Report, System, Text, Timings, Tokens, Trained, Tuned
-from stages.families import Search
+from stages import benchmark, contrastive, dag_analysis, decode, lattice_analysis, likelihood, report, score
+from stages.artifacts import (
+    Contrasted,
+    DagAnalysis,
+    LatticeAnalysis,
+    Likelihood,
+    Report,
+    System,
+    Text,
+    Timings,
+    Tokens,
+    Trained,
+    Tuned,
+)
 from stages.stage import Artifact
 
 
@@ -41,34 +52,34 @@ class Evaluation:
             counts=counts,
             likelihoods=self._likelihoods(),
             contrasts=self._contrasts(),
-            graphs=self._graphs(),
-            lattices=self._lattices(),
+            dag_analyses=self._dag_analyses(),
+            lattice_analyses=self._lattice_analyses(),
             tuned=self.tuned,
         )
         page = report.ReportConfig(
             title=self.config.name,
             task=self.config.task,
-            baseline=config.baseline,
+            baseline=self._baseline(),
             samples=config.samples,
-            minimum_bleu=config.minimum_bleu,
-            minimum_rouge=config.minimum_rouge,
+            min_bleu=config.min_bleu,
+            min_rouge=config.min_rouge,
             together=self._together(),
         )
         return self.builder.add(report.STAGE, "run", inputs, page)
 
     def _evaluated(self) -> list[report.Evaluated]:
         return [
-            self._row(name, self.systems[name], search, test)
+            self._row(name, self.systems[name], label, search, test)
             for test in self.tests
             for name, settings in self.config.systems.items()
-            for search in settings.search
+            for label, search in settings.search.items()
         ]
 
-    def _row(self, name: str, bundle: System, search: Search, test: str) -> report.Evaluated:
+    def _row(self, name: str, bundle: System, label: str, search: SearchConfig, test: str) -> report.Evaluated:
         config, text = self.config.evaluation, self.tests[test]
-        step = f"{name}/{search.name}:{test}"
+        step = f"{name}/{label}:{test}"
         decoding = decode.DecodeConfig(search=search, batch_tokens=config.batch_tokens)
-        inputs = decode.DecodeInputs(bundle, text, self.tuned.get(f"{name}/{search.name}"))
+        inputs = decode.DecodeInputs(bundle, text, self.tuned.get(f"{name}/{label}"))
         hypotheses = self.builder.add(decode.STAGE, step, inputs, decoding)
         scoring = score.ScoreConfig(
             target_language=self.config.languages.target,
@@ -81,7 +92,7 @@ class Evaluation:
             diversity=search.strategy == "sample" and search.n_best > 1,
         )
         scores = self.builder.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
-        return report.Evaluated(name, search.name, test, hypotheses, scores)
+        return report.Evaluated(name, label, test, hypotheses, scores)
 
     def _likelihoods(self) -> dict[str, dict[str, Likelihood]]:
         if not self.config.evaluation.likelihood:
@@ -94,11 +105,11 @@ class Evaluation:
 
     def _together(self) -> dict[str, report.Together]:
         pairs = self.config.evaluation.mutual_information
-        networks = {name: stepwise_network(self.config, pair.parallel) for name, pair in pairs.items()}
+        networks = {name: network_of(self.config, pair.parallel) for name, pair in pairs.items()}
         return {
             name: report.Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
             for name, pair in pairs.items()
-            if (network := networks[name])
+            if isinstance(network := networks[name], StepwiseConfig)
         }
 
     def _contrasts(self) -> dict[str, Contrasted]:
@@ -112,45 +123,54 @@ class Evaluation:
             for name, bundle in self.systems.items()
         }
 
-    def _graphs(self) -> dict[str, dict[str, Graphs]]:
+    def _dag_analyses(self) -> dict[str, dict[str, DagAnalysis]]:
         """Of the training text, which nothing is drawn of, and of all test sets."""
-        wanted = self.config.evaluation.graphs
+        wanted = self.config.evaluation.dag_analysis
         if not wanted:
             return {}
-        names = [name for name, settings in self.config.systems.items() if isinstance(settings, DagSystem)]
+        names = self._analysed("dag_analysis")
         texts = {"train": (self.training_text, 0), **{test: (text, wanted) for test, text in self.tests.items()}}
         return {
             part: {name: self._looked_into(f"{name}:{part}", name, self.systems[name], text, drawn) for name in names}
             for part, (text, drawn) in texts.items()
         }
 
-    def _looked_into(self, step: str, name: str, bundle: System, text: Text, drawn: int) -> Graphs:
+    def _looked_into(self, step: str, name: str, bundle: System, text: Text, drawn: int) -> DagAnalysis:
         settings = self.config.systems[name]
-        assert isinstance(settings, DagSystem)
+        assert isinstance(settings, TrainedSystem)
         trained = self.trainings[name] if settings.training.keep_first else None
-        inputs = graphs.GraphsInputs(bundle, text, trained)
-        return self.builder.add(graphs.STAGE, step, inputs, graphs.GraphsConfig(sentences=drawn))
+        inputs = dag_analysis.DagAnalysisInputs(bundle, text, trained)
+        return self.builder.add(dag_analysis.STAGE, step, inputs, dag_analysis.DagAnalysisConfig(sentences=drawn))
 
-    def _lattices(self) -> dict[str, dict[str, Lattices]]:
-        timed = self.config.evaluation.lattices
+    def _lattice_analyses(self) -> dict[str, dict[str, LatticeAnalysis]]:
+        timed = self.config.evaluation.lattice_analysis
         if not timed:
             return {}
-        names = [name for name, settings in self.config.systems.items() if isinstance(settings, LatticeSystem)]
+        names = self._analysed("lattice_analysis")
         return {test: {name: self._ranks(name, test, timed) for name in names} for test in self.tests}
 
-    def _ranks(self, name: str, test: str, timed: int) -> Lattices:
-        inputs = lattices.LatticesInputs(self.systems[name], self.tests[test])
-        config = lattices.LatticesConfig(name=f"{name} on {test}", timed=timed)
-        return self.builder.add(lattices.STAGE, f"{name}:{test}", inputs, config)
+    def _ranks(self, name: str, test: str, timed: int) -> LatticeAnalysis:
+        inputs = lattice_analysis.LatticeAnalysisInputs(self.systems[name], self.tests[test])
+        config = lattice_analysis.LatticeAnalysisConfig(name=f"{name} on {test}", timed=timed)
+        return self.builder.add(lattice_analysis.STAGE, f"{name}:{test}", inputs, config)
+
+    def _analysed(self, analysis: str) -> list[str]:
+        """The systems of the family that has this analysis."""
+        systems = self.config.systems.items()
+        return [name for name, settings in systems if isinstance(settings, TrainedSystem) and settings.analysis == analysis]
+
+    def _baseline(self) -> str:
+        """`system/label` of the result that the others are compared with."""
+        name, _, label = self.config.evaluation.baseline.partition("/")
+        return f"{name}/{label or next(iter(self.config.systems[name].search))}"
 
     def _timings(self) -> dict[str, Timings]:
         config, all_settings = self.config.benchmark, self.config.systems
         if not config.enabled:
             return {}
-        baseline = self.config.evaluation.baseline
         protocol = benchmark.BenchmarkConfig(
-            searches={f"{name}/{search.name}": search for name, s in all_settings.items() for search in s.search},
-            baseline=f"{baseline}/{all_settings[baseline].search[0].name}",
+            searches={f"{name}/{label}": search for name, s in all_settings.items() for label, search in s.search.items()},
+            baseline=self._baseline(),
             sentences=config.sentences,
             rounds=config.rounds,
             batch_sizes=config.batch_sizes,

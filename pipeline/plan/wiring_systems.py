@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from models.stepwise.config import StepwiseSearch
+from models.common.search import LimitedSearch, SearchConfig
+from models.family import family_named
+from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
+from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import AggressiveSystem, LatticeSystem, StepwiseTeacher, TrainedSystem, UsedSystem
+from pipeline.config.systems import UsedSystem
 from pipeline.plan.step import Builder
 from pipeline.plan.wiring_counts import Counts
 from pipeline.plan.wiring_texts import Texts
@@ -17,7 +20,6 @@ from pipeline.store.artifacts import Store
 from stages import distill, system, train, tune
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Tuned, Vocabulary
 from stages.errors import DataError
-from stages.families import PenalisedSearch, Search
 
 Teachers = tuple[Trained | System, ...]
 """The teacher and the others of its ensemble; empty without a teacher."""
@@ -76,9 +78,8 @@ class Systems:
             return {"distilled": cast(Text, pinned)}
         teacher = teachers[0]
         if isinstance(teacher, Trained):
-            teacher = self._bundle(
-                "teacher", system.SystemInputs(teacher, self.vocabulary, members=_others(teachers)), config.search
-            )
+            inputs = system.SystemInputs(teacher, self.vocabulary, members=_others(teachers))
+            teacher = self._bundle("teacher", inputs, {config.search.label: config.search})
         plain = distill.DistillConfig(search=config.search, batch_tokens=config.batch_tokens, max_ratio=config.max_ratio)
         language = self.config.languages.target
         chosen = plain if config.choose == "score" else replace(plain, choose=config.choose, target_language=language)
@@ -91,7 +92,7 @@ class Systems:
     def all(self, data: dict[str, tuple[Tokens, ...]], teachers: Teachers, counts: Counts) -> dict[str, System]:
         """By name, in the order of the config. What verifies or drafts for others comes before them."""
         found: dict[str, System] = {}
-        for name, settings in sorted(self.config.systems.items(), key=lambda item: isinstance(item[1], AggressiveSystem)):
+        for name, settings in sorted(self.config.systems.items(), key=lambda item: bool(item[1].companions)):
             found[name] = self._system(name, settings, data, teachers, counts, found)
         return {name: found[name] for name in self.config.systems}
 
@@ -104,16 +105,14 @@ class Systems:
         counts: Counts,
         others: dict[str, System],
     ) -> System:
-        """`others`: the systems of other families than `aggressive`, which come first."""
-        companions: tuple[System | None, System | None] = (None, None)
-        if isinstance(settings, AggressiveSystem):
-            companions = (others[settings.verifier], others[settings.drafter_system] if settings.drafter_system else None)
-            if settings.data == "verifier":
-                data = data | {"verifier": self._written_by(name, settings, others)}
+        """`others`: the systems without companions, which come first."""
+        companions = {role: others[companion] for role, companion in settings.companions.items()}
         networks: Teachers
         if isinstance(settings, TrainedSystem):
-            initial, learnt = self._initial(settings, teachers, companions[0]), _mixed(settings, data)
-            tables = counts.tables[settings.counted] if isinstance(settings, LatticeSystem) else None
+            if settings.data in companions:
+                data = data | {settings.data: self._written_by(name, settings, others)}
+            initial, learnt = self._initial(settings, teachers, companions), _mixed(settings, data)
+            tables = counts.tables[settings.table_text] if settings.table_text else None
             networks = (self._train(name, settings, learnt, initial, tables),)
         else:
             networks, learnt, tables = teachers if settings.use == "ensemble" else teachers[:1], data["raw"], None
@@ -121,29 +120,26 @@ class Systems:
         if isinstance(first, System):
             self._tune(name, settings, first)
             return first
-        if any(_lists(search) for search in settings.search):
+        if any(search.needs_tables for search in settings.search.values()):
             tables = counts.shortlist(name, learnt[-1])
-        weighed = any(getattr(search, "ngram_weight", 0.0) for search in settings.search)
+        weighed = any(search.needs_ngram for search in settings.search.values())
         model = counts.language_model if weighed else None
-        inputs = system.SystemInputs(first, self.vocabulary, model, tables, members=_others(networks))
-        inputs = replace(inputs, verifier=companions[0], drafter=companions[1])
-        search = settings.search[0]
+        inputs = system.SystemInputs(first, self.vocabulary, model, tables, members=_others(networks), companions=companions)
         averaging = None if isinstance(settings, UsedSystem) else settings.averaging
-        tunes_default = search in self._tuned_searches(settings)
-        bundle = self._bundle(f"{name}/untuned" if tunes_default else name, inputs, search, settings.family, averaging)
-        self._tune(name, settings, bundle)
-        if not tunes_default:
+        tunes = bool(self._tuned_searches(settings))
+        bundle = self._bundle(f"{name}/untuned" if tunes else name, inputs, settings.search, settings.family, averaging)
+        tuned = self._tune(name, settings, bundle)
+        if not tunes:
             return bundle
-        tuned = self.tuned[f"{name}/{search.name}"]
-        return self._bundle(name, replace(inputs, tuned=tuned), search, settings.family, averaging)
+        return self._bundle(name, replace(inputs, tuned=tuned), settings.search, settings.family, averaging)
 
-    def _initial(self, settings: TrainedSystem, teachers: Teachers, verifier: System | None) -> Trained | System | None:
+    def _initial(self, settings: TrainedSystem, teachers: Teachers, companions: Mapping[str, System]) -> Trained | System | None:
         """Whose weights a training starts from."""
         if settings.initial_weights == "random":
             return None
         if settings.initial_weights == "teacher":
             return teachers[0]
-        return verifier if isinstance(settings, AggressiveSystem) else self.trainings[settings.initial_weights]
+        return companions.get(settings.initial_weights) or self.trainings[settings.initial_weights]
 
     def _train(
         self,
@@ -165,10 +161,11 @@ class Systems:
         self.trainings[name] = trained
         return trained
 
-    def _tune(self, name: str, settings: TrainedSystem | UsedSystem, bundle: System) -> None:
-        """Choose the length penalties of a system's searches, if the config asks for it."""
+    def _tune(self, name: str, settings: TrainedSystem | UsedSystem, bundle: System) -> dict[str, Tuned]:
+        """Choose the length penalties of a system's searches by label, if the config asks for it."""
         wanted = self.config.evaluation
-        for search in self._tuned_searches(settings):
+        found: dict[str, Tuned] = {}
+        for label, search in self._tuned_searches(settings).items():
             config = tune.TuneConfig(
                 search=search,
                 length_penalties=wanted.length_penalties,
@@ -178,25 +175,28 @@ class Systems:
                 lowercase=wanted.lowercase,
                 batch_tokens=wanted.batch_tokens,
             )
-            entry = f"{name}/{search.name}"
-            self.tuned[entry] = self.builder.add(tune.STAGE, entry, tune.TuneInputs(bundle, self.validation_text), config)
+            entry = f"{name}/{label}"
+            found[label] = self.builder.add(tune.STAGE, entry, tune.TuneInputs(bundle, self.validation_text), config)
+            self.tuned[entry] = found[label]
+        return found
 
-    def _tuned_searches(self, settings: TrainedSystem | UsedSystem) -> list[PenalisedSearch]:
-        """Searches whose length penalty is chosen on the validation text."""
+    def _tuned_searches(self, settings: TrainedSystem | UsedSystem) -> dict[str, SearchConfig]:
+        """Searches by label whose length penalty is chosen on the validation text."""
         if not self.config.evaluation.length_penalties:
-            return []
-        return [search for search in settings.search if isinstance(search, PenalisedSearch) and search.penalises_length]
+            return {}
+        return {label: search for label, search in settings.search.items() if search.penalises_length}
 
-    def _written_by(self, drafter: str, settings: AggressiveSystem, others: dict[str, System]) -> tuple[Tokens, ...]:
-        """What a drafter's verifier makes, greedily, of the training text, and of further text where the drafter has some."""
-        search = StepwiseSearch()
-        texts = {f"{settings.verifier}/{search.name}": self.training}
-        if settings.monolingual:
-            further = self.texts.monolingual(drafter, settings.monolingual, self.held_out)
-            texts[f"{settings.verifier}/{search.name}:{drafter}"] = further
+    def _written_by(self, drafter: str, settings: TrainedSystem, others: dict[str, System]) -> tuple[Tokens, ...]:
+        """The outputs of a companion, by its family's default search, for the training text and for further text of the system."""
+        companion = settings.companions[settings.data]
+        search = cast(LimitedSearch, family_named(self.config.systems[companion].family).search())
+        texts = {f"{companion}/{search.label}": self.training}
+        if settings.further_sources:
+            further = self.texts.monolingual(drafter, settings.further_sources, self.held_out)
+            texts[f"{companion}/{search.label}:{drafter}"] = further
         for name, text in texts.items():
             if name not in self.distillations:
-                self._distil(name, text, others[settings.verifier], distill.DistillConfig(search=search))
+                self._distil(name, text, others[companion], distill.DistillConfig(search=search))
                 self.written[name] = self.texts.encoded(name, self.distillations[name], self.vocabulary)
         return tuple(self.written[name] for name in texts)
 
@@ -208,7 +208,7 @@ class Systems:
         self,
         name: str,
         inputs: system.SystemInputs,
-        search: Search,
+        searches: Mapping[str, SearchConfig],
         family: str = "stepwise",
         averaging: TrainingConfig | None = None,
     ) -> System:
@@ -218,7 +218,8 @@ class Systems:
             family=family,
             source_language=languages.source,
             target_language=languages.target,
-            search=search,
+            searches=dict(searches),
+            default=next(iter(searches)),
             task=self.config.task,
             max_source_tokens=self.config.corpus.max_source_tokens,
             averaging=averaging,
@@ -229,11 +230,6 @@ class Systems:
 def _member_name(number: int) -> str:
     """What the n-th network of the teacher's ensemble is called; no system can be called so."""
     return "teacher" if number == 1 else f"teacher/{number}"
-
-
-def _lists(search: object) -> bool:
-    """Does a search choose among words that those of the source are linked to?"""
-    return bool(getattr(search, "shortlist_words", None) or getattr(search, "draft_links", 0))
 
 
 def _others(networks: Sequence[Trained | System]) -> tuple[Trained, ...]:

@@ -14,7 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.config.schema import RunConfig, resolved
+from pipeline.config.load import resolved
+from pipeline.config.schema import RunConfig
 from pipeline.plan.fingerprint import canonical, digest
 from pipeline.plan.step import Plan, Step
 from pipeline.run import admission

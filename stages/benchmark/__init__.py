@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models.common.search import SearchConfig
 from stages.artifacts import System, Text, Timings
-from stages.families import Search
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage
 
@@ -20,7 +20,7 @@ class BenchmarkInputs:
 class BenchmarkConfig:
     """The protocol."""
 
-    searches: dict[str, Search]
+    searches: dict[str, SearchConfig]
     """Search of each entry of the table, by the entry's name (`system/search`); the part before the slash is the system."""
     baseline: str
     """Entry that the ratios refer to."""
@@ -37,5 +37,5 @@ class BenchmarkConfig:
 
 
 STAGE: Stage[BenchmarkInputs, BenchmarkConfig, Timings] = Stage(
-    name="benchmark", version=7, run=Implementation(__name__), output=Timings, exclusive=True
+    name="benchmark", version=8, run=Implementation(__name__), output=Timings, exclusive=True
 )

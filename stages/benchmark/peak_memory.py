@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.decoding.ctranslate2 import foreign
 from stages.errors import StageError
 
 
@@ -48,14 +47,14 @@ def _memory(key: str) -> float:
 def _measure(request: Mapping[str, Any]) -> dict[str, float]:
     import torch
 
-    import models
     from models.bundle.directory import load_system, read_description
+    from models.family import family_named
     from models.stepwise.engines.ctranslate2_model import ctranslate2
     from stages.benchmark.translator import timed_translator
 
     torch.set_num_threads(request["threads"])
-    search = models.family_of(read_description(Path(request["system"]))["family"]).search_type(**request["search"])
-    if foreign(search):
+    search = family_named(read_description(Path(request["system"]))["family"]).search.from_values(request["search"])
+    if search.uses_ctranslate2:
         ctranslate2()  # code is not counted
     before = _memory("VmRSS")
     system = load_system(request["system"], request["device"], verify=False)  # the benchmark has loaded it itself

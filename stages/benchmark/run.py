@@ -23,7 +23,7 @@ from stages.benchmark.timing import (
     summarise,
 )
 from stages.benchmark.translator import timed_translator
-from stages.decoding.ctranslate2 import check_engine, foreign
+from stages.decoding.ctranslate2 import check_engine
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
 from stages.errors import DataError
@@ -77,7 +77,7 @@ def _measured(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work, line
     before, turns = torch.get_num_threads(), []
     torch.set_num_threads(threads)
     try:
-        where = environment(device, threads, ctranslate2=any(map(foreign, config.searches.values())))
+        where = environment(device, threads, ctranslate2=any(search.uses_ctranslate2 for search in config.searches.values()))
         rounds = measure(_load(inputs, config, device), lines, config.rounds, config.batch_sizes)
         for count, fresh in enumerate(rounds, 1):
             turns += fresh
@@ -90,7 +90,7 @@ def _measured(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work, line
 def _yardsticks(config: BenchmarkConfig) -> list[str]:
     """The baseline, the other searches of its system, and what CTranslate2 decodes."""
     system = config.baseline.partition("/")[0]
-    return [entry for entry, search in config.searches.items() if entry.partition("/")[0] == system or foreign(search)]
+    return [entry for entry, search in config.searches.items() if entry.partition("/")[0] == system or search.uses_ctranslate2]
 
 
 def _peers(config: BenchmarkConfig) -> dict[str, str | None]:

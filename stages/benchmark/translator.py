@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import models.bundle.system
-from models.stepwise.config import StepwiseSearch
+from models.common.search import SearchConfig
 from stages.benchmark.timing import Output, Translate
-from stages.families import Search
 
 
-def timed_translator(system: models.bundle.system.System, search: Search) -> Translate:
+def timed_translator(system: models.bundle.system.System, search: SearchConfig) -> Translate:
     """A loaded system with one search, from lines to text as one batch. CTranslate2 is timed as others use it, without another
     pass for scores."""
-    search = replace(search, rescore=False) if isinstance(search, StepwiseSearch) else search
+    search = search.without_rescoring()
     clock = time.perf_counter
 
     def translate(lines: Sequence[str]) -> Output:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import Graphs, System, Text, Trained
+from stages.artifacts import DagAnalysis, System, Text, Trained
 from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
-class GraphsInputs:
+class DagAnalysisInputs:
     system: System
     text: Text
     trained: Trained | None = None
@@ -17,7 +17,7 @@ class GraphsInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphsConfig:
+class DagAnalysisConfig:
     """What is looked at."""
 
     sentences: int
@@ -26,7 +26,7 @@ class GraphsConfig:
     """Pairs that are counted at most, evenly spaced."""
 
 
-STAGE: Stage[GraphsInputs, GraphsConfig, Graphs] = Stage(
-    name="graphs", version=1, run=Implementation(__name__), output=Graphs, distributes=True
+STAGE: Stage[DagAnalysisInputs, DagAnalysisConfig, DagAnalysis] = Stage(
+    name="dag_analysis", version=1, run=Implementation(__name__), output=DagAnalysis, distributes=True
 )
 """Accuracy of the best alignment, passing probabilities, posteriors, drawings."""

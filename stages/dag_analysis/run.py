@@ -17,7 +17,7 @@ from models.dag.model import DagModel
 from models.training.batch import collate
 from stages.artifacts import System, Trained
 from stages.benchmark.timing import evenly_spaced
-from stages.dag_analysis import GraphsConfig, GraphsInputs
+from stages.dag_analysis import DagAnalysisConfig, DagAnalysisInputs
 from stages.dag_analysis.statistics import Counts, counts_of, summary
 from stages.decoding.batching import batches
 from stages.decoding.sentences import Sentence, read_sentences
@@ -70,8 +70,8 @@ class Piece:
     drawn: dict[int, int]
 
 
-def run(inputs: GraphsInputs, config: GraphsConfig, work: Work) -> None:
-    """Write `graphs.json` and drawings: for each chosen sentence its graph and where its target stands in it, and the statistics.
+def run(inputs: DagAnalysisInputs, config: DagAnalysisConfig, work: Work) -> None:
+    """Write `dag_analysis.json` and drawings: for each chosen sentence its graph and where its target stands in it, and the statistics.
 
     Pairs with an empty side or one too long for the network are left out and counted. Raises DataError when none is left or the
     system has no graphs.
@@ -95,7 +95,7 @@ def _first_update(trained: Trained | None) -> int | None:
     return int(validations[0]["update"])
 
 
-def cut(sentences: Sequence[Sentence], config: GraphsConfig) -> Iterator[Piece]:
+def cut(sentences: Sequence[Sentence], config: DagAnalysisConfig) -> Iterator[Piece]:
     """The pairs that are looked at, some at a time; those that are drawn are among them."""
     rows = evenly_spaced(len(sentences), config.rows)
     lengths = {row: len(sentences[row].source.split()) for row in rows}
@@ -115,7 +115,7 @@ def make_inspector(argument: tuple[System, Trained | None, int | None, Work]) ->
     artifact, trained, update, work = argument
     system = loaded(artifact, work)
     if system.family != "dag":
-        raise DataError(f"graphs: expected a system of family dag, got {system.name} of family {system.family}")
+        raise DataError(f"dag_analysis: expected a system of family dag, got {system.name} of family {system.family}")
     assert isinstance(system.decoder, DagDecoder)
     network = system.decoder.model
     first = None if trained is None else _first(trained, f"kept/{update}.safetensors", str(next(network.parameters()).device))
@@ -195,14 +195,14 @@ def _draw(
 
 
 def write(found: Sequence[Found], update: int | None, work: Work) -> None:
-    """`graphs.json` and the figures. Raises DataError when no pair could be looked at."""
+    """`dag_analysis.json` and the figures. Raises DataError when no pair could be looked at."""
     late, early = _empty(), _empty()
     for part in found:
         late.update(part.late)
         early.update(part.early)
     reasons = {reason: late[reason] for reason in ("empty", "over_long") if late[reason]}
     if not late["sentences"]:
-        raise DataError(f"graphs: expected pairs that the network can take, got none ({reasons})")
+        raise DataError(f"dag_analysis: expected pairs that the network can take, got none ({reasons})")
     told = summary(late)
     result: dict[str, Any] = {**told, "left_out": reasons}
     if update is not None:
@@ -218,4 +218,4 @@ def write(found: Sequence[Found], update: int | None, work: Work) -> None:
         work.write_json(work.records("figures", f"{figure.name}.json"), {"caption": figure.caption})
     if told["tokens"]:
         work.metrics(0, {"token_accuracy": told["correct"] / told["tokens"]})
-    work.write_json(work.directory / "graphs.json", result)
+    work.write_json(work.directory / "dag_analysis.json", result)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models.common.search import SearchConfig
 from stages.artifacts import Hypotheses, System, Text, Tuned
-from stages.families import Search
 from stages.stage import Implementation, Stage
 
 
@@ -21,12 +21,12 @@ class DecodeInputs:
 class DecodeConfig:
     """How a test set is decoded."""
 
-    search: Search
+    search: SearchConfig
     """The search."""
     batch_tokens: int = 4000
     """Padded source tokens in a batch."""
 
 
 STAGE: Stage[DecodeInputs, DecodeConfig, Hypotheses] = Stage(
-    name="decode", version=1, run=Implementation(__name__), output=Hypotheses, distributes=True
+    name="decode", version=2, run=Implementation(__name__), output=Hypotheses, distributes=True
 )

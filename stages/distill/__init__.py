@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from models.stepwise.config import StepwiseSearch
+from models.common.search import LimitedSearch
 from stages.artifacts import System, Text
 from stages.stage import Implementation, Stage
 
@@ -20,7 +20,7 @@ class DistillInputs:
 class DistillConfig:
     """How the teacher decodes the training source."""
 
-    search: StepwiseSearch
+    search: LimitedSearch
     """The teacher's search."""
     batch_tokens: int | None = 4000
     """Padded source tokens in a batch; None: what each kind of device is quickest with."""
@@ -33,5 +33,5 @@ class DistillConfig:
 
 
 STAGE: Stage[DistillInputs, DistillConfig, Text] = Stage(
-    name="distill", version=1, run=Implementation(__name__), output=Text, distributes=True
+    name="distill", version=2, run=Implementation(__name__), output=Text, distributes=True
 )

@@ -76,7 +76,7 @@ def _account(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
     """What became of the sources, as a table of the report."""
     total = max(counts["rows"], 1)
     rows = [[TITLES[key], f"{counts[key]:,}", f"{counts[key] / total:.2%}"] for key in TITLES if counts[key] or key == "kept"]
-    caption = f"Outputs of the teacher's {config.search.name} for {counts['rows']:,} sources; only what is kept is learnt from."
+    caption = f"Outputs of the teacher's {config.search.label} for {counts['rows']:,} sources; only what is kept is learnt from."
     if config.choose == "reference":
         others = sum(count for key, count in counts.items() if key.startswith("rank_") and key != "rank_0")
         caption += f" Of {counts['kept']:,}, {others:,} are nearer to the given target than the likeliest output is."

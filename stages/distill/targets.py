@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.stepwise.config import StepwiseSearch
+from models.common.options import OutputLimits
 from stages.artifacts import System
 from stages.distill import DistillConfig
 from stages.errors import ArtifactError
@@ -51,7 +51,7 @@ class Judge:
         return [row for row in ranked if self._failure(row) is None]
 
     def _failure(self, row: dict[str, Any]) -> str | None:
-        longest = min(self.longest_output, longest_output(self.config.search, row["source_tokens"]))
+        longest = min(self.longest_output, longest_output(self.config.search.output_limits, row["source_tokens"]))
         if (ratio := self.config.max_ratio) is not None:
             longest = min(longest, int(ratio * (row["source_tokens"] + 1)))
         return failure(row["ids"], row["text"], longest)
@@ -149,10 +149,10 @@ class Nearness:
         return scores.index(max(scores))
 
 
-def longest_output(search: StepwiseSearch, source_tokens: int) -> int:
-    """The longest output that the search allows, in tokens; both without EOS."""
-    longest = source_tokens + search.max_extra_tokens
-    return longest if search.max_tokens is None else min(longest, search.max_tokens - 1)
+def longest_output(limits: OutputLimits, source_tokens: int) -> int:
+    """Return the longest output in tokens that the limits allow; both without EOS."""
+    longest = source_tokens + limits.max_extra_tokens
+    return longest if limits.max_tokens is None else min(longest, limits.max_tokens - 1)
 
 
 def failure(ids: Sequence[int], text: str, longest: int) -> str | None:

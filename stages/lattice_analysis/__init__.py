@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stages.artifacts import Lattices, System, Text
+from stages.artifacts import LatticeAnalysis, System, Text
 from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)
-class LatticesInputs:
+class LatticeAnalysisInputs:
     system: System
     text: Text
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatticesConfig:
+class LatticeAnalysisConfig:
     """What is looked at."""
 
     name: str
@@ -26,7 +26,7 @@ class LatticesConfig:
     """Sentences whose paths are looked at, at most, evenly spaced."""
 
 
-STAGE: Stage[LatticesInputs, LatticesConfig, Lattices] = Stage(
-    name="lattices", version=1, run=Implementation(__name__), output=Lattices, exclusive=True
+STAGE: Stage[LatticeAnalysisInputs, LatticeAnalysisConfig, LatticeAnalysis] = Stage(
+    name="lattice_analysis", version=1, run=Implementation(__name__), output=LatticeAnalysis, exclusive=True
 )
 """Ranks before the search, latency by part."""

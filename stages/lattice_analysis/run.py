@@ -17,7 +17,7 @@ from stages.benchmark.timing import environment, evenly_spaced
 from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
 from stages.errors import DataError
-from stages.lattice_analysis import LatticesConfig, LatticesInputs
+from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.likelihood.pairs import loaded
 from stages.report.lattice_figures import latencies
 from stages.report.lattice_figures import ranks as figure
@@ -39,19 +39,19 @@ LONGEST = (8, 16, 24, 32)
 """Ends of the classes of lengths, in words of the output; one more holds what is longer."""
 
 
-def run(inputs: LatticesInputs, config: LatticesConfig, work: Work) -> None:
-    """Write `lattices.json`, and as records what each part takes. The search is the system's own, without a window of lengths.
+def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, work: Work) -> None:
+    """Write `lattice_analysis.json`, and as records what each part takes. The search is the system's own, without a window of lengths.
 
     Raises DataError for a system of another family, and for a text without a sentence that the system can read.
     """
     system = loaded(inputs.system, work)
     if system.family != "lattice":
-        raise DataError(f"lattices: expected a system of family lattice, got {system.name} of family {system.family}")
+        raise DataError(f"lattice_analysis: expected a system of family lattice, got {system.name} of family {system.family}")
     assert isinstance(system.decoder, LatticeDecoder)
     lines = [sentence.source for sentence in read_sentences(inputs.text.path)]
     sources = [source for source in system.encode([lines[row] for row in evenly_spaced(len(lines), config.rows)]) if source]
     if not sources:
-        raise DataError(f"lattices: expected a sentence to read, got none in {inputs.text.path}")
+        raise DataError(f"lattice_analysis: expected a sentence to read, got none in {inputs.text.path}")
     search = replace(system.search, strategy="viterbi", length_window=0)
     work.progress(0, len(sources), "sentences")
     _write_ranks(_ranked(system.decoder, sources, search), search, config.name, work)
@@ -81,7 +81,7 @@ def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str
         "impossible": sentences["without a path"],
         **{kind: {str(rank): count for rank, count in sorted(values.items())} for kind, values in counts.items()},
     }
-    work.write_json(work.directory / "lattices.json", result)
+    work.write_json(work.directory / "lattice_analysis.json", result)
     shares = {kind: values[1] / max(1, values.total()) for kind, values in counts.items()}
     work.metrics(0, {f"first_{kind}": share for kind, share in shares.items()})
     caption = (
@@ -130,10 +130,10 @@ def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: st
         length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()
     }
     device = "cuda" if work.resources.gpus else "cpu"
-    record = {"environment": environment(device, work.resources.threads), "milliseconds": medians, "search": search.name}
+    record = {"environment": environment(device, work.resources.threads), "milliseconds": medians, "search": search.label}
     work.write_json(work.records("latency.json"), record)
     caption = (
-        f"Milliseconds that the parts of decoding take, one sentence at a time ({search.name}, {device}, "
+        f"Milliseconds that the parts of decoding take, one sentence at a time ({search.label}, {device}, "
         f"{work.resources.threads} threads, medians), by words of the output. Here the look-up is not overlapped with the network."
     )
     rows = [

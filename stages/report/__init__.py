@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 from stages.artifacts import (
     Contrasted,
-    Graphs,
+    DagAnalysis,
     Hypotheses,
-    Lattices,
+    LatticeAnalysis,
     Likelihood,
     Report,
     Scores,
@@ -50,9 +50,9 @@ class ReportInputs:
     """By test set and system."""
     contrasts: dict[str, Contrasted] = field(default_factory=dict)
     """By system."""
-    graphs: dict[str, dict[str, Graphs]] = field(default_factory=dict)
+    dag_analyses: dict[str, dict[str, DagAnalysis]] = field(default_factory=dict)
     """By text (`train` and test sets) and system."""
-    lattices: dict[str, dict[str, Lattices]] = field(default_factory=dict)
+    lattice_analyses: dict[str, dict[str, LatticeAnalysis]] = field(default_factory=dict)
     """By test set and system."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
     """By system and search: length penalties that were tuned."""
@@ -77,17 +77,17 @@ class ReportConfig:
     title: str
     """Name of the run."""
     baseline: str
-    """System that the others are compared with."""
+    """Result that the others are compared with: `system/search`."""
     task: TaskName = "translation"
     """What was learnt."""
     samples: int = 5
     """Sources of each test set shown with all systems' hypotheses."""
-    minimum_bleu: float = 0.0
+    min_bleu: float = 0.0
     """The run fails when the baseline scores less on any test set: a check that the machinery learnt something."""
-    minimum_rouge: float = 0.0
+    min_rouge: float = 0.0
     """The same in ROUGE-L."""
     together: dict[str, Together] = field(default_factory=dict)
     """Pairs of systems that the mutual information of tokens written together is estimated from, by name."""
 
 
-STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(name="report", version=3, run=Implementation(__name__), output=Report)
+STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(name="report", version=4, run=Implementation(__name__), output=Report)

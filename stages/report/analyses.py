@@ -36,7 +36,7 @@ class Analyses:
     diversity: dict[str, dict[str, Json]] = field(default_factory=dict)
     """`diversity.json` by test set and entry."""
     graphs: dict[str, dict[str, Json]] = field(default_factory=dict)
-    """`graphs.json` by text and system."""
+    """`dag_analysis.json` by text and system."""
     tuned: dict[str, Json] = field(default_factory=dict)
     """`tuned.json` by entry."""
 
@@ -69,8 +69,8 @@ def analyse(inputs: ReportInputs, config: ReportConfig) -> Analyses:
         by_length=_told(inputs, "by_length.json"),
         diversity=_told(inputs, "diversity.json"),
         graphs={
-            text: {system: _read(found.path / "graphs.json") for system, found in systems.items()}
-            for text, systems in inputs.graphs.items()
+            text: {system: _read(found.path / "dag_analysis.json") for system, found in systems.items()}
+            for text, systems in inputs.dag_analyses.items()
         },
         tuned={entry: _read(found.path / "tuned.json") for entry, found in inputs.tuned.items()},
     )

@@ -9,7 +9,7 @@ Json = dict[str, Any]
 
 
 def graph_tables(graphs: Mapping[str, Mapping[str, Json]]) -> Iterator[Json]:
-    """Of `graphs.json` by text and system."""
+    """Of `dag_analysis.json` by text and system."""
     networks = [(system, text, found) for text, systems in graphs.items() for system, found in systems.items()]
     if not networks:
         return

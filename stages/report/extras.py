@@ -74,7 +74,7 @@ class Extras:
 def collect(inputs: ReportInputs, findings: Findings) -> Extras:
     """Draw the figures and read what the inputs left in their records."""
     drafts = drafting.read(inputs)
-    lattices = [found for systems in inputs.lattices.values() for found in systems.values()]
+    lattices = [found for systems in inputs.lattice_analyses.values() for found in systems.values()]
     recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
     return Extras(
         speed={test: figure for test in findings.benchmarks if (figure := _speed(test, findings))},
@@ -159,7 +159,7 @@ def _diversity(test: str, entries: dict[str, dict[str, Any]]) -> Figure | None:
 
 def _graphs(inputs: ReportInputs) -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
-    for text, systems in inputs.graphs.items():
+    for text, systems in inputs.dag_analyses.items():
         for system, artifact in systems.items():
             drawn = [
                 replace(figure, name=f"graphs.{system}.{text}.{figure.name}", wide=figure.name.endswith("-graph"))
@@ -213,10 +213,10 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     for test, likelihoods in inputs.likelihoods.items():
         artifacts |= {f"likelihood:{system}:{test}": found for system, found in likelihoods.items()}
     artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
-    for text, systems in inputs.graphs.items():
-        artifacts |= {f"graphs:{system}:{text}": found for system, found in systems.items()}
-    for test, looked in inputs.lattices.items():
-        artifacts |= {f"lattices:{system}:{test}": found for system, found in looked.items()}
+    for text, systems in inputs.dag_analyses.items():
+        artifacts |= {f"dag_analysis:{system}:{text}": found for system, found in systems.items()}
+    for test, looked in inputs.lattice_analyses.items():
+        artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in looked.items()}
     for step, artifact in artifacts.items():
         yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
 

@@ -106,9 +106,9 @@ def computed(rows: Sequence[Row]) -> list[str]:
 
 def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     """Read all inputs. Raises DataError when the baseline was not evaluated, ArtifactError for hypotheses of other sentences."""
-    systems = list(dict.fromkeys(item.system for item in inputs.evaluated))
-    if config.baseline not in systems:
-        raise DataError(f"evaluation.baseline: expected one of {', '.join(systems) or 'no systems'}, got {config.baseline!r}")
+    entries = list(dict.fromkeys(f"{item.system}/{item.search}" for item in inputs.evaluated))
+    if config.baseline not in entries:
+        raise DataError(f"evaluation.baseline: expected one of {', '.join(entries) or 'no results'}, got {config.baseline!r}")
     benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
     analyses = analyse(inputs, config)
     rows: list[Row] = []
@@ -117,8 +117,8 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         items = [item for item in inputs.evaluated if item.test == test]
         sentences = read_sentences(inputs.tests[test].path)
         hypotheses = [best_in_order(item.hypotheses, sentences) for item in items]
-        entries = benchmarks.get(test, {}).get("entries", {})
-        found = _with_perplexity(_rows(items, entries, config.baseline), analyses.likelihood.get(test, {}))
+        timings = benchmarks.get(test, {}).get("entries", {})
+        found = _with_perplexity(_rows(items, timings, config.baseline), analyses.likelihood.get(test, {}))
         found = _compared(found, hypotheses, sentences, task.metric)
         rows += found
         if task is SUMMARIZATION:
@@ -134,18 +134,17 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
 
 
 def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str) -> list[Row]:
-    """The rows of one test set. The first search of the baseline system is the baseline."""
-    first = next((index for index, item in enumerate(items) if item.system == baseline), None)
+    """Return the rows of one test set; `baseline` is the `system/search` of one of them."""
     return [
         Row(
             item.system,
             item.search,
             item.test,
             _read(item.scores.path / "scores.json"),
-            baseline=index == first,
+            baseline=f"{item.system}/{item.search}" == baseline,
             timing=entries.get(f"{item.system}/{item.search}"),
         )
-        for index, item in enumerate(items)
+        for item in items
     ]
 
 

@@ -18,7 +18,7 @@ def run(inputs: ReportInputs, config: ReportConfig, work: Work) -> None:
     written, when the baseline scores too little.
     """
     findings = gather(inputs, config)
-    failures = shortfalls(findings, {"bleu": config.minimum_bleu, "rougeL": config.minimum_rouge})
+    failures = shortfalls(findings, {"bleu": config.min_bleu, "rougeL": config.min_rouge})
     extras = collect(inputs, findings)
     single = filter(None, [extras.curves, extras.agreement])
     for figure in [*extras.speed.values(), *single, *extras.spread, *extras.by_length, *extras.diversity]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from models.common.search import SearchConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Tables, Trained, Tuned, Vocabulary
-from stages.families import Search
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage
 
@@ -19,14 +19,12 @@ class SystemInputs:
     """A language model over the target's pieces, for searches that ask it."""
     tables: Tables | None = None
     """Candidate tables, for a family that looks its words up: those that its training was validated with."""
-    tuned: Tuned | None = None
-    """The default search's length penalty; none: its own."""
+    tuned: dict[str, Tuned] = field(default_factory=dict)
+    """Length penalties by the labels of searches; the others have their own."""
     members: tuple[Trained, ...] = ()
     """Further trainings of the same network: all write together, by the mean of their probabilities."""
-    verifier: System | None = None
-    """The system whose network verifies what this one drafts."""
-    drafter: System | None = None
-    """Another system, whose outputs this one may draft from."""
+    companions: dict[str, System] = field(default_factory=dict)
+    """Other systems that this one works with, by role."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +39,10 @@ class SystemConfig:
     """Language code of what it reads."""
     target_language: str
     """Language code of what it writes."""
-    search: Search
-    """Its default search."""
+    searches: dict[str, SearchConfig]
+    """Its searches by label."""
+    default: str
+    """Label of the search that it decodes with unless another is asked for."""
     task: TaskName = "translation"
     """What it does."""
     max_source_tokens: int | None = None
@@ -52,5 +52,5 @@ class SystemConfig:
 
 
 STAGE: Stage[SystemInputs, SystemConfig, System] = Stage(
-    name="system", version=2, run=Implementation(__name__), output=System, product=True
+    name="system", version=3, run=Implementation(__name__), output=System, product=True
 )

@@ -44,16 +44,13 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             name=config.name,
             source_language=config.source_language,
             target_language=config.target_language,
-            search=with_tuned_penalty(config.search, inputs.tuned),
+            searches={label: with_tuned_penalty(search, inputs.tuned.get(label)) for label, search in config.searches.items()},
+            default=config.default,
             task=config.task,
             max_source_tokens=config.max_source_tokens,
             ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
             tables=None if inputs.tables is None else inputs.tables.file,
-            companions={
-                name: companion.path
-                for name, companion in (("verifier", inputs.verifier), ("drafter", inputs.drafter))
-                if companion is not None
-            },
+            companions={role: companion.path for role, companion in inputs.companions.items()},
         )
         load_system(work.directory)
     except BundleError as error:

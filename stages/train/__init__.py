@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models.common.network import NetworkConfig
 from models.training.config import TrainingConfig
 from stages.artifacts import System, Tables, Text, Tokens, Trained, Vocabulary
-from stages.families import Network
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage
 
@@ -30,7 +30,7 @@ class TrainConfig:
 
     family: str
     """Which family of models."""
-    network: Network
+    network: NetworkConfig
     """The network's sizes, of the family's config type."""
     training: TrainingConfig
     """The recipe."""
@@ -41,5 +41,5 @@ class TrainConfig:
 
 
 STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(
-    name="train", version=2, run=Implementation(__name__), output=Trained, distributes=True, trains=True
+    name="train", version=3, run=Implementation(__name__), output=Trained, distributes=True, trains=True
 )

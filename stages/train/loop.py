@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-import models
 from models.bundle.directory import links_of
 from models.bundle.weights import WEIGHTS, load_matching_weights
-from models.family import Family, Sizes
+from models.family import Family, Sizes, family_named
 from models.training import averaging
 from models.training.batch import Ints, Mask, Stream, shares
-from models.training.loop import updates
 from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import broadcast, prefetch_batches
+from models.training.parallel import broadcast
 from models.training.precision import arithmetic
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
@@ -71,7 +69,7 @@ class Worker:
 
     def __init__(self, job: Job, training_worker: TrainingWorker) -> None:
         self.job, self.training_worker, self.recipe = job, training_worker, job.config.training
-        self.family = models.family_of(job.config.family)
+        self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = stream_of(job, self.family, self.sizes)
         self.validator = Validator(job.inputs, job.config, self.training_worker)
@@ -105,8 +103,9 @@ class Worker:
             size=self.training_worker.world_size,
             microbatch_tokens=self.job.work.microbatch_tokens,
         )
+        batches = prefetch_batches(mine)
         reports = updates(
-            self.model, self.family.loss, prefetch_batches(mine), self.optimizer, self.recipe, self.training_worker, start.update
+            self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update
         )
         for report in reports:
             self.progress = replace(self.progress, update=report.update, position=report.position)

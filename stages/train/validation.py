@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-import models
 from fewstep import CandidateTables
 from models.bundle.vocabulary_digest import vocabulary_digest
+from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan
 from models.training.parallel import all_gather, all_reduce
@@ -37,7 +36,7 @@ class Validator:
     def __init__(self, inputs: TrainInputs, config: TrainConfig, training_worker: TrainingWorker) -> None:
         """Raises DataError when there is nothing to validate on, or when the metric lacks its tokeniser."""
         self._config, self._training_worker = config, training_worker
-        self._family = models.family_of(config.family)
+        self._family = family_named(config.family).functions
         files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
         self._pool = files.pool(range(len(files.paths)))
         source, target = self._pool.source.lengths, self._pool.target.lengths
@@ -59,10 +58,10 @@ class Validator:
         self._sources = [values[offsets[row] : offsets[row + 1]].tolist() for row in range(len(self._references))]
         self._metric = TASKS[self._config.task].metric
         score(self._metric, ["text"], [["text"]], self._how)
-        self._search: Any = self._family.search_type()
-        if self._config.task == "summarization" and hasattr(self._search, "max_tokens"):
+        self._search: Any = family_named(self._config.family).search()
+        if self._config.task == "summarization":
             # An untrained network would write as much as it reads.
-            self._search = replace(self._search, max_tokens=int(self._pool.target.lengths.max()) + 1)
+            self._search = self._search.with_max_tokens(int(self._pool.target.lengths.max()) + 1)
 
     def _fits(self, source_length: int, target_length: int) -> bool:
         return bool(self._family.fits(self._config.network, source_length, target_length))

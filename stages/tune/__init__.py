@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from models.common.search import SearchConfig
 from stages.artifacts import System, Text, Tuned
-from stages.families import PenalisedSearch
 from stages.score.tasks import TaskName
 from stages.stage import Implementation, Stage
 
@@ -20,8 +20,8 @@ class TuneInputs:
 class TuneConfig:
     """What is tried, and how it is compared."""
 
-    search: PenalisedSearch
-    """The search, whose own length penalty is not read."""
+    search: SearchConfig
+    """The search, which penalises length; its own length penalty is not read."""
     length_penalties: tuple[float, ...]
     """Length penalties to try; of equally good ones the first is taken."""
     target_language: str
@@ -37,5 +37,5 @@ class TuneConfig:
 
 
 STAGE: Stage[TuneInputs, TuneConfig, Tuned] = Stage(
-    name="tune", version=1, run=Implementation(__name__), output=Tuned, distributes=True
+    name="tune", version=2, run=Implementation(__name__), output=Tuned, distributes=True
 )

@@ -22,7 +22,7 @@ def run(inputs: TuneInputs, config: TuneConfig, work: Work) -> None:
     metric = TASKS[config.task].metric
     tried = []
     for penalty in config.length_penalties:
-        search = replace(config.search, length_penalty=penalty)
+        search = replace(config.search, length_penalty=penalty)  # type: ignore[call-arg]  # a search that penalises length
         pieces = decode_text(inputs.text, Task(inputs.system, search, config.batch_tokens), PIECE_ROWS, work)
         rows = [row for piece in pieces for row in read_shard(piece.decoded).select(["id", "rank", "text"]).to_pylist()]
         best = [row for row in rows if row["rank"] == 0]
@@ -31,5 +31,5 @@ def run(inputs: TuneInputs, config: TuneConfig, work: Work) -> None:
         tried.append({"length_penalty": penalty, "score": found["score"]})
         work.metrics(len(tried), {metric: found["score"], "length_penalty": penalty})
     chosen = max(tried, key=lambda one: one["score"])
-    summary = {"search": config.search.name, "metric": metric, **chosen, "tried": tried, "signature": found["signature"]}
+    summary = {"search": config.search.label, "metric": metric, **chosen, "tried": tried, "signature": found["signature"]}
     work.write_json(work.directory / "tuned.json", summary)

@@ -16,7 +16,7 @@ from runs import ALONE, ROOT, Watched
 
 from models.common.layers.attention import Memory
 from models.stepwise.model import StepwiseModel
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
@@ -90,4 +90,4 @@ def test_a_network_that_sees_the_future_fails_the_demo(tmp_path: Path, monkeypat
     plan = build_plan(config, store).until("score:autoregressive/greedy:demo")
     assert execute.run(config, plan, store, config_file="demo.yaml", in_process=True).failed == {}
     scores = next((store.root / "score").glob("*/scores.json")).read_text()
-    assert json.loads(scores)["bleu"]["score"] < config.evaluation.minimum_bleu / 2
+    assert json.loads(scores)["bleu"]["score"] < config.evaluation.min_bleu / 2

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.commands.translate import system_directory, translate_files
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.run.execute import RunReport
@@ -27,7 +27,7 @@ def demo(store: Path, *settings: str) -> RunReport:
 
 def test_both_orders_learn_what_to_tell(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = tmp_path / "store"
-    assert demo(store, "defaults.training.updates=400", "evaluation.minimum_rouge=50").failed == {}
+    assert demo(store, "defaults.training.updates=400", "evaluation.min_rouge=50").failed == {}
     results = json.loads(next(store.glob("report/*/results.json")).read_text())
     scores = {row["system"]: row["metrics"]["rougeL"]["score"] for row in results["rows"] if row["search"] == "greedy"}
     lead = results["leads"]["demo"]["scores"]["rougeL"]

@@ -16,7 +16,7 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent))
 from dockerfile import Scratch, instructions, stages
 
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "docker/Dockerfile"

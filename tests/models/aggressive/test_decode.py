@@ -11,6 +11,7 @@ from fewstep import Lexicon
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDecoder
 from models.aggressive.head import DraftHead
+from models.common.options import OutputLimits, Sampling, Shortlist
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise import decode as stepwise
 from models.stepwise.config import StepwiseSearch
@@ -38,7 +39,7 @@ def run(decoder, inputs, how):
 def greedy(verifier, inputs, **options):
     """What the verifier writes by itself, natively."""
     decoder = stepwise.NativeDecoder(verifier)
-    return run(decoder, inputs, StepwiseSearch(max_extra_tokens=12, **options))
+    return run(decoder, inputs, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=12), **options))
 
 
 def pairs():
@@ -110,7 +111,7 @@ def test_a_verifier_with_a_list_writes_what_its_greedy_search_with_that_list_doe
     decoder, how = NativeDecoder(drafter, verifier, None, words), {"shortlist_words": 9, "shortlist_links": 1}
     alone = stepwise.NativeDecoder(verifier, lexicon=words)
     for precision, name in (("fp32", "float32"), ("int8", "int8")):
-        expected = run(alone, inputs, StepwiseSearch(max_extra_tokens=12, precision=name, **how))
+        expected = run(alone, inputs, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=12), precision=name, **how))
         assert sum(one.ids != other.ids for one, other in zip(expected, greedy(verifier, inputs), strict=True)) > 10
         ways = (
             {},
@@ -146,19 +147,19 @@ def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
         search(),
         search(mode="fast", draft_width=7),
         search("gad++"),
-        search("gad++", ranks=5, gap=3.0, strict_end=False),
+        search("gad++", top_k=5, max_logprob_gap=3.0, require_top1_eos=False),
         search("draft"),
-        search("draft", draft_width=3, min_tokens=3),
+        search("draft", draft_width=3, output_limits=OutputLimits(min_tokens=3)),
         search("greedy"),
-        search(adaptive=True, worthwhile=1.5),
-        search(drafter="lookup", allow_unknown=True),
-        search(confidence=0.4, draft_words=12, draft_width=6),
-        search(draft_words=8, draft_links=2),
-        search(confidence=0.4, draft_words=9, draft_links=32, draft_width=6),
-        search(max_extra_tokens=0),
-        search(max_tokens=1),
-        search(shortlist_words=9, shortlist_links=3),
-        search("gad++", ranks=4, gap=2.0, shortlist_words=10, shortlist_links=2),
+        search(adaptive=True, min_tokens_per_pass=1.5),
+        search(drafter="lookup", output_limits=OutputLimits(allow_unknown=True)),
+        search(confidence=0.4, draft_shortlist=Shortlist(tokens=12), draft_width=6),
+        search(draft_shortlist=Shortlist(tokens=8, links=2)),
+        search(confidence=0.4, draft_shortlist=Shortlist(tokens=9, links=32), draft_width=6),
+        search(output_limits=OutputLimits(max_extra_tokens=0)),
+        search(output_limits=OutputLimits(max_tokens=1)),
+        search(shortlist=Shortlist(tokens=9, links=3)),
+        search("gad++", top_k=4, max_logprob_gap=2.0, shortlist=Shortlist(tokens=10, links=2)),
     ],
     ids=lambda how: f"{how.name}-{how.mode}",
 )
@@ -199,9 +200,11 @@ def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
         rest[:, : len(everything) - 9] = everything[9:]
         how = {"draft_precision": precision}
         lexicons = [Lexicon(np.arange(7), linked.numpy()) for linked in (rest, nothing)]
-        with_rest, without = (drafts_of(pair, lexicon, draft_words=9, draft_links=32, **how) for lexicon in lexicons)
-        assert with_rest == drafts_of(pair, None, draft_words=23, **how)
-        assert without == drafts_of(pair, None, draft_words=9, **how)
+        with_rest, without = (
+            drafts_of(pair, lexicon, draft_shortlist=Shortlist(tokens=9, links=32), **how) for lexicon in lexicons
+        )
+        assert with_rest == drafts_of(pair, None, draft_shortlist=Shortlist(tokens=23), **how)
+        assert without == drafts_of(pair, None, draft_shortlist=Shortlist(tokens=9), **how)
         differ += with_rest != without
     assert differ >= 5
 
@@ -269,13 +272,13 @@ def test_one_rank_is_gad_whatever_the_gap():
     inputs = sources(20)
     decoder = NativeDecoder(drafter, verifier)
     strict = run(decoder, inputs, search())
-    assert run(decoder, inputs, search("gad++", ranks=1, gap=50.0)) == strict
+    assert run(decoder, inputs, search("gad++", top_k=1, max_logprob_gap=50.0)) == strict
 
 
 def test_all_ranks_and_any_gap_keep_whatever_is_drafted():
     verifier, drafter = PAIRS[0]
     decoder = NativeDecoder(drafter, verifier)
-    how = search("gad++", ranks=23, gap=1e9, strict_end=False)
+    how = search("gad++", top_k=23, max_logprob_gap=1e9, require_top1_eos=False)
     found = run(decoder, sources(20), how)
     assert decoder.record.accepted > 0
     assert decoder.record.kept == decoder.record.tried
@@ -284,7 +287,7 @@ def test_all_ranks_and_any_gap_keep_whatever_is_drafted():
 
 def test_what_is_kept_loosely_obeys_both_equations_when_it_is_scored_again():
     verifier, drafter = PAIRS[0]
-    how = search("gad++", ranks=3, gap=2.0)
+    how = search("gad++", top_k=3, max_logprob_gap=2.0)
     decoder = NativeDecoder(drafter, verifier)
     changed = 0
     for source in sources(20):
@@ -319,7 +322,7 @@ def test_an_end_is_strict_unless_asked_otherwise():
     options = {"drafter": "system", "ranks": 22, "gap": 1e9, "min_tokens": 1}
     strict = run(decoder, inputs, search("gad++", **options))
     assert [one.ids for one in strict] == [one.ids for one in greedy(verifier, inputs)]
-    loose = run(decoder, inputs, search("gad++", strict_end=False, **options))
+    loose = run(decoder, inputs, search("gad++", require_top1_eos=False, **options))
     assert sum(len(one.ids) for one in loose) <= sum(len(one.ids) for one in strict)
 
 
@@ -348,9 +351,11 @@ def test_a_drafter_that_would_always_write_a_pad_is_passed_over_to_its_next_word
     towards = drafter.target_embedding.weight[PAD].detach()
     last = "head" if isinstance(drafter, DraftHead) else "decoder"
     drafter.get_parameter(f"{last}.norm.bias").data.add_(100 * towards / towards.norm())
-    found = run(kind(drafter, verifier), inputs, search(draft_words=words, min_tokens=30))
+    found = run(
+        kind(drafter, verifier), inputs, search(draft_shortlist=Shortlist(tokens=words), output_limits=OutputLimits(min_tokens=30))
+    )
     assert sum(one.statistics["drafted"] for one in found) > sum(one.steps for one in found), "no block is cut at its first slot"
-    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs, min_tokens=30)]
+    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs, output_limits=OutputLimits(min_tokens=30))]
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "system"])
@@ -367,7 +372,7 @@ def test_an_untrained_drafter_falls_back_and_says_so(caplog):
     verifier, drafter = PAIRS[0]
     decoder = NativeDecoder(drafter, verifier)
     inputs = sources(30)
-    found = run(decoder, inputs, AggressiveSearch(max_extra_tokens=12))
+    found = run(decoder, inputs, AggressiveSearch(output_limits=OutputLimits(max_extra_tokens=12)))
     assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
     assert 2 * decoder.record.fell_back > 30
     assert "drafting did not pay" in caplog.text
@@ -398,12 +403,16 @@ def test_pairs_that_do_not_go_together_are_refused():
         AggressiveDecoder(drafter_of(max_positions=64), verifier)
     for kind in (AggressiveDecoder, NativeDecoder):
         with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
-            run(kind(drafter_of(), verifier), [[8]], search("gad++", ranks=24))
+            run(kind(drafter_of(), verifier), [[8]], search("gad++", top_k=24))
     with pytest.raises(ValueError, match="drafter_system"):
         run(AggressiveDecoder(drafter_of(), verifier), [[8]], search(drafter="system"))
     for linked, options in ((None, {"draft_words": 8}), (links(), {})):
         with pytest.raises(ValueError, match="expected 0 for a system without candidate tables and a search without draft_words"):
-            run(AggressiveDecoder(drafter_of(), verifier, None, linked), [[8]], search(draft_links=2, **options))
+            run(
+                AggressiveDecoder(drafter_of(), verifier, None, linked),
+                [[8]],
+                search(draft_shortlist=Shortlist(links=2), **options),
+            )
 
 
 def test_the_drafter_alone_writes_to_its_end():
@@ -420,7 +429,12 @@ def test_samples_follow_the_verifier_whatever_is_drafted(drafts, pair):
     decoder = AggressiveDecoder(drafter, verifier)
     source, rows = [8, 9, 10], [list(row) for row in itertools.product(range(7, 19), repeat=3)]
     prepared = decoder.prepare([source] * len(rows))._replace(rows=rows)  # one source, and random numbers of many
-    found = decoder.decode(prepared, search("sample", drafter=drafts, max_tokens=2, temperature=2.0, confidence=0.2))
+    found = decoder.decode(
+        prepared,
+        search(
+            "sample", drafter=drafts, output_limits=OutputLimits(max_tokens=2), sampling=Sampling(temperature=2.0), confidence=0.2
+        ),
+    )
     seconds = [ranked[0].ids[1] if len(ranked[0].ids) > 1 else EOS for ranked in found]
     frequencies = np.bincount(seconds, minlength=23) / len(rows)
     assert 0.5 * np.abs(frequencies - _second_token(verifier, source)).sum() < 0.06
@@ -430,9 +444,11 @@ def test_samples_follow_the_verifier_whatever_is_drafted(drafts, pair):
 def test_a_sample_depends_on_its_sentence_and_seed_alone():
     decoder = AggressiveDecoder(PAIRS[0][1], PAIRS[0][0])
     inputs = sources(6)
-    together = run(decoder, inputs, search("sample", seed=3))
-    assert [run(decoder, [one], search("sample", seed=3))[0].ids for one in inputs] == [one.ids for one in together]
-    assert [one.ids for one in run(decoder, inputs, search("sample", seed=4))] != [one.ids for one in together]
+    together = run(decoder, inputs, search("sample", sampling=Sampling(seed=3)))
+    assert [run(decoder, [one], search("sample", sampling=Sampling(seed=3)))[0].ids for one in inputs] == [
+        one.ids for one in together
+    ]
+    assert [one.ids for one in run(decoder, inputs, search("sample", sampling=Sampling(seed=4)))] != [one.ids for one in together]
 
 
 def _second_token(verifier, source):
@@ -457,7 +473,7 @@ def test_searches_have_names_of_their_own():
     names = [
         search().name,
         search("gad++").name,
-        search("gad++", ranks=5, gap=3.0).name,
+        search("gad++", top_k=5, max_logprob_gap=3.0).name,
         search("draft").name,
         search(drafter="lookup").name,
         dataclasses.replace(search(), draft_width=15).name,

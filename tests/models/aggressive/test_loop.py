@@ -6,7 +6,7 @@ import random
 
 import pytest
 import torch
-from models.stepwise.greedy import _likeliest
+from models.stepwise.search.greedy import _most_probable
 
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
@@ -14,6 +14,7 @@ from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
 from models.aggressive.loop import draft_and_verify, judge
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
+from models.common.options import OutputLimits
 from models.family import EOS, PAD, RESERVED
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
@@ -110,7 +111,7 @@ def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
     limits = torch.full((SENTENCES,), limit)
     widths = (1, 2, 3, 8, 25)
     for width, (adaptive, mode) in zip(widths, itertools.cycle(itertools.product((False, True), ("exact", "fast"))), strict=False):
-        search = AggressiveSearch(worthwhile=0.0, adaptive=adaptive, mode=mode)
+        search = AggressiveSearch(min_tokens_per_pass=0.0, adaptive=adaptive, mode=mode)
         state = draft_and_verify(
             Table(SENTENCES, limit), Scripted(kind, limit), limits, search, width, [[sentence] for sentence in range(SENTENCES)]
         )
@@ -160,7 +161,7 @@ def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
     verifier = verifier_of()
     model, rows = head_of(verifier) if kind == "head" else sharing(verifier), sources(8)
     source, lengths = AggressiveDecoder(model, verifier).prepare(rows).tensors("cpu")
-    search, limits = AggressiveSearch(worthwhile=0.0), lengths + 12
+    search, limits = AggressiveSearch(min_tokens_per_pass=0.0), lengths + 12
     with inference_mode(verifier):
         watched = Watched(verifier, source, lengths, int(limits.max()))
         slots = int(limits.max())
@@ -177,8 +178,8 @@ def test_through_torch_as_many_queries_write_what_greedy_passes_of_that_width_wr
     verifier = verifier_of(seed=7)
     decoder, rows = AggressiveDecoder(drafter_of(decoder_layers=2), verifier), sources(40, seed=3)
     searches = (
-        AggressiveSearch(strategy="greedy", draft_width=width, max_extra_tokens=12),
-        AggressiveSearch(worthwhile=0.0, draft_width=width, max_extra_tokens=12, **strategy),
+        AggressiveSearch(strategy="greedy", draft_width=width, output_limits=OutputLimits(max_extra_tokens=12)),
+        AggressiveSearch(min_tokens_per_pass=0.0, draft_width=width, output_limits=OutputLimits(max_extra_tokens=12), **strategy),
     )
     plain, drafted = ([one for (one,) in decoder.decode(decoder.prepare(rows, how), how)] for how in searches)
     sure = [row for row, one in enumerate(plain) if one.statistics["margin"] >= 1e-4]
@@ -198,8 +199,8 @@ def test_more_ranks_and_a_wider_gap_keep_what_fewer_and_a_narrower_keep():
     scores = torch.randn(1, 300, 9).log_softmax(2)
     ids = torch.randint(9, (1, 300))
     for strict in (False, True):
-        by_rank = [kept_by(scores, ids, ranks=ranks, gap=2.0, strict_end=strict) for ranks in range(1, 10)]
-        by_gap = [kept_by(scores, ids, ranks=4, gap=gap, strict_end=strict) for gap in (0.0, 0.3, 1.0, 2.0, 9.0)]
+        by_rank = [kept_by(scores, ids, top_k=ranks, max_logprob_gap=2.0, require_top1_eos=strict) for ranks in range(1, 10)]
+        by_gap = [kept_by(scores, ids, top_k=4, max_logprob_gap=gap, require_top1_eos=strict) for gap in (0.0, 0.3, 1.0, 2.0, 9.0)]
         for fewer, more in (*itertools.pairwise(by_rank), *itertools.pairwise(by_gap)):
             assert all(high >= low for low, high in zip(fewer, more, strict=True))
         assert sum(by_rank[0]) < sum(by_rank[-1])
@@ -209,10 +210,12 @@ def test_more_ranks_and_a_wider_gap_keep_what_fewer_and_a_narrower_keep():
 def test_a_gap_is_inclusive_and_so_is_a_tie_at_the_last_rank():
     scores, ids = torch.tensor([[[-1.0, -1.5, -2.0, -2.0, -2.0, -4.0]] * 6]), torch.arange(6)[None]
     ids = torch.tensor([[0, 1, 3, 4, 5, 2]])
-    assert kept_by(scores, ids, ranks=3, gap=1.0, strict_end=False) == [True, True, True, True, False, True]
-    assert kept_by(scores, ids, ranks=3, gap=0.99, strict_end=False) == [True, True, False, False, False, False]
-    assert kept_by(scores, ids, ranks=2, gap=9.0, strict_end=False) == [True, True, False, False, False, False]
-    assert kept_by(scores, ids, ranks=3, gap=1.0) == [True, True, True, True, False, False], "2 is EOS, and not the best"
+    assert kept_by(scores, ids, top_k=3, max_logprob_gap=1.0, require_top1_eos=False) == [True, True, True, True, False, True]
+    assert kept_by(scores, ids, top_k=3, max_logprob_gap=0.99, require_top1_eos=False) == [True, True, False, False, False, False]
+    assert kept_by(scores, ids, top_k=2, max_logprob_gap=9.0, require_top1_eos=False) == [True, True, False, False, False, False]
+    assert kept_by(scores, ids, top_k=3, max_logprob_gap=1.0) == [True, True, True, True, False, False], (
+        "2 is EOS, and not the best"
+    )
 
 
 def test_of_equal_words_the_first_is_written():
@@ -221,4 +224,4 @@ def test_of_equal_words_the_first_is_written():
         scores[0, torch.arange(5), torch.tensor([7, 9, 3, 11, 8])] = 1.0
         scores[..., 20] = 1.0
         assert judge(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
-        assert _likeliest(scores, 0, torch.arange(1))[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"
+        assert _most_probable(scores, 0, torch.arange(1))[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"

@@ -367,7 +367,7 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     small = dataclasses.replace(VERIFIER, encoder_layers=1, decoder_layers=1)
     verifier = taught(StepwiseModel(small, Sizes(16, 16, True), small.generation()), stepwise_loss, draws)
     rows, pair, alone = copies(1000, draws), NativeDecoder(model, verifier), StepwiseNative(verifier)
-    drafted = [one.ids for (one,) in pair.decode(pair.prepare(rows), AggressiveSearch(worthwhile=0.0))]
+    drafted = [one.ids for (one,) in pair.decode(pair.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))]
     assert drafted == [one.ids for (one,) in alone.decode(alone.prepare(rows), StepwiseSearch())]
     assert pair.record.tokens > 0.5 * DRAFTER.draft_width * pair.record.steps
     assert sum(one == row for one, row in zip(drafted, rows, strict=True)) > 500
@@ -376,5 +376,5 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.begins_as().items()}})
     taught(head, FAMILY.loss, draws)
     top = NativeDecoder(head, verifier)
-    assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(worthwhile=0.0))] == drafted
+    assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))] == drafted
     assert top.record.steps < pair.record.steps

@@ -14,6 +14,7 @@ from sentencepiece import SentencePieceTrainer
 
 from models.bundle.directory import BundleError, load_model, load_system, read_description, save_model, write_system
 from models.bundle.system import clean
+from models.common.options import OutputLimits
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.model import build
@@ -67,7 +68,7 @@ def make_system(tmp_path, pieces, **more):
         name="small",
         source_language="en",
         target_language="de",
-        search=StepwiseSearch(strategy="beam", beam_size=3, n_best=2, max_extra_tokens=4),
+        search=StepwiseSearch(strategy="beam", beam_size=3, n_best=2, output_limits=OutputLimits(max_extra_tokens=4)),
         **more,
     )
     return tmp_path / "system"
@@ -110,10 +111,10 @@ def test_weights_of_another_order_are_refused_though_they_fit(tmp_path):
 def test_a_system_translates_as_its_network_and_vocabulary_do(directory):
     system = load_system(directory)
     assert (system.name, system.family, system.source_language, system.target_language) == ("small", "stepwise", "en", "de")
-    assert system.search == StepwiseSearch(strategy="beam", beam_size=3, n_best=2, max_extra_tokens=4)
+    assert system.search == StepwiseSearch(strategy="beam", beam_size=3, n_best=2, output_limits=OutputLimits(max_extra_tokens=4))
     sources = system.encode(["ein hund läuft"])
     assert system.source_pieces.decode(sources[0]) == "ein hund läuft"
-    for search in (None, StepwiseSearch(max_extra_tokens=4)):
+    for search in (None, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4))):
         (ranked,) = system.decoder.decode(system.decoder.prepare(sources), search or system.search)
         expected = [(system.target_pieces.decode(hypothesis.ids), hypothesis.score) for hypothesis in ranked]
         assert system.translate_n_best(["ein hund läuft"], search) == [expected]

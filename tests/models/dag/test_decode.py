@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.common.layers.linear import TokenTable
+from models.common.options import Sampling
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
@@ -244,11 +245,13 @@ def test_repeated_tokens_collapse():
 def test_samples_differ_by_seed_and_rank_and_cool_down():
     graph, rows = random_graph([8]), [[8, 9]]
     search = DagSearch(strategy="sample", n_best=40, top_p=1.0, candidates=20)
-    first, again, other = (search_graph(graph, dataclasses.replace(search, seed=seed), rows)[0] for seed in (1, 1, 2))
+    first, again, other = (
+        search_graph(graph, dataclasses.replace(search, sampling=Sampling(seed=seed)), rows)[0] for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
     assert len({tuple(h.ids) for h in first}) > 5
-    cold = search_graph(graph, dataclasses.replace(search, temperature=0.02), rows)[0]
+    cold = search_graph(graph, dataclasses.replace(search, sampling=Sampling(temperature=0.02)), rows)[0]
     assert len({tuple(h.ids) for h in cold}) < len({tuple(h.ids) for h in first})
     scores = [h.score for h in first]
     assert scores == sorted(scores, reverse=True)

@@ -10,6 +10,7 @@ import torch
 
 from fewstep import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
+from models.common.options import Shortlist
 from models.common.sources import gather
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, NativeDecoder, load
@@ -155,13 +156,13 @@ LEXICON = Lexicon(
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(changes, search):
     model, rows, others = network(**changes), sources(12), 0
-    search = dataclasses.replace(search, shortlist_words=9, shortlist_links=2)
+    search = dataclasses.replace(search, shortlist=Shortlist(tokens=9, links=2))
     expected, found, free = (
         outputs(decoder, rows, how)
         for decoder, how in (
             (DagDecoder(model, lexicon=LEXICON), search),
             (NativeDecoder(model, lexicon=LEXICON), search),
-            (NativeDecoder(model, lexicon=LEXICON), dataclasses.replace(search, shortlist_words=None)),
+            (NativeDecoder(model, lexicon=LEXICON), dataclasses.replace(search, shortlist=Shortlist(tokens=None))),
         )
     )
     compare(expected, found)
@@ -178,11 +179,13 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 23))])
     decoder = NativeDecoder(model, lexicon=LEXICON._replace(common_tokens=order))
     for strategy in ("greedy", "lookahead", "beam"):
-        search = DagSearch(strategy=strategy, precision=precision, shortlist_words=23)
-        with_list, without = (outputs(decoder, rows, dataclasses.replace(search, shortlist_words=words)) for words in (23, None))
+        search = DagSearch(strategy=strategy, precision=precision, shortlist=Shortlist(tokens=23))
+        with_list, without = (
+            outputs(decoder, rows, dataclasses.replace(search, shortlist=Shortlist(tokens=words))) for words in (23, None)
+        )
         assert [one[0].ids for one in with_list] == [one[0].ids for one in without]
         assert [one[0].score for one in with_list] == pytest.approx([one[0].score for one in without], abs=1e-3)
-        search = dataclasses.replace(search, shortlist_words=9, shortlist_links=2)
+        search = dataclasses.replace(search, shortlist=Shortlist(tokens=9, links=2))
         together = outputs(decoder, rows, search)
         torch.set_num_threads(2)
         assert [outputs(decoder, [source], search)[0] for source in rows] == together
@@ -190,7 +193,7 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
 
 
 def test_a_list_needs_something_to_be_made_of():
-    search = DagSearch(shortlist_words=9)
+    search = DagSearch(shortlist=Shortlist(tokens=9))
     for decoder in (DagDecoder(network()), NativeDecoder(network())):
         with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
             outputs(decoder, [[7]], search)

@@ -31,11 +31,11 @@ SEARCHES = [
     LatticeSearch(candidates=4, normalizer="local"),
     LatticeSearch(candidates=4, normalizer="selfnorm"),
     LatticeSearch(candidates=4, count_weight=0.3, token_bonus=0.4),
-    LatticeSearch(candidates=4, normalizer="local", prune=1.5),
-    LatticeSearch(candidates=6, prune=2.0, count_weight=0.3),
+    LatticeSearch(candidates=4, normalizer="local", candidate_threshold=1.5),
+    LatticeSearch(candidates=6, candidate_threshold=2.0, count_weight=0.3),
     LatticeSearch(candidates=4, n_best=3),
     LatticeSearch(candidates=4, confidences=True),
-    LatticeSearch(candidates=6, prune=2.0, n_best=3, confidences=True),
+    LatticeSearch(candidates=6, candidate_threshold=2.0, n_best=3, confidences=True),
     LatticeSearch(strategy="lookup"),
 ]
 

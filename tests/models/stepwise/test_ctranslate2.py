@@ -9,6 +9,7 @@ import pytest
 import sacrebleu
 import torch
 
+from models.common.options import OutputLimits
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import FinishedDecoder, StepwiseDecoder
@@ -91,11 +92,13 @@ def decoded(model, inputs, search):
     return [d.decode(d.prepare(inputs), s) for d, s in zip(decoders, engines, strict=True)]
 
 
-GREEDY = StepwiseSearch(max_extra_tokens=6)
+GREEDY = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("search", [GREEDY, dataclasses.replace(GREEDY, min_tokens=3, allow_unknown=True, max_tokens=9)])
+@pytest.mark.parametrize(
+    "search", [GREEDY, dataclasses.replace(GREEDY, output_limits=OutputLimits(min_tokens=3, allow_unknown=True, max_tokens=9))]
+)
 def test_greedy_finds_what_torch_finds(kind, search):
     near = 0
     for (expected,), (found,) in zip(*decoded(network(**kind), sources(24), search), strict=True):
@@ -122,7 +125,7 @@ def test_greedy_of_a_trained_network():
 @pytest.mark.parametrize("kind", KINDS)
 def test_beams_of_untrained_networks(kind):
     compared = 0
-    search = StepwiseSearch(strategy="beam", beam_size=4, n_best=3, max_extra_tokens=6)
+    search = StepwiseSearch(strategy="beam", beam_size=4, n_best=3, output_limits=OutputLimits(max_extra_tokens=6))
     for expected, found in zip(*decoded(network(**kind), sources(30), search), strict=True):
         scores = {tuple(one.ids): one.score for one in expected}
         compared += expected[0].ids == found[0].ids
@@ -153,7 +156,7 @@ def test_company_and_its_longer_limits_change_nothing():
     model = network()
     decoder = FinishedDecoder(model)
     inputs = sources(12)
-    for search in (GREEDY, StepwiseSearch(strategy="beam", beam_size=3, max_extra_tokens=2)):
+    for search in (GREEDY, StepwiseSearch(strategy="beam", beam_size=3, output_limits=OutputLimits(max_extra_tokens=2))):
         ours = dataclasses.replace(search, engine="ctranslate2")
         together = decoder.decode(decoder.prepare(inputs), ours)
         alone = [decoder.decode(decoder.prepare([source]), ours)[0] for source in inputs]

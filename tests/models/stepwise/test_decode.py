@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 
+from models.common.options import OutputLimits
 from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
 from models.stepwise import beam, greedy
 from models.stepwise.arrangement import restore
@@ -103,7 +104,13 @@ def textbook_beam(model, source, search, vocabulary):
 def test_a_wide_beam_finds_the_best_of_all_outputs(form, alpha):
     vocabulary = 9
     model = network(vocabulary=vocabulary)
-    search = beams(40, n_best=12, length_penalty=alpha, length_penalty_form=form, max_extra_tokens=1, allow_unknown=True)
+    search = beams(
+        40,
+        n_best=12,
+        length_penalty=alpha,
+        length_penalty_form=form,
+        output_limits=OutputLimits(max_extra_tokens=1, allow_unknown=True),
+    )
     inputs = [[7], [8, 7], [7, 7], [8]]
     for source, ranked in zip(inputs, decode_batch(model, inputs, search), strict=True):
         expected = all_outputs(model, source, search, vocabulary)[:12]
@@ -116,7 +123,7 @@ def test_a_wide_beam_finds_the_best_of_all_outputs(form, alpha):
 def test_equals_textbook_beam_search_on_a_batch(size, order):
     model = network(order)
     inputs = sources(14)
-    search = beams(size, n_best=size, max_extra_tokens=3)
+    search = beams(size, n_best=size, output_limits=OutputLimits(max_extra_tokens=3))
     lengths = set()
     for source, ranked in zip(inputs, decode_batch(model, inputs, search), strict=True):
         expected = textbook_beam(network(), source, search, 12)
@@ -171,7 +178,9 @@ def test_a_search_that_never_ends_stops_at_its_limit_and_keeps_all_tokens(name, 
     _bias(model, EOS, -100.0)
     inputs = sources(8)
     for source, ranked in zip(
-        inputs, decode_batch(model, inputs, dataclasses.replace(search, max_extra_tokens=extra)), strict=True
+        inputs,
+        decode_batch(model, inputs, dataclasses.replace(search, output_limits=OutputLimits(max_extra_tokens=extra))),
+        strict=True,
     ):
         for hypothesis in ranked:
             assert len(hypothesis.ids) == len(source) + 1 + extra
@@ -198,7 +207,9 @@ def test_reserved_ids_are_never_written_but_unknown_on_request(search):
     model = network()
     _bias(model, UNK, 1000.0)
     assert UNK not in decode_batch(model, [[7, 8]], search)[0][0].ids
-    assert set(decode_batch(model, [[7, 8]], dataclasses.replace(search, allow_unknown=True))[0][0].ids) == {UNK}
+    assert set(
+        decode_batch(model, [[7, 8]], dataclasses.replace(search, output_limits=OutputLimits(allow_unknown=True)))[0][0].ids
+    ) == {UNK}
 
 
 @pytest.mark.parametrize("search", [GREEDY, beams(3)])
@@ -207,7 +218,7 @@ def test_reserved_ids_are_never_written_but_unknown_on_request(search):
 def test_the_shortest_output_is_in_tokens_whatever_the_step(name, search, least):
     model = network(ORDERS[name])
     _bias(model, EOS, 1000.0)
-    for ranked in decode_batch(model, sources(5), dataclasses.replace(search, min_tokens=least)):
+    for ranked in decode_batch(model, sources(5), dataclasses.replace(search, output_limits=OutputLimits(min_tokens=least))):
         assert len(ranked[0].ids) == least
         assert ranked[0].steps == -(-(least + 1) // model.order.step_size)
 
@@ -216,7 +227,10 @@ def test_the_shortest_output_is_in_tokens_whatever_the_step(name, search, least)
 def test_the_longest_output_may_be_stated(search):
     model = network(ORDERS["interleaved-sa"])
     _bias(model, EOS, -100.0)
-    assert {len(ranked[0].ids) for ranked in decode_batch(model, sources(5), dataclasses.replace(search, max_tokens=3))} == {3}
+    assert {
+        len(ranked[0].ids)
+        for ranked in decode_batch(model, sources(5), dataclasses.replace(search, output_limits=OutputLimits(max_tokens=3)))
+    } == {3}
 
 
 def step_log_probs(model, source, prefix):
@@ -259,7 +273,7 @@ def two_steps(model, source, search, vocabulary):
 def test_a_wide_beam_finds_the_best_of_all_that_two_steps_can_write(name, alpha):
     vocabulary = 10
     model = network(ORDERS[name], vocabulary=vocabulary)
-    search = beams(200, n_best=6, length_penalty=alpha, max_extra_tokens=1)
+    search = beams(200, n_best=6, length_penalty=alpha, output_limits=OutputLimits(max_extra_tokens=1))
     inputs = [[7], [8, 7], [9]]
     for source, ranked in zip(inputs, decode_batch(model, inputs, search), strict=True):
         expected = two_steps(model, source, search, vocabulary)[:6]
@@ -275,7 +289,7 @@ def test_finished_outputs_are_distinct_and_score_what_they_are(name, selection):
         pytest.skip("double-top-k is for steps of two")
     model = network(order, sharpness=1.5, seed=int(order.target_positions == "learned"))  # outputs of these end
     inputs = sources(10)
-    search = beams(4, n_best=4, length_penalty=0.0, selection=selection, max_extra_tokens=12)
+    search = beams(4, n_best=4, length_penalty=0.0, selection=selection, output_limits=OutputLimits(max_extra_tokens=12))
     checked = 0
     for source, ranked in zip(inputs, decode_batch(model, inputs, search), strict=True):
         ended = [one for one in ranked if len(one.ids) < len(source) + 13]

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from models.common.options import NucleusSampling, OutputLimits
 from models.family import EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder
@@ -56,7 +57,7 @@ def log_probs(members, source, prefix):
 
 def test_greedy_takes_the_word_of_the_highest_mean_probability():
     model = ensemble()
-    search = StepwiseSearch(max_extra_tokens=3)
+    search = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=3))
     for source, (found,) in zip(SOURCES, decode(StepwiseDecoder(model), search), strict=True):
         written, score = [], 0.0
         for _ in range(len(source) + 1 + 3):
@@ -92,9 +93,9 @@ def test_the_probabilities_of_all_short_texts_and_of_longer_ones_sum_to_one():
 
 
 SEARCHES = [
-    StepwiseSearch(max_extra_tokens=4),
-    StepwiseSearch(strategy="beam", beam_size=3, n_best=3, max_extra_tokens=4),
-    StepwiseSearch(strategy="beam", beam_size=4, max_extra_tokens=4, min_tokens=2, length_penalty=0.6),
+    StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4)),
+    StepwiseSearch(strategy="beam", beam_size=3, n_best=3, output_limits=OutputLimits(max_extra_tokens=4)),
+    StepwiseSearch(strategy="beam", beam_size=4, output_limits=OutputLimits(max_extra_tokens=4, min_tokens=2), length_penalty=0.6),
 ]
 
 
@@ -114,8 +115,11 @@ def test_native_search_finds_what_torch_finds(order):
 def test_samples_are_drawn_from_the_mean():
     """With top_p tiny a sample is the likeliest text, word by word."""
     model = ensemble()
-    greedy = decode(StepwiseDecoder(model), StepwiseSearch(max_extra_tokens=4))
-    samples = decode(StepwiseDecoder(model), StepwiseSearch(strategy="sample", top_p=1e-6, max_extra_tokens=4))
+    greedy = decode(StepwiseDecoder(model), StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4)))
+    samples = decode(
+        StepwiseDecoder(model),
+        StepwiseSearch(strategy="sample", sampling=NucleusSampling(top_p=1e-6), output_limits=OutputLimits(max_extra_tokens=4)),
+    )
     assert [one[0].ids for one in samples] == [one[0].ids for one in greedy]
 
 

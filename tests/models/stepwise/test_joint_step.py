@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from kernels import NgramModel
+from models.common.options import OutputLimits
 from models.family import EOS, Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import NativeDecoder, StepwiseDecoder
@@ -55,7 +56,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", FLAT)
 def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
-    search = StepwiseSearch(max_extra_tokens=6, **options)
+    search = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6), **options)
     inputs = [source for source in sources(40) if source]
     decoders = StepwiseDecoder(FLAT[name], ngram), NativeDecoder(FLAT[name], ngram)
     slow, fast = ([ranked[0] for ranked in one.decode(one.prepare(inputs), search)] for one in decoders)
@@ -84,7 +85,7 @@ def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(
                     pairs += ngram.step(state, ids[place + 1])[0] - ngram.step(ngram.empty, ids[place + 1])[0]
         return pairs
 
-    apart = StepwiseSearch(strategy=strategy, max_extra_tokens=6, min_tokens=4)
+    apart = StepwiseSearch(strategy=strategy, output_limits=OutputLimits(max_extra_tokens=6, min_tokens=4))
     assert likely(dataclasses.replace(apart, ngram_weight=50.0)) > likely(apart) + 10.0
 
 

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 import torch
-from models.stepwise.incremental import Incremental
+from models.stepwise.search.incremental import Incremental
 
 from models import family_of
 from models.family import Sizes

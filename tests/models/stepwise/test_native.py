@@ -7,6 +7,7 @@ import torch
 
 from fewstep import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
+from models.common.options import NucleusSampling, OutputLimits, Shortlist
 from models.family import EOS, UNK, Sizes
 from models.stepwise.arrangement import in_natural_order, restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -17,7 +18,7 @@ from models.stepwise.orders import ORDERS
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=32, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 NEAR = 1e-4
-GREEDY = StepwiseSearch(max_extra_tokens=6)
+GREEDY = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6))
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +49,7 @@ def sources(count, longest=9, seed=0):
 
 
 def beams(size, **options):
-    return StepwiseSearch(strategy="beam", beam_size=size, max_extra_tokens=6, **options)
+    return StepwiseSearch(strategy="beam", beam_size=size, output_limits=OutputLimits(max_extra_tokens=6), **options)
 
 
 def both(model, inputs, search):
@@ -74,14 +75,18 @@ def compare(model, inputs, search):
 
 SEARCHES = [
     GREEDY,
-    dataclasses.replace(GREEDY, min_tokens=3, allow_unknown=True, length_penalty_form="gnmt", length_penalty=0.6),
-    dataclasses.replace(GREEDY, max_tokens=5),
+    dataclasses.replace(
+        GREEDY, output_limits=OutputLimits(min_tokens=3, allow_unknown=True), length_penalty_form="gnmt", length_penalty=0.6
+    ),
+    dataclasses.replace(GREEDY, output_limits=OutputLimits(max_tokens=5)),
     beams(1),
     beams(4, n_best=4),
-    beams(3, n_best=2, min_tokens=5, length_penalty_form="gnmt", length_penalty=0.6, allow_unknown=True),
-    beams(4, max_tokens=6, length_penalty=0.0),
-    beams(4, n_best=4, prune=1.5),
-    beams(5, prune=0.3, length_penalty=2.0),
+    beams(
+        3, n_best=2, output_limits=OutputLimits(min_tokens=5, allow_unknown=True), length_penalty_form="gnmt", length_penalty=0.6
+    ),
+    beams(4, output_limits=OutputLimits(max_tokens=6), length_penalty=0.0),
+    beams(4, n_best=4, beam_threshold=1.5),
+    beams(5, beam_threshold=0.3, length_penalty=2.0),
     beams(3, n_best=3, selection="outer"),
     beams(3, n_best=3, selection="double-top-k"),
 ]
@@ -138,7 +143,7 @@ def test_limits_of_the_network_and_empty_batches_are_as_with_torch(search):
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_fewer_bits_write_what_float32_writes_with_other_scores(precision):
     decoder, inputs = NativeDecoder(network("interleaved")), sources(40, longest=5, seed=2)
-    search = dataclasses.replace(GREEDY, max_tokens=2)  # of one step: what comes later follows from it
+    search = dataclasses.replace(GREEDY, output_limits=OutputLimits(max_tokens=2))  # of one step: what comes later follows from it
     whole, narrow = (
         decoder.decode(decoder.prepare(inputs), dataclasses.replace(search, precision=p)) for p in ("float32", precision)
     )
@@ -190,7 +195,11 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(name
     plain, native = StepwiseDecoder(model, lexicon=LEXICON), NativeDecoder(model, lexicon=LEXICON)
     expected, found, all_words = (
         decoder.decode(decoder.prepare(inputs), how)
-        for decoder, how in ((plain, search), (native, search), (native, dataclasses.replace(search, shortlist_words=None)))
+        for decoder, how in (
+            (plain, search),
+            (native, search),
+            (native, dataclasses.replace(search, shortlist=Shortlist(tokens=None))),
+        )
     )
     for source, wanted, got, free in zip(inputs, expected, found, all_words, strict=True):
         assert {word for one in got for word in one.ids} - {UNK} <= listed_words(source)
@@ -212,7 +221,7 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, prec
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 19))])
     whole = NativeDecoder(model, lexicon=LEXICON._replace(common_tokens=order))
     with_list, without = (
-        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist_words=words)) for words in (19, None)
+        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist=Shortlist(tokens=words))) for words in (19, None)
     )
     for one, other in zip(with_list, without, strict=True):
         assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
@@ -226,7 +235,9 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, prec
 
 def test_samples_are_drawn_from_the_list():
     decoder, inputs = NativeDecoder(network("interleaved"), lexicon=LEXICON), sources(8, seed=6)
-    search = StepwiseSearch(strategy="sample", n_best=3, top_p=1.0, max_extra_tokens=6, **LISTED)
+    search = StepwiseSearch(
+        strategy="sample", n_best=3, sampling=NucleusSampling(top_p=1.0), output_limits=OutputLimits(max_extra_tokens=6), **LISTED
+    )
     for source, ranked in zip(inputs, decoder.decode(decoder.prepare(inputs), search), strict=True):
         assert {word for one in ranked for word in one.ids} <= listed_words(source)
 
@@ -241,7 +252,7 @@ def test_a_list_needs_something_to_be_made_of():
 def test_sampling_scores_and_deduplication_are_those_of_torch():
     model, inputs = network("interleaved"), sources(6)
     plain, native = StepwiseDecoder(model), NativeDecoder(model)
-    search = StepwiseSearch(strategy="sample", n_best=2, max_extra_tokens=3)
+    search = StepwiseSearch(strategy="sample", n_best=2, output_limits=OutputLimits(max_extra_tokens=3))
     expected = plain.decode(plain.prepare(inputs), search)
     assert [[one.ids for one in ranked] for ranked in native.decode(native.prepare(inputs), search)] == [
         [one.ids for one in ranked] for ranked in expected

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from models.common.deduplicate import deduplicate
+from models.common.options import NucleusSampling, OutputLimits
 from models.family import BOS, EOS, UNK, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
@@ -40,8 +41,14 @@ def test_what_a_search_wrote_has_the_probability_that_the_search_found(name):
     """The search goes step by step over a cache, the score sees all steps at once."""
     at_work = decoder(ORDERS[name], vocabulary=9)
     sources = [[7], [8, 7], [7, 7, 8], [8, 8], [7, 8, 8, 8]]
-    search = StepwiseSearch(strategy="beam", beam_size=40, n_best=40, length_penalty=0.0, max_extra_tokens=9, allow_unknown=True)
-    searches = [search, dataclasses.replace(search, min_tokens=6)]
+    search = StepwiseSearch(
+        strategy="beam",
+        beam_size=40,
+        n_best=40,
+        length_penalty=0.0,
+        output_limits=OutputLimits(max_extra_tokens=9, allow_unknown=True),
+    )
+    searches = [search, dataclasses.replace(search, output_limits=OutputLimits(min_tokens=6))]
     pairs = [
         (source, one)
         for each in searches
@@ -116,7 +123,11 @@ def test_a_living_network_is_scored_without_dropout_or_autocast_and_keeps_its_mo
 
 
 @pytest.mark.parametrize(
-    "search", [StepwiseSearch(max_extra_tokens=9), StepwiseSearch(strategy="beam", beam_size=4, n_best=4, max_extra_tokens=9)]
+    "search",
+    [
+        StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=9)),
+        StepwiseSearch(strategy="beam", beam_size=4, n_best=4, output_limits=OutputLimits(max_extra_tokens=9)),
+    ],
 )
 def test_repetitions_are_taken_out_of_outputs_only_where_asked(search):
     at_work = decoder(ORDERS["interleaved-sa"])
@@ -137,7 +148,13 @@ def test_repetitions_are_taken_out_of_outputs_only_where_asked(search):
 
 def test_samples_stay_as_many_as_were_drawn():
     at_work = decoder(ORDERS["interleaved-sa"])
-    search = StepwiseSearch(strategy="sample", n_best=12, top_p=0.5, max_extra_tokens=9, deduplicate=True)
+    search = StepwiseSearch(
+        strategy="sample",
+        n_best=12,
+        sampling=NucleusSampling(top_p=0.5),
+        output_limits=OutputLimits(max_extra_tokens=9),
+        deduplicate=True,
+    )
     found = at_work.decode(at_work.prepare(texts(6, 6, seed=5)), search)
     assert [len(ranked) for ranked in found] == [12] * 6
     assert any(len({tuple(one.ids) for one in ranked}) < 12 for ranked in found)

@@ -18,11 +18,11 @@ FOUND = [
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"average_count": 1}, [400]),  # of equals the later
-        ({"average_count": 3}, [200, 300, 400]),
-        ({"average_count": 2, "validation_metric": "loss"}, [300, 400]),
-        ({"average_count": 2, "average": "last"}, [400, 500]),
-        ({"average_count": 9}, [100, 200, 300, 400, 500]),
+        ({"num_averaged": 1}, [400]),  # of equals the later
+        ({"num_averaged": 3}, [200, 300, 400]),
+        ({"num_averaged": 2, "validation_metric": "loss"}, [300, 400]),
+        ({"num_averaged": 2, "average": "last"}, [400, 500]),
+        ({"num_averaged": 9}, [100, 200, 300, 400, 500]),
     ],
 )
 def test_kept_are_the_best_or_the_last(values, expected):
@@ -30,7 +30,7 @@ def test_kept_are_the_best_or_the_last(values, expected):
 
 
 def test_a_better_candidate_pushes_out_the_worst():
-    recipe = TrainingConfig(average_count=2)
+    recipe = TrainingConfig(num_averaged=2)
     assert [kept(recipe, FOUND[:count]) for count in range(1, 5)] == [[100], [100, 200], [200, 300], [200, 400]]
 
 

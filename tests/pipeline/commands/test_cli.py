@@ -12,7 +12,7 @@ import typer
 
 from pipeline.__main__ import main
 from pipeline.commands.cli import app
-from pipeline.config.schema import load_config, resolved
+from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
 from pipeline.run.history import Run

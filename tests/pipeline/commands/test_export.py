@@ -8,6 +8,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 from models.bundle.directory import load_system
+from models.common.options import OutputLimits
 from models.family import EOS, RESERVED
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import ctranslate2
@@ -40,7 +41,7 @@ def test_the_export_translates_as_the_system_does(system: Path, tmp_path: Path, 
         max_decoding_length=9,
         suppress_sequences=[[piece] for id_, piece in enumerate(RESERVED) if id_ != EOS],  # which untrained networks may write
     )
-    expected = load_system(system).translate(lines(), StepwiseSearch(max_tokens=9))
+    expected = load_system(system).translate(lines(), StepwiseSearch(output_limits=OutputLimits(max_tokens=9)))
     same = [target.decode(one.hypotheses[0]) == text for one, text in zip(found, expected, strict=True)]
     assert sum(same) >= least
 

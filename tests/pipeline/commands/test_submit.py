@@ -13,7 +13,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.commands import submit
 from pipeline.commands.extension_wheel import write_extension_wheel
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.errors import DataError, StageError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.schema import RunConfig, load_config
+from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
 from pipeline.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,19 +14,12 @@ from hypothesis import strategies as st
 
 from models.common.network import SIZES
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.system import StepwiseSystem
 from models.training.config import TrainingConfig
 from pipeline.config import docs as config_docs
-from pipeline.config.schema import (
-    Benchmark,
-    Evaluation,
-    Pinned,
-    RunConfig,
-    StepwiseSystem,
-    UsedSystem,
-    load_config,
-    parse_search,
-    resolved,
-)
+from pipeline.config.load import load_config, parse_search, resolved
+from pipeline.config.schema import Benchmark, Evaluation, Pinned, RunConfig
+from pipeline.config.systems import UsedSystem
 from pipeline.errors import ConfigError
 from stages.benchmark import BenchmarkConfig
 from stages.decode import DecodeConfig
@@ -242,13 +235,12 @@ def test_pinned_parts(tmp_path: Path) -> None:
 def test_yaml_scalars_mean_what_they_look_like(tmp_path: Path) -> None:
     config = load(
         tmp_path,
-        "name: 2024-01-31\ndefaults: {training: {adam_epsilon: 1e-8, updates: 1_000, learning_rate: 1}}\n"
-        "evaluation: {minimum_bleu: 3}",
+        "name: 2024-01-31\ndefaults: {training: {adam_epsilon: 1e-8, updates: 1_000, learning_rate: 1}}\nevaluation: {min_bleu: 3}",
     )
     training = trained(config, "autoregressive").training
     assert (config.name, training.adam_epsilon, training.updates) == ("2024-01-31", 1e-8, 1000)
     assert type(training.learning_rate) is float
-    assert type(config.evaluation.minimum_bleu) is float
+    assert type(config.evaluation.min_bleu) is float
 
 
 def test_what_is_repeated_of_the_stages_is_the_same_as_there() -> None:
@@ -309,7 +301,7 @@ CONFIG = st.fixed_dictionaries(
         "cluster": st.fixed_dictionaries(
             {}, optional={"resources": st.just({"train": {"cpus": 1, "custom": {"big": 1}}}), "cpus": st.none()}
         ),
-        "evaluation": st.fixed_dictionaries({}, optional={"minimum_bleu": st.floats(0, 99), "metrics": st.just(["bleu"])}),
+        "evaluation": st.fixed_dictionaries({}, optional={"min_bleu": st.floats(0, 99), "metrics": st.just(["bleu"])}),
     },
 )
 
@@ -378,7 +370,7 @@ def test_generated_pages_are_up_to_date() -> None:
 
 def test_importing_and_loading_needs_no_heavy_library() -> None:
     code = (
-        "import sys; from pathlib import Path; from pipeline.config.schema import load_config;"
+        "import sys; from pathlib import Path; from pipeline.config.load import load_config;"
         "load_config(Path('configs/demo.yaml'));"
         "print([m for m in ('torch', 'ray', 'mlflow', 'numpy', 'pyarrow', 'sentencepiece') if m in sys.modules])"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from models.aggressive.config import AggressiveSearch
-from pipeline.config.schema import load_config, parse_search, resolved
+from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.config.systems import AggressiveSystem
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
@@ -22,7 +22,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
     )
     system = config.systems["drafts"]
     assert isinstance(system, AggressiveSystem)
-    assert system.search == (AggressiveSearch(), AggressiveSearch(strategy="gad++", ranks=5, gap=3.0))
+    assert system.search == (AggressiveSearch(), AggressiveSearch(strategy="gad++", top_k=5, max_logprob_gap=3.0))
     (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
     assert load_config(tmp_path / "again.json") == config
 
@@ -121,7 +121,7 @@ def test_of_another_size_it_starts_from_chance(tmp_path: Path) -> None:
 
 
 def test_a_search_on_the_command_line() -> None:
-    assert parse_search("{gad++: {gap: 2}}", "--search", "aggressive") == AggressiveSearch(strategy="gad++", gap=2.0)
+    assert parse_search("{gad++: {gap: 2}}", "--search", "aggressive") == AggressiveSearch(strategy="gad++", max_logprob_gap=2.0)
     assert parse_search("{gad: {drafter: system}}", "--search", "aggressive").drafter == "system"
     with pytest.raises(ConfigError, match="gad"):
         parse_search("beam", "--search", "aggressive")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.errors import ConfigError
 from tests.pipeline.config.config_text import PAIR, TEACHER, wrong
 
@@ -75,7 +75,7 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
         ),
         ("benchmark: {batch_sizes: []}", "c.yaml:1: benchmark.batch_sizes: expected at least 1 entry, got a list"),
         ("distillation: {beam_size: 0}", "c.yaml:1: distillation.beam_size: expected at least 1, got 0"),
-        ("defaults: {training: {average_count: 0}}", "c.yaml:1: defaults.training.average_count: expected at least 1, got 0"),
+        ("defaults: {training: {num_averaged: 0}}", "c.yaml:1: defaults.training.num_averaged: expected at least 1, got 0"),
         ("systems: {a: {width: 100, heads: 3}}", "c.yaml:1: systems.a.heads: expected a divisor of width 100, got 3"),
         ("teacher: {ensemble: 0}", "c.yaml:1: teacher.ensemble: expected at least 1, got 0"),
         (
@@ -160,8 +160,8 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
             "defaults.training.warmup_updates: expected less than updates (9) with the cosine schedule, got 1000",
         ),
         ("defaults: {training: {validation_sentences: 0}}", "expected at least 1 with validation_metric bleu, got 0"),
-        ("evaluation: {metrics: [ter], minimum_bleu: 3}", "evaluation.metrics: expected bleu among them for minimum_bleu"),
-        ("evaluation: {minimum_rouge: 3}", "c.yaml:1: evaluation.metrics: expected rougeL among them for minimum_rouge"),
+        ("evaluation: {metrics: [ter], min_bleu: 3}", "evaluation.metrics: expected bleu among them for min_bleu"),
+        ("evaluation: {min_rouge: 3}", "c.yaml:1: evaluation.metrics: expected rougeL among them for min_rouge"),
         ("task: summarisation", "c.yaml:1: task: expected 'translation' or 'summarization', got 'summarisation'; did you mean"),
         ("task: [summarization]", "c.yaml:1: task: expected 'translation' or 'summarization', got a list"),
         (

@@ -8,7 +8,8 @@ import pytest
 from models.dag.config import DagConfig, DagSearch
 from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.stepwise.config import StepwiseSearch
-from pipeline.config.schema import RunConfig, load_config, parse_search, resolved
+from pipeline.config.load import load_config, parse_search, resolved
+from pipeline.config.schema import RunConfig
 from pipeline.config.systems import DagSystem, LatticeSystem, StepwiseSystem
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config.schema import RunConfig, load_config
+from pipeline.config.load import load_config
+from pipeline.config.schema import RunConfig
 from pipeline.plan.estimate import Estimate, estimate, totals
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.plan.step import Plan
 from pipeline.plan.wiring import STAGES, build_plan
 from pipeline.store.artifacts import Manifest, Store
@@ -291,7 +291,7 @@ def test_averaging_fewer_candidates_needs_no_other_training(tmp_path: Path) -> N
     assert fingerprint(first, "train:one") == fingerprint(second, "train:one")
     assert fingerprint(first, "system:one") != fingerprint(second, "system:one")
     config = next(step.config for step in second.steps if step.name == "system:one")
-    assert config.averaging.average_count == 2
+    assert config.averaging.num_averaged == 2
 
 
 def test_a_mixture_says_how_often_either_data_stands_in_an_epoch(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from pipeline.config.schema import load_config
+from pipeline.config.load import load_config
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store import downloads, remote

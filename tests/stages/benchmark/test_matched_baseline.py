@@ -1,6 +1,7 @@
 import pytest
 
 from models.aggressive.config import AggressiveSearch
+from models.common.options import Shortlist
 from models.dag.config import DagSearch
 from models.lattice.config import LatticeSearch
 from models.stepwise.config import StepwiseSearch
@@ -11,9 +12,9 @@ BASELINES = {
     for search in (
         StepwiseSearch(),
         StepwiseSearch(strategy="beam"),
-        StepwiseSearch(strategy="beam", prune=1.0),
+        StepwiseSearch(strategy="beam", beam_threshold=1.0),
         StepwiseSearch(precision="int8"),
-        StepwiseSearch(precision="int8", shortlist_words=300),
+        StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=300)),
         StepwiseSearch(engine="torch"),
         StepwiseSearch(strategy="sample", n_best=5),
     )
@@ -25,13 +26,13 @@ BASELINES = {
     [
         (StepwiseSearch(deduplicate=True, ngram_weight=0.3), "greedy"),
         (StepwiseSearch(strategy="beam", ngram_weight=0.2, length_penalty=2.0), "beam5"),
-        (StepwiseSearch(strategy="beam", prune=1.0), "beam5-prune1"),
-        (StepwiseSearch(strategy="beam", prune=2.0), None),
+        (StepwiseSearch(strategy="beam", beam_threshold=1.0), "beam5-prune1"),
+        (StepwiseSearch(strategy="beam", beam_threshold=2.0), None),
         (StepwiseSearch(strategy="beam", beam_size=4), None),
         (StepwiseSearch(engine="torch"), "greedy-torch"),
-        (StepwiseSearch(precision="int8", shortlist_words=300), "greedy-int8-list300x16"),
-        (StepwiseSearch(precision="int8", shortlist_words=200), None),
-        (StepwiseSearch(shortlist_words=300), None),
+        (StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=300)), "greedy-int8-list300x16"),
+        (StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=200)), None),
+        (StepwiseSearch(shortlist=Shortlist(tokens=300)), None),
         (StepwiseSearch(engine="ctranslate2"), None),
         (DagSearch(strategy="lookahead"), "greedy"),
         (DagSearch(strategy="joint-viterbi", precision="int8"), "greedy-int8"),
@@ -41,7 +42,7 @@ BASELINES = {
         (LatticeSearch(), "greedy"),
         (LatticeSearch(precision="bf16"), None),
         (AggressiveSearch(draft_precision="int8"), "greedy"),
-        (AggressiveSearch(verifier_precision="int8", shortlist_words=300), "greedy-int8-list300x16"),
+        (AggressiveSearch(verifier_precision="int8", shortlist=Shortlist(tokens=300)), "greedy-int8-list300x16"),
     ],
 )
 def test_an_entry_is_compared_with_the_search_that_has_what_it_has(search, expected):

@@ -23,7 +23,7 @@ from models.dag.vertices import Words
 from models.family import BOS, EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
-from stages.dag_analysis import STAGE, GraphsConfig, GraphsInputs
+from stages.dag_analysis import STAGE, DagAnalysisConfig, DagAnalysisInputs
 from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
 from stages.decoding.sentences import Sentence
@@ -116,8 +116,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], Work]:
     work = make_work(directory, workers)
     trained = Trained(root / "trained", "t") if early else None
-    STAGE.run(GraphsInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), GraphsConfig(sentences=2), work)
-    return json.loads((directory / "graphs.json").read_text()), work
+    STAGE.run(
+        DagAnalysisInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), DagAnalysisConfig(sentences=2), work
+    )
+    return json.loads((directory / "dag_analysis.json").read_text()), work
 
 
 def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) -> None:
@@ -142,8 +144,8 @@ def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_p
     assert early.pop("update") == 50
     other = bundle(root, "other", root / "trained/kept/50.safetensors")
     alone = make_work(tmp_path / "c")
-    STAGE.run(GraphsInputs(other, Text(root / "text", "x")), GraphsConfig(sentences=0), alone)
-    expected = json.loads((alone.directory / "graphs.json").read_text())
+    STAGE.run(DagAnalysisInputs(other, Text(root / "text", "x")), DagAnalysisConfig(sentences=0), alone)
+    expected = json.loads((alone.directory / "dag_analysis.json").read_text())
     del expected["left_out"]
     assert early == expected
     assert early["spread"] != found["spread"]
@@ -170,29 +172,33 @@ def test_pieces_may_finish_in_any_order(root: Path, tmp_path: Path, monkeypatch:
 
 def test_rows_are_evenly_spaced_and_the_shorter_half_of_them_is_drawn_from() -> None:
     sentences = [Sentence(row, "w " * (row % 7), ("t",)) for row in range(40)]
-    (piece,) = cut(sentences, GraphsConfig(sentences=3, rows=8))
+    (piece,) = cut(sentences, DagAnalysisConfig(sentences=3, rows=8))
     assert [sentence.id for sentence in piece.sentences] == [0, 5, 10, 15, 20, 25, 30, 35]
     drawn = {number: piece.sentences[place].id for place, number in piece.drawn.items()}
     assert drawn == {1: 10, 2: 15, 3: 30}, "of 0 5 3 1 6 4 2 0 words, blank ones never"
-    (piece,) = cut(sentences, GraphsConfig(sentences=0))
+    (piece,) = cut(sentences, DagAnalysisConfig(sentences=0))
     assert (len(piece.sentences), piece.drawn) == (40, {})
 
 
 def test_systems_without_graphs_and_weights_that_are_not_there_are_refused(root: Path, tmp_path: Path) -> None:
     text = Text(root / "text", "x")
     with pytest.raises(DataError, match="expected a system of family dag, got graph of family stepwise"):
-        STAGE.run(GraphsInputs(make_system(tmp_path, "stepwise"), text), GraphsConfig(sentences=1), make_work(tmp_path / "a"))
+        STAGE.run(
+            DagAnalysisInputs(make_system(tmp_path, "stepwise"), text), DagAnalysisConfig(sentences=1), make_work(tmp_path / "a")
+        )
     save_model(tmp_path / "bare", "dag", NETWORK, SIZES, load_model(root / "trained").state_dict())
     (tmp_path / "bare" / "training.json").write_text((root / "trained" / "training.json").read_text())
-    inputs = GraphsInputs(System(root / "system", "s"), text, Trained(tmp_path / "bare", "t"))
+    inputs = DagAnalysisInputs(System(root / "system", "s"), text, Trained(tmp_path / "bare", "t"))
     with pytest.raises(ArtifactError, match=r"kept/50.safetensors: the file is missing.*train with keep_first"):
-        STAGE.run(inputs, GraphsConfig(sentences=1), make_work(tmp_path / "b"))
+        STAGE.run(inputs, DagAnalysisConfig(sentences=1), make_work(tmp_path / "b"))
     empty = tmp_path / "empty"
     table = pa.table({"id": [1], "source": ["hund"], "target": [""]})
     write_shard(shard_path(empty, 0), table, make_work(empty))
     with pytest.raises(DataError, match=r"expected pairs that the network can take, got none \(\{'empty': 1\}\)"):
         STAGE.run(
-            GraphsInputs(System(root / "system", "s"), Text(empty, "e")), GraphsConfig(sentences=1), make_work(tmp_path / "c")
+            DagAnalysisInputs(System(root / "system", "s"), Text(empty, "e")),
+            DagAnalysisConfig(sentences=1),
+            make_work(tmp_path / "c"),
         )
 
 

@@ -17,6 +17,7 @@ import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import WEIGHTS, load_matching_weights
+from models.common.options import OutputLimits
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
@@ -31,7 +32,7 @@ from stages.workers import LocalWorkers
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 32, "heads": 2, "max_positions": 64}
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
-GAD = AggressiveSearch(worthwhile=0.0, max_extra_tokens=8)
+GAD = AggressiveSearch(min_tokens_per_pass=0.0, output_limits=OutputLimits(max_extra_tokens=8))
 
 
 def work_in(directory: Path) -> Work:
@@ -69,7 +70,9 @@ def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
     config = StepwiseConfig(**SMALL)  # type: ignore[arg-type]
     save_model(path / "trained", "stepwise", config, sizes, models.family_of("stepwise").build(config, sizes).state_dict())
     inputs = SystemInputs(Trained(path / "trained", "trained"), vocabulary)
-    STAGE.run(inputs, config_of("stepwise", StepwiseSearch(max_extra_tokens=8)), work_in(path / "system"))
+    STAGE.run(
+        inputs, config_of("stepwise", StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=8))), work_in(path / "system")
+    )
     return System(path / "system", "verifier")
 
 
@@ -161,7 +164,9 @@ def test_another_system_may_draft(built: tuple[Path, SystemInputs], tmp_path: Pa
     given = SystemInputs(inputs.trained, inputs.vocabulary, verifier=inputs.verifier, drafter=inputs.verifier)
     STAGE.run(given, config_of("aggressive", GAD), work_in(tmp_path / "system"))
     system = load_system(tmp_path / "system")
-    hinted = AggressiveSearch(drafter="system", draft_width=4, ngram=20, max_extra_tokens=8, worthwhile=0.0)
+    hinted = AggressiveSearch(
+        drafter="system", draft_width=4, ngram=20, output_limits=OutputLimits(max_extra_tokens=8), min_tokens_per_pass=0.0
+    )
     sources = system.encode(WORDS)
     alone, helped = system.decode(sources), system.decode(sources, hinted)
     assert [found[0].ids for found in alone] == [found[0].ids for found in helped]

@@ -16,6 +16,7 @@ import models.bundle.directory
 import stages.distill.run
 from models.bundle.directory import FORMAT
 from models.bundle.integrity import measure, seal
+from models.common.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
@@ -27,7 +28,7 @@ from stages.stage import Resources, Work
 from stages.workers import LocalWorkers
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
-SEARCH = StepwiseSearch(strategy="beam", n_best=2, max_extra_tokens=5)
+SEARCH = StepwiseSearch(strategy="beam", n_best=2, output_limits=OutputLimits(max_extra_tokens=5))
 LOAD_SYSTEM = models.bundle.directory.load_system
 LONGEST = 30
 """Tokens of a source that the teacher reads."""
@@ -300,14 +301,17 @@ def test_a_teacher_without_a_description_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_an_output_useless(ids: list[int], text: str, reason: str | None) -> None:
-    assert failure(ids, text, longest_output(StepwiseSearch(max_extra_tokens=10), source_tokens=2)) == reason
+    assert (
+        failure(ids, text, longest_output(StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=10)), source_tokens=2))
+        == reason
+    )
 
 
 def test_an_output_may_be_limited_whatever_its_source() -> None:
     """As summaries are: what ran into that limit is over-long too."""
-    search = StepwiseSearch(max_extra_tokens=10, max_tokens=9)
+    search = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=10, max_tokens=9))
     assert [longest_output(search, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
-    assert longest_output(StepwiseSearch(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
+    assert longest_output(StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=1, max_tokens=9)), source_tokens=3) == 4
 
 
 @given(st.lists(st.integers(0, 2), max_size=24), st.integers(1, 4))

@@ -26,7 +26,7 @@ from stages import lattice_analysis as lattices
 from stages import system
 from stages.artifacts import System, Tables, Text, Trained, Vocabulary
 from stages.errors import ArtifactError, DataError
-from stages.lattice_analysis import LatticesConfig, LatticesInputs
+from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.lattice_analysis.run import PARTS, _class_of, class_name, length_name
 from stages.shards import shard_path, write_shard
 from stages.stage import Resources, Work
@@ -126,8 +126,10 @@ def run(parts: system.SystemInputs, tmp_path: Path, lines: list[str] = LINES) ->
     table = pa.table({"id": list(range(len(lines))), "source": lines, "target": lines})
     write_shard(shard_path(tmp_path / "text", 0), table, make_work(tmp_path / "text"))
     work = make_work(tmp_path / "lattices")
-    lattices.STAGE.run(LatticesInputs(made, Text(tmp_path / "text", "x")), LatticesConfig(name="scorer on x", timed=3), work)
-    return json.loads((work.directory / "lattices.json").read_text()), work
+    lattices.STAGE.run(
+        LatticeAnalysisInputs(made, Text(tmp_path / "text", "x")), LatticeAnalysisConfig(name="scorer on x", timed=3), work
+    )
+    return json.loads((work.directory / "lattice_analysis.json").read_text()), work
 
 
 def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInputs, tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ def test_other_families_and_empty_texts_are_refused(parts: system.SystemInputs, 
     system.STAGE.run(inputs, config, make_work(tmp_path / "one"))
     with pytest.raises(DataError, match="expected a system of family lattice, got one of family stepwise"):
         lattices.STAGE.run(
-            LatticesInputs(System(tmp_path / "one", "o"), Text(tmp_path / "text", "x")),
-            LatticesConfig(name="one on x", timed=1),
+            LatticeAnalysisInputs(System(tmp_path / "one", "o"), Text(tmp_path / "text", "x")),
+            LatticeAnalysisConfig(name="one on x", timed=1),
             make_work(tmp_path / "other"),
         )

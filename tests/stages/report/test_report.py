@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from stages.artifacts import Contrasted, Graphs, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
+from stages.artifacts import Contrasted, DagAnalysis, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
 from stages.benchmark.tables import table
 from stages.benchmark.timing import Turn, by_sentence, summarise
 from stages.errors import DataError, StageError
@@ -274,7 +274,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         work.write_json(work.directory / "contrastive.json", found)
         return Contrasted(work.directory, f"contrastive-{system}")
 
-    def looked_into(text: str, drawn: int) -> Graphs:
+    def looked_into(text: str, drawn: int) -> DagAnalysis:
         work = make_work(root / f"graphs.{text}")
         one = {
             "sentences": 60,
@@ -288,13 +288,13 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
         found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
         work.write_json(
-            work.directory / "graphs.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
+            work.directory / "dag_analysis.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
         )
         for number in range(drawn):
             drawing = Drawing([Vertex(0, 1.0, [("<s>", 1.0)]), Vertex(3, 1.0, [("</s>", 1.0)])], [(0, 3, 1.0)])
             work.write_text(work.records("figures", f"0{number}-graph.svg"), draw(drawing))
             work.write_json(work.records("figures", f"0{number}-graph.json"), {"caption": f"drawing {number} & more"})
-        return Graphs(work.directory, f"graphs-{text}")
+        return DagAnalysis(work.directory, f"graphs-{text}")
 
     evaluated = []
     for item in inputs.evaluated:
@@ -455,7 +455,7 @@ def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
         facts = {"rows": 20, "sources_cut": count, "max_source_tokens": 400}
         (tmp_path / f"tokens {name}" / "tokens.json").write_text(json.dumps(facts))
         cut[name] = Tokens(tmp_path / f"tokens {name}", name)
-    config, work = replace(CONFIG, task="summarization", minimum_rouge=10.0), make_work(tmp_path / "out")
+    config, work = replace(CONFIG, task="summarization", min_rouge=10.0), make_work(tmp_path / "out")
     STAGE.run(replace(inputs, cut=cut), config, work)
     markdown = work.records("report.md").read_text(encoding="utf-8")
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
@@ -477,14 +477,14 @@ def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
     assert "Δ ROUGE-L" in page.words
     assert not re.search("sentence pair|[Tt]ranslat|one sentence at a time|best BLEU", html)
     with pytest.raises(StageError, match=r"scores \d+\.\d\d ROUGE-L on test demo, expected at least 99;"):
-        STAGE.run(inputs, replace(config, minimum_rouge=99.0), make_work(tmp_path / "again"))
+        STAGE.run(inputs, replace(config, min_rouge=99.0), make_work(tmp_path / "again"))
 
 
 def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs: ReportInputs) -> None:
     work = make_work(tmp_path / "out")
     expected = r"the check failed: system autoregressive scores \d+\.\d\d BLEU on test demo, expected at least 99\.5"
     with pytest.raises(StageError, match=expected):
-        STAGE.run(inputs, replace(CONFIG, minimum_bleu=99.5), work)
+        STAGE.run(inputs, replace(CONFIG, min_bleu=99.5), work)
     assert re.search(expected.split(": ", 1)[1], work.records("report.md").read_text())
     assert "The check failed." in work.records("report.html").read_text()
     assert outline(work).open == []
@@ -493,7 +493,7 @@ def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs:
 def test_enough_bleu_passes_whatever_the_other_systems_reach(tmp_path: Path, inputs: ReportInputs) -> None:
     scores = [json.loads((item.scores.path / "scores.json").read_text())["bleu"]["score"] for item in inputs.evaluated]
     assert scores[0] > scores[2]
-    STAGE.run(replace(inputs, trainings={}), replace(CONFIG, minimum_bleu=scores[0] - 0.01), make_work(tmp_path / "out"))
+    STAGE.run(replace(inputs, trainings={}), replace(CONFIG, min_bleu=scores[0] - 0.01), make_work(tmp_path / "out"))
 
 
 def test_an_unknown_baseline_is_named(tmp_path: Path, inputs: ReportInputs) -> None:

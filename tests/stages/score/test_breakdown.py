@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
+from models.common.options import NucleusSampling
 from models.dag.config import DagSearch
 from models.stepwise.config import StepwiseSearch
 from stages.score import STAGE, ScoreConfig, ScoreInputs
@@ -75,4 +76,4 @@ def test_scores_are_broken_down_where_it_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize("search", [DagSearch, StepwiseSearch])
 def test_samples_of_several_temperatures_have_names_of_their_own(search: type[DagSearch] | type[StepwiseSearch]) -> None:
     assert search(strategy="sample").name == "sample"
-    assert search(strategy="sample", temperature=0.4).name == "sample-t0.4"
+    assert search(strategy="sample", sampling=NucleusSampling(temperature=0.4)).name == "sample-t0.4"

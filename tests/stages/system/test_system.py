@@ -18,6 +18,7 @@ import stages.decode.run
 from kernels import NgramModel
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import save_weights
+from models.common.options import OutputLimits
 from models.dag.config import DagConfig, DagSearch
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
@@ -102,7 +103,7 @@ def test_fewer_of_the_candidates_that_a_training_kept_are_averaged(tmp_path: Pat
     validations = [{"update": update, "loss": 5.0, "bleu": value} for update, value in bleu.items()]
     (trained / "training.json").write_text(json.dumps({"validations": validations}))
     inputs = replace(parts, trained=Trained(trained, "trained"))
-    for recipe, offset in ((TrainingConfig(average_count=2), 25), (TrainingConfig(average="last", average_count=3), 30)):
+    for recipe, offset in ((TrainingConfig(num_averaged=2), 25), (TrainingConfig(average="last", num_averaged=3), 30)):
         work = make_work(tmp_path / str(offset))
         STAGE.run(inputs, replace(CONFIG, averaging=recipe), work)
         written = load_file(work.directory / "model.safetensors")
@@ -127,7 +128,9 @@ def test_a_real_system_decodes_alike_in_any_company(tmp_path: Path, parts: Syste
     written = []
     for budget in (1, 60, 5000):
         out = make_work(tmp_path / f"out{budget}")
-        config = stages.decode.DecodeConfig(search=replace(CONFIG.search, n_best=2, max_extra_tokens=8), batch_tokens=budget)
+        config = stages.decode.DecodeConfig(
+            search=replace(CONFIG.search, n_best=2, output_limits=OutputLimits(max_extra_tokens=8)), batch_tokens=budget
+        )
         stages.decode.run.run(stages.decode.DecodeInputs(system, Text(tmp_path / "text", "text")), config, out)
         rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist()]
         ties = json.loads((out.directory / "decode.json").read_text())["near_ties"]["first"]

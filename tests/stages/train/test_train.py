@@ -40,7 +40,7 @@ RECIPE = TrainingConfig(
     log_every=4,
     validate_every=6,
     validation_sentences=10,
-    average_count=2,
+    num_averaged=2,
 )
 
 
@@ -224,7 +224,7 @@ def test_a_checkpoint_of_another_training_is_refused(inputs, tmp_path):
 
 
 def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
-    recipe = {"updates": 30, "validate_every": 5, "average": "last", "average_count": 2}
+    recipe = {"updates": 30, "validate_every": 5, "average": "last", "num_averaged": 2}
     train.STAGE.run(inputs, config_of(**recipe), make_work(tmp_path, checkpoint_seconds=0.0))
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"29", "30", "candidates"}
     kept = {path.stem for path in (tmp_path / "checkpoints" / "candidates").iterdir()}
@@ -233,7 +233,7 @@ def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
 
 
 def test_the_first_candidate_stays_where_it_is_asked_for(inputs, tmp_path):
-    recipe = {"updates": 30, "validate_every": 5, "average": "last", "average_count": 2}
+    recipe = {"updates": 30, "validate_every": 5, "average": "last", "num_averaged": 2}
     first = make_work(tmp_path / "a", Dying, at=20, checkpoint_seconds=0.0)
     with pytest.raises(SystemError):
         train.STAGE.run(inputs, config_of(**recipe, keep_first=True), first)

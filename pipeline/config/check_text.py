@@ -1,28 +1,33 @@
-"""Rules on texts, what is counted from them, and where they are kept."""
+"""Rules on texts, the counts from them, and the store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from models.common.problems import KeyPath
+from models.training.recipe import TrainedSystem
 from pipeline.config.expand import FILES
 from pipeline.config.rules import Rule, broken
-from pipeline.config.tree import Path
+from pipeline.config.schema import Pinned, RunConfig, TextConfig
 from pipeline.store.downloads import FORM, RemoteFile
 from pipeline.store.remote import MIRRORS, TEXTS, wrong_url
 from pipeline.tracking.publication import masked
 from stages.corpus.embedded import LANGUAGES
 
-if TYPE_CHECKING:
-    from pipeline.config.schema import RunConfig, TextConfig
-
 RESERVED_TESTS = ("train", "validation")
 """Names of other corpus steps."""
 
 
-def corpus(config: RunConfig) -> Iterator[Rule]:
+def text_rules(config: RunConfig) -> Iterator[Rule]:
+    """Yield the broken rules on texts, counts and the mirror."""
+    yield from _corpus(config)
+    yield from _counts(config)
+    yield from _mirror(config)
+
+
+def _corpus(config: RunConfig) -> Iterator[Rule]:
     corpus = config.corpus
-    texts: dict[Path, TextConfig] = {("corpus", "train"): corpus.train, ("corpus", "validation"): corpus.validation}
+    texts: dict[KeyPath, TextConfig] = {("corpus", "train"): corpus.train, ("corpus", "validation"): corpus.validation}
     texts.update({("corpus", "test", name): text for name, text in corpus.test.items()})
     for path, text in texts.items():
         yield from _text(path, text, config)
@@ -34,7 +39,7 @@ def corpus(config: RunConfig) -> Iterator[Rule]:
         yield broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))
 
 
-def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
+def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
     given = [name for name in ("embedded", "tsv", "parquet") if getattr(text, name)]
     given += ["source and target"] if text.source or text.target else []
     if len(given) != 1:
@@ -54,7 +59,7 @@ def _text(path: Path, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
         yield broken((*path, "references"), "further references only beside source and target of a test set", "some here")
 
 
-def _files(path: Path, files: Sequence[object]) -> Iterator[Rule]:
+def _files(path: KeyPath, files: Sequence[object]) -> Iterator[Rule]:
     for number, file in enumerate(files):
         if not isinstance(file, RemoteFile):
             continue
@@ -64,17 +69,15 @@ def _files(path: Path, files: Sequence[object]) -> Iterator[Rule]:
             yield broken((*path, number, "sha256"), "64 hex digits", repr(file.sha256))
 
 
-def mirror(config: RunConfig) -> Iterator[Rule]:
+def _mirror(config: RunConfig) -> Iterator[Rule]:
     url = config.store.mirror
     if url and (expected := wrong_url(url, MIRRORS)):
         yield broken(("store", "mirror"), expected, repr(masked(url)))
 
 
-def counts(config: RunConfig) -> Iterator[Rule]:
-    from pipeline.config.schema import Pinned
-    from pipeline.config.systems import LatticeSystem
-
-    if config.lattice is None and not any(isinstance(system, LatticeSystem) for system in config.systems.values()):
+def _counts(config: RunConfig) -> Iterator[Rule]:
+    systems = (system for system in config.systems.values() if isinstance(system, TrainedSystem))
+    if config.lattice is None and not any(system.table_text for system in systems):
         return
     if config.alignment is not None and config.alignment.unit != "pieces":
         yield broken(("alignment", "unit"), "pieces for the lattice", config.alignment.unit, ("lattice",))

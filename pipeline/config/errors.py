@@ -1,15 +1,17 @@
-"""Put what pydantic found into words: where, what was expected, what was got, and the nearest valid name."""
+"""Turn pydantic's errors into words: the place, the expectation, the value that was found, and the nearest valid name."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from difflib import get_close_matches
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-from pipeline.config.tree import Node, Path, dotted, shown
+from models.common.problems import KeyPath
+from pipeline.config.renamed import current_key, current_value
+from pipeline.config.tree import Node, dotted, shown
+from pipeline.config.types import inside, keys, metadata, strip
 
 _EXPECTED = {
     "int_type": "a whole number",
@@ -36,13 +38,13 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class Complaint:
-    """One thing that is wrong with a config."""
+    """One problem of a config."""
 
-    path: Path
+    path: KeyPath
     expected: str
     got: str
     valid: tuple[str, ...] = ()
-    """Names that would be right here."""
+    """Names that are valid in this place."""
 
     def text(self) -> str:
         near = get_close_matches(self.got.strip("'"), self.valid, n=1)
@@ -50,7 +52,7 @@ class Complaint:
 
 
 def complaints(errors: Iterable[Mapping[str, Any]], whole: type) -> list[Complaint]:
-    """One complaint per error of pydantic over the dataclass `whole`. Tags of choices are taken out of paths."""
+    """Return one complaint per error of pydantic over the dataclass `whole`, with paths that contain no tags of choices."""
     return [_complaint(error, whole) for error in _genuine(list(errors))]
 
 
@@ -69,11 +71,13 @@ def _complaint(error: Mapping[str, Any], whole: type) -> Complaint:
         return Complaint(path, f"something else ({error['msg']})", got)
     context = {key: f"{v:g}" if isinstance(v, float) else v for key, v in error.get("ctx", {}).items()}
     valid = tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+    if (renamed := current_value(error["input"])) in valid:
+        return Complaint(path, f"{renamed!r}, the new name of this value", got)
     return Complaint(path, _EXPECTED[kind].format(**context), got, valid)
 
 
 def _genuine(errors: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Without lists that are called too short because entries of theirs are wrong."""
+    """Leave out lists that are too short only because of invalid entries."""
     for error in errors:
         size = len(error["loc"])
         inside = any(len(other["loc"]) > size and other["loc"][:size] == error["loc"] for other in errors)
@@ -81,15 +85,18 @@ def _genuine(errors: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             yield error
 
 
-def _wrong_key(path: Path, kinds: Iterable[Any]) -> Complaint:
-    valid = tuple(sorted(key for kind in kinds for key in keys(strip(kind))))
+def _wrong_key(path: KeyPath, kinds: Iterable[Any]) -> Complaint:
+    kinds = [strip(kind) for kind in kinds]
+    valid = tuple(sorted(key for kind in kinds for key in keys(kind)))
+    if renamed := current_key(str(path[-1]), kinds):
+        return Complaint(path, f"{renamed!r}, the new name of this key", repr(path[-1]))
     known = bool(get_close_matches(str(path[-1]), valid, n=1))
     expected = "a known key" if known else f"one of the keys {', '.join(valid)}"
     return Complaint(path, expected, repr(path[-1]), valid)
 
 
 def report(found: Sequence[Complaint], root: Node) -> list[str]:
-    """`file:line: dotted.path: expected ..., got ...`, one line for each place, in the order of the places."""
+    """Return `file:line: dotted.path: expected ..., got ...` for each place, in the order of the places."""
     lines: dict[tuple[str, str], str] = {}
     for complaint in sorted(found, key=lambda c: c.path[:1] != ("defaults",)):
         node, rest = root.locate(complaint.path)
@@ -104,54 +111,17 @@ def _place(line: tuple[tuple[str, str], str]) -> tuple[str, int, str]:
     return (file, int(number), path) if number.isdigit() else (where, 0, path)
 
 
-def _followed(whole: type, loc: Path) -> tuple[Path, list[Any]]:
-    """The path that pydantic's `loc` stands for, and the types in which its last part was looked up.
+def _followed(whole: type, loc: KeyPath) -> tuple[KeyPath, list[Any]]:
+    """Return the path that pydantic's `loc` stands for, and the types in which its last part was looked up.
 
-    What looks like a tag is one only where the types leave a choice: a key of the user's may look the same.
+    A part is a tag only if the types at this place are a choice with that tag: a key of the user's may look the same.
     """
-    path: Path = ()
+    path: KeyPath = ()
     around: list[Any] = []
     here: list[Any] = [whole]
     for part in loc:
         if chosen := [strip(kind) for kind in here if any(getattr(x, "tag", None) == part for x in metadata(kind))]:
             here = chosen
         else:
-            path, around, here = (*path, part), here, [inner for kind in here for inner in _inside(kind, part)]
+            path, around, here = (*path, part), here, [inner for kind in here for inner in inside(kind, part)]
     return path, around
-
-
-def keys(kind: Any) -> dict[str, str]:
-    """Key in a file -> field of a dataclass."""
-    if not is_dataclass(kind):
-        return {}
-    hints = get_type_hints(kind, include_extras=True)
-    return {next((a for m in metadata(hints[f.name]) if (a := getattr(m, "alias", None))), f.name): f.name for f in fields(kind)}
-
-
-def metadata(hint: Any) -> tuple[Any, ...]:
-    """What `Annotated` adds to a type."""
-    return getattr(hint, "__metadata__", ())
-
-
-def _inside(kind: Any, part: str | int) -> list[Any]:
-    """Types found one step further."""
-    bare = strip(kind)
-    if is_dataclass(bare):
-        name = keys(bare).get(str(part))
-        return members(get_type_hints(bare, include_extras=True)[name]) if name else []
-    if get_origin(bare) in (dict, tuple):
-        return members(get_args(bare)[get_origin(bare) is dict])
-    return []
-
-
-def members(kind: Any) -> list[Any]:
-    """The types of a choice, one for any other type; None is left out."""
-    bare = strip(kind)
-    if get_origin(bare) not in (Union, UnionType):
-        return [kind]
-    return [m for member in get_args(bare) if member is not type(None) for m in members(member)]
-
-
-def strip(kind: Any) -> Any:
-    """A type without what `Annotated` adds."""
-    return strip(get_args(kind)[0]) if get_origin(kind) is Annotated else kind

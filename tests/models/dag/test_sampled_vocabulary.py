@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models.dag.words import choose
+from models.dag.sampled_vocabulary import sample_vocabulary
 
 from models.dag.loss import loss
 from tests.models.dag.test_loss import PAIRS, batch_of, network
@@ -17,7 +17,7 @@ def inputs(size=40, width=6):
 
 def test_a_sample_holds_the_targets_and_so_many_others():
     _, weight = inputs()
-    words = choose(weight, TARGETS, 12)
+    words = sample_vocabulary(weight, TARGETS, 12)
     assert torch.equal(words.weight[words.targets], weight[TARGETS])
     assert len(words.weight.unique(dim=0)) == 4 + 12
     assert words.bias.tolist() == pytest.approx([0.0] * 4 + [torch.log(torch.tensor(36 / 12)).item()] * 12)
@@ -26,7 +26,7 @@ def test_a_sample_holds_the_targets_and_so_many_others():
 def test_normalisers_are_on_average_those_over_all_words():
     states, weight = inputs()
     torch.manual_seed(0)
-    samples = [choose(weight, TARGETS, 12) for _ in range(4000)]
+    samples = [sample_vocabulary(weight, TARGETS, 12) for _ in range(4000)]
     sums = torch.stack([(states @ words.weight.t() + words.bias).exp().sum(1) for words in samples])
     error = sums.std(0) / len(sums) ** 0.5
     assert ((sums.mean(0) - (states @ weight.t()).exp().sum(1)).abs() < 4 * error).all()

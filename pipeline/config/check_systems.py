@@ -1,0 +1,186 @@
+"""Rules between the teacher, the systems and the sections that they depend on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+
+from models.common.network import NetworkConfig
+from models.common.problems import KeyPath
+from models.common.search import SearchConfig, SystemParts
+from models.training.config import TrainingConfig
+from models.training.recipe import Companion, TrainedSystem
+from pipeline.config.rules import Rule, broken, overlap, placed
+from pipeline.config.schema import Pinned, RunConfig, network_of
+from pipeline.config.systems import UsedSystem
+from stages.decoding.ctranslate2 import missing_engine
+from stages.score.tasks import TASKS
+
+CUT: KeyPath = ("corpus", "max_source_tokens")
+LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+def system_rules(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
+    """Yield the broken rules on the teacher, distillation and systems."""
+    yield from _teacher(config, pruned)
+    yield from _distillation(config, pruned)
+    for name, system in config.systems.items():
+        path: KeyPath = ("systems", name)
+        if name == "teacher":
+            yield broken(path, "a name other than 'teacher', whose steps are those of the teacher itself", repr(name))
+        if isinstance(system, UsedSystem):
+            yield from _use(path, system, config)
+        else:
+            yield from _trained(path, system, config, pruned)
+        yield from _searches(path, config, pruned)
+
+
+def _teacher(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
+    teacher = config.teacher
+    if teacher is None or isinstance(teacher, Pinned):
+        return
+    if not _is_wrong(("teacher",), pruned):
+        yield from placed(("teacher",), teacher.problems())
+    yield from _lengths(("teacher",), teacher.network, teacher.training, config)
+    yield from _metric(("teacher", "training"), teacher.training, config)
+
+
+def _distillation(config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
+    settings, path = config.distillation, ("distillation",)
+    if isinstance(settings, Pinned) or _is_wrong(path, pruned):
+        return
+    if settings.choose == "reference" and settings.n_best == 1:
+        yield broken((*path, "n_best"), "at least 2, to choose from, with choose: reference", settings.n_best)
+    parts = SystemParts(ngram=False, tables=False, networks=_teachers(config))
+    network = None if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.network
+    yield from _search(path, settings.search, None if _is_wrong(("teacher",), pruned) else network, parts)
+
+
+def _use(path: KeyPath, system: UsedSystem, config: RunConfig) -> Iterator[Rule]:
+    if config.teacher is None:
+        yield broken((*path, "use"), "a teacher in the config", "none", ("teacher",))
+    elif system.use == "ensemble" and _teachers(config) == 1:
+        yield broken((*path, "use"), "teacher, or teacher.ensemble of at least 2", "'ensemble'", ("teacher",))
+
+
+def _trained(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
+    if not _is_wrong(path, pruned, but="search"):
+        yield from placed(path, system.problems())
+        yield from _companions(path, system, config, pruned)
+    yield from _lengths(path, system.network, system.training, config)
+    yield from _metric((*path, "training"), system.training, config)
+    yield from _initial_weights(path, system, config)
+    if system.data in ("distilled", "mixed") and not _distils(config):
+        expected = f"a teacher (or distillation: {{from: DIRECTORY}}) for {system.data!r}"
+        yield broken((*path, "data"), expected, "none", ("teacher",), ("distillation",))
+    elif system.table_text == "distilled" and not _distils(config):
+        expected = "raw without a teacher (or distillation: {from: DIRECTORY})"
+        yield broken((*path, "tables"), expected, "distilled", ("teacher",), ("distillation",))
+
+
+def _companions(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
+    others = [name for name, other in config.systems.items() if not other.companions]
+    found: dict[str, Companion] = {}
+    for role, name in system.companions.items():
+        if name in others:
+            if not _is_wrong(("systems", name), pruned) and not _is_wrong(("teacher",), pruned):
+                found[role] = _companion(config, name)
+            continue
+        key = next(key for key, value in vars(system).items() if value == name and key.startswith(role))
+        expected = f"one of {', '.join(others)}" if others else "a system that needs no other system"
+        yield broken((*path, key), expected, repr(name), ("systems",), valid=others)
+    yield from placed(path, system.companion_problems(found))
+
+
+def _companion(config: RunConfig, name: str) -> Companion:
+    system = config.systems[name]
+    networks = _teachers(config) if isinstance(system, UsedSystem) and system.use == "ensemble" else 1
+    return Companion(name, system.family, network_of(config, name), networks)
+
+
+def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:
+    if system.initial_weights == "teacher" and config.teacher is None:
+        yield broken((*path, "initial_weights"), "a teacher in the config", "none", ("teacher",))
+    if system.initial_weights in ("random", "teacher", *system.companions):
+        return
+    before = takewhile(lambda item: item[0] != path[1], config.systems.items())
+    trained = [name for name, other in before if isinstance(other, TrainedSystem) and not other.companions]
+    if system.initial_weights not in trained:
+        expected = f"one of {', '.join(['random', 'teacher', *trained])} (systems are listed after those that they start from)"
+        yield broken((*path, "initial_weights"), expected, repr(system.initial_weights))
+
+
+def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> Iterator[Rule]:
+    name = str(path[1])
+    system = config.systems[name]
+    wrong = _is_wrong(path, pruned, but="search") or (isinstance(system, UsedSystem) and _is_wrong(("teacher",), pruned))
+    network = None if wrong else network_of(config, name)
+    together = isinstance(system, UsedSystem) and system.use == "ensemble"
+    parts = SystemParts(
+        ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
+        tables=True,
+        drafter="drafter" in system.companions,
+        networks=_teachers(config) if together else 1,
+    )
+    yield from _labels((*path, "search"), system.search)
+    for label, search in system.search.items():
+        place = (*path, "search", label)
+        if _is_wrong(place, pruned):
+            continue
+        yield from _search(place, search, network, parts)
+        if search.needs_ngram and config.ngram is not None and not isinstance(config.ngram, Pinned):
+            if (config.ngram.unit, config.ngram.side) != ("pieces", "target"):
+                got = f"{config.ngram.unit} of the {config.ngram.side}"
+                yield broken(("ngram",), "an n-gram model of pieces of the target for searches", got, place)
+
+
+def _search(path: KeyPath, search: SearchConfig, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Rule]:
+    yield from placed(path, search.problems(network, parts))
+    if missing := missing_engine(search):
+        yield broken((*path, "engine"), missing, "none installed")
+
+
+def _labels(path: KeyPath, searches: Mapping[str, SearchConfig]) -> Iterator[Rule]:
+    seen: dict[SearchConfig, str] = {}
+    for label, search in searches.items():
+        if search in seen:
+            yield broken((*path, label), "searches that differ", f"{seen[search]!r} again")
+        elif not LABEL.fullmatch(label):
+            yield broken((*path, label), "a label of letters, digits, _, . and -, which begins with a letter or digit", repr(label))
+        elif (derived := type(search).parse(label)) is not None and derived != search:
+            yield broken((*path, label), "a label that does not stand for another search", repr(label))
+        seen.setdefault(search, label)
+
+
+def _lengths(path: KeyPath, network: NetworkConfig, training: TrainingConfig, config: RunConfig) -> Iterator[Rule]:
+    cut = config.corpus.max_source_tokens
+    if cut is None:
+        return
+    if network.max_positions <= cut:
+        yield broken((*path, "max_positions"), f"more than max_source_tokens ({cut})", network.max_positions, CUT)
+    for key, least in (("max_tokens", cut), ("batch_tokens", cut + 1)):
+        if (value := getattr(training, key)) < least:
+            expected = f"at least {least}, for sources cut to max_source_tokens ({cut})"
+            yield broken((*path, "training", key), expected, value, CUT)
+
+
+def _metric(path: KeyPath, training: TrainingConfig, config: RunConfig) -> Iterator[Rule]:
+    metric, wanted = TASKS[config.task].metric, training.validation_metric
+    if wanted not in ("loss", metric):
+        yield broken((*path, "validation_metric"), f"loss or {metric} with task {config.task}", repr(wanted), ("task",))
+
+
+def _teachers(config: RunConfig) -> int:
+    """The number of networks of the teacher."""
+    return 1 if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.ensemble
+
+
+def _distils(config: RunConfig) -> bool:
+    """Whether there are distilled targets to learn from."""
+    return config.teacher is not None or isinstance(config.distillation, Pinned)
+
+
+def _is_wrong(path: KeyPath, pruned: Sequence[KeyPath], but: str = "") -> bool:
+    """Whether a value at `path` or in it was invalid, apart from those below the key `but`."""
+    return any(overlap(path, wrong) and wrong[len(path) : len(path) + 1] != (but,) for wrong in pruned)

@@ -1,0 +1,91 @@
+"""Load a config: read, expand, validate and check it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from models.common.problems import KeyPath
+from models.common.search import SearchConfig, SystemParts
+from models.family import family_named
+from models.training.recipe import part
+from pipeline.config.check import check
+from pipeline.config.errors import Complaint, complaints, report
+from pipeline.config.expand import expand
+from pipeline.config.rules import placed
+from pipeline.config.schema import STRICT, RunConfig, WrittenConfig
+from pipeline.config.searches import long_form
+from pipeline.config.systems import TEACHER_FAMILY
+from pipeline.config.tree import Node
+from pipeline.config.yaml import read_config, read_value
+from pipeline.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@cache
+def adapter() -> TypeAdapter[WrittenConfig]:
+    """Return pydantic's validator of a config, made on first use."""
+    return TypeAdapter(WrittenConfig)
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read, merge, expand and check a config. Raises ConfigError with all problems."""
+    root, problems = read_config(path, overrides)
+    return _build(expand(root), problems)
+
+
+def parse_search(text: str, where: str, family: str = TEACHER_FAMILY) -> SearchConfig:
+    """Return a search of a family as a config writes it, such as `greedy` or `{beam: {beam_size: 4}}`, or by its derived label.
+
+    Raises ConfigError that names `where`.
+    """
+    kind = family_named(family).search
+    problems: list[str] = []
+    several = Node([long_form(kind, read_value(text, where, problems))], where, ())
+    searches, found = _validate(several, TypeAdapter(tuple[kind, ...], config=STRICT), tuple[kind, ...])  # type: ignore[valid-type]
+    for search in searches or ():
+        found += [rule.complaint for rule in placed((0,), search.problems(None, SystemParts()))]
+    if found or problems:
+        raise ConfigError([*problems, *report(found, several)])
+    (search,) = cast(tuple[SearchConfig], searches)
+    return search
+
+
+def resolved(config: RunConfig) -> dict[str, Any]:
+    """Return the config as JSON-like values, which load back to an equal config."""
+    written = WrittenConfig(**{f.name: getattr(config, f.name) for f in fields(RunConfig)})
+    values: dict[str, Any] = adapter().dump_python(written, mode="json", by_alias=True)
+    return {key: value for key, value in values.items() if key not in ("base", "defaults")}
+
+
+def _build(root: Node, problems: Sequence[str]) -> RunConfig:
+    config, found = _validate(root, adapter(), WrittenConfig)
+    pruned: list[KeyPath] = [complaint.path for complaint in found]
+    for _ in range(3):  # invalid values are taken out, so that the others can be checked in the same pass
+        if config is not None:
+            break
+        rest = root
+        for path in pruned:
+            rest = rest.without(path) if path else rest.with_value({})
+        config, more = _validate(rest, adapter(), WrittenConfig)
+        pruned.extend(complaint.path for complaint in more)
+    if config is not None:
+        found.extend(check(config, pruned))
+    if found or problems:
+        raise ConfigError([*problems, *report(found, root)])
+    assert config is not None
+    return part(config, RunConfig)
+
+
+def _validate(root: Node, validator: TypeAdapter[T], kind: Any) -> tuple[T | None, list[Complaint]]:
+    try:
+        return validator.validate_json(json.dumps(root.plain())), []
+    except ValidationError as error:
+        return None, complaints(error.errors(include_url=False), kind)
