@@ -165,7 +165,7 @@ def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> 
     biased(verifier, AGREED)
     model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
     given = verifier.state_dict()
-    model.load_state_dict({name: given[name] for name in model.lent()}, strict=False)
+    model.load_state_dict({name: given[name] for name in model.shared_parameters()}, strict=False)
     biased(model, AGREED if kept else OTHER)
     decoder = DraftingDecoder(model, verifier)
 

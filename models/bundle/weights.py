@@ -116,14 +116,14 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_matching_weights(path: Path, model: nn.Module) -> int:
-    """Fill what of `model` has the name and shape of a tensor in a file, or is to begin as one (`Backbone.begins_as`); how many of
-    its weights (numbers) that were.
+    """Fill what of `model` has the name and shape of a tensor in a file, or is to begin as one (`Backbone.init_aliases`); how many
+    of its weights (numbers) that were.
 
     Raises ValueError where none are, BundleError for a missing or damaged file.
     """
     state, given = model.state_dict(), _read_weights(path)
-    begins_as = model.begins_as() if isinstance(model, Backbone) else {}
-    named = {name: given[other] for name in state if (other := begins_as.get(name, name)) in given}
+    init_aliases = model.init_aliases() if isinstance(model, Backbone) else {}
+    named = {name: given[other] for name in state if (other := init_aliases.get(name, name)) in given}
     found = {name: tensor for name, tensor in named.items() if tensor.shape == state[name].shape}
     if not found:
         raise ValueError(f"{path}: expected weights of the names and shapes of this network's, got none; start from random weights")

@@ -1,8 +1,8 @@
 """Orders of generation: the assignment of target tokens to slots, and the slots that a slot attends to.
 
-"Flat" is the target in writing order: its n tokens rearranged, then EOS at index n, then padding up to a multiple of the step size z
-(EOS again if the tail is filled). Slots [k z, (k+1) z) are written together in step k.
-Conventions and matrices: Zhang, Titov and Sennrich (2020), with 0-based indices throughout.
+"Flat" is the target in writing order: its n tokens rearranged, then EOS at index n, then padding up to a multiple of the step size
+z (EOS again if the tail is filled). Slots [k z, (k+1) z) are written together in step k. Conventions and matrices: Zhang, Titov and
+Sennrich (2020), with 0-based indices throughout.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def numbers_of(statistics: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """What a hypothesis tells of drafting (`models.aggressive.loop.statistics_of`) as named numbers: `tried_1` ... and `kept_1` ...
+    """What a hypothesis tells of drafting (`models.aggressive.record.draft_statistics`) as named numbers: `proposed_1` ... and `accepted_1` ...
     by place in a block, as far as any was tried; nothing for a blank source."""
     if "drafted" not in statistics:
         return []
     found = [(name, float(statistics[name])) for name in ("drafted", "accepted", "fell_back")]
-    for place, (times, right) in enumerate(zip(statistics["tried"], statistics["kept"], strict=True), 1):
+    for place, (times, right) in enumerate(zip(statistics["proposed_at"], statistics["accepted_at"], strict=True), 1):
         if times:
-            found += [(f"tried_{place}", float(times)), (f"kept_{place}", float(right))]
+            found += [(f"proposed_{place}", float(times)), (f"accepted_{place}", float(right))]
     return found
 
 
@@ -46,13 +46,13 @@ def summarise(tables: Sequence[pa.Table]) -> dict[str, Any] | None:
             sums.update(dict(row["drafting"]))
     if not rates:
         return None
-    places = range(1, 1 + sum(name.startswith("tried_") for name in sums))
+    places = range(1, 1 + sum(name.startswith("proposed_") for name in sums))
     return {
         "sentences": len(rates),
         "tokens_per_pass": tokens / passes,
         "passes": passes / len(rates),
         "quantiles": quantiles(rates),
         "accepted": sums["accepted"] / sums["drafted"] if sums["drafted"] else 0.0,
-        "acceptance": [sums[f"kept_{place}"] / sums[f"tried_{place}"] for place in places],
+        "acceptance": [sums[f"accepted_{place}"] / sums[f"proposed_{place}"] for place in places],
         "fell_back": sums["fell_back"] / len(rates),
     }

@@ -18,8 +18,9 @@ from models.bundle.weights import WEIGHTS, load_matching_weights
 from models.family import Family, Sizes, family_named
 from models.training import averaging
 from models.training.batch import Ints, Mask, Stream, shares
+from models.training.loop import updates
 from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import broadcast
+from models.training.parallel import broadcast, prefetch_batches
 from models.training.precision import arithmetic
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
@@ -104,9 +105,7 @@ class Worker:
             microbatch_tokens=self.job.work.microbatch_tokens,
         )
         batches = prefetch_batches(mine)
-        reports = updates(
-            self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update
-        )
+        reports = updates(self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update)
         for report in reports:
             self.progress = replace(self.progress, update=report.update, position=report.position)
             self.meter.add(report)

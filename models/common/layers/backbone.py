@@ -58,7 +58,7 @@ class Backbone(nn.Module):
         """Sources [B,S] with EOS to what the decoder's layers read of them."""
         return self.decoder.memories(*self.encoded(source, source_lengths))
 
-    def begins_as(self) -> dict[str, str]:
+    def init_aliases(self) -> dict[str, str]:
         """Tensors that a training begins with another's of another name, where it begins with another's weights at all."""
         return {}
 

@@ -195,7 +195,7 @@ def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
     """Words that are linked to a source stand in for common ones; a source without links has the common ones alone."""
     nothing, differ = torch.full((23, 32), -1), 0
     for pair in PAIRS:
-        everything = pair[1].words.most(23)
+        everything = pair[1].words.most_common(23)
         rest = nothing.clone()
         rest[:, : len(everything) - 9] = everything[9:]
         how = {"draft_precision": precision}

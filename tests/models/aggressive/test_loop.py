@@ -6,16 +6,16 @@ import random
 
 import pytest
 import torch
-from models.stepwise.search.greedy import _most_probable
 
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
-from models.aggressive.loop import draft_and_verify, judge
+from models.aggressive.loop import draft_and_verify
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.common.options import OutputLimits
 from models.family import EOS, PAD, RESERVED
+from models.stepwise.search.greedy import _most_probable
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 SIZE = 13

@@ -244,7 +244,7 @@ def test_a_head_begins_as_the_last_layer_of_its_verifier(norm, tmp_path):
         values.numel() for name, values in model.state_dict().items() if not name.startswith(("features.", "words."))
     )
     mine, theirs = model.state_dict(), verifier.state_dict()
-    assert all(mine[name].equal(theirs[name]) for name in model.lent())
+    assert all(mine[name].equal(theirs[name]) for name in model.shared_parameters())
     layer = model.head.layers[0].state_dict()
     assert all(values.equal(layer[name]) for name, values in verifier.decoder.layers[1].state_dict().items())
     assert all(values.equal(model.head.norm.state_dict()[name]) for name, values in verifier.decoder.norm.state_dict().items())
@@ -289,7 +289,7 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     head_loss(model, batch, 0.1).total.backward()
     trained = {name for name, weight in model.named_parameters() if weight.grad is not None}
-    assert trained == {name for name, _ in model.named_parameters() if name not in model.lent()}
+    assert trained == {name for name, _ in model.named_parameters() if name not in model.shared_parameters()}
     assert all(name.startswith(("features.", "head.")) for name in trained)
     model.eval()
     source = model.read(batch.source, batch.source_lengths)
@@ -304,7 +304,7 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
 @pytest.mark.parametrize("model", [drafter_of(), head_of(verifier_of())], ids=["parallel", "head"])
 def test_a_drafter_counts_the_words_that_it_learns_and_ranks_them_by_that(model):
     model.words.counts.zero_()
-    assert model.words.most(4).tolist() == [EOS, 7, 8, 9], "of equals the lower id, nothing reserved"
+    assert model.words.most_common(4).tolist() == [EOS, 7, 8, 9], "of equals the lower id, nothing reserved"
     batch = collate(range(3), [[8]] * 3, [[9, 12, 12], [12, 12, 9], [12, 10, 9]])
     options = {"glancing_ratio": 0.0, "glancing_ratio_end": 0.0}
     model.config = dataclasses.replace(model.config, draft_width=8, **options)
@@ -314,8 +314,8 @@ def test_a_drafter_counts_the_words_that_it_learns_and_ranks_them_by_that(model)
     for _ in range(40):
         FAMILY.loss(model.train(), batch, 1, 0.1)
     model.eval()
-    assert model.words.most(4).tolist() == [EOS, 12, 9, 10]
-    assert model.words.most(99).tolist() == [EOS, 12, 9, 10, 7, 8, *range(11, 12), *range(13, 23)]
+    assert model.words.most_common(4).tolist() == [EOS, 12, 9, 10]
+    assert model.words.most_common(99).tolist() == [EOS, 12, 9, 10, 7, 8, *range(11, 12), *range(13, 23)]
     assert set(model.words.counts.nonzero()[:, 0].tolist()) == {EOS, 9, 10, 12}
 
 
@@ -373,7 +373,7 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     assert sum(one == row for one, row in zip(drafted, rows, strict=True)) > 500
     head, given = head_of(verifier, encoder_layers=1, decoder_layers=1), verifier.state_dict()
     torch.nn.init.zeros_(head.features.weight)
-    head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.begins_as().items()}})
+    head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.init_aliases().items()}})
     taught(head, FAMILY.loss, draws)
     top = NativeDecoder(head, verifier)
     assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))] == drafted

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from models.dag.sampled_vocabulary import sample_vocabulary
 
 from models.dag.loss import loss
+from models.dag.sampled_vocabulary import sample_vocabulary
 from tests.models.dag.test_loss import PAIRS, batch_of, network
 
 TARGETS = torch.tensor([[1, 5, 9, 5], [1, 9, 0, 0]])

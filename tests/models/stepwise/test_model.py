@@ -2,7 +2,6 @@ import dataclasses
 
 import pytest
 import torch
-from models.stepwise.search.incremental import Incremental
 
 from models import family_of
 from models.family import Sizes
@@ -10,6 +9,7 @@ from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.model import StepwiseModel, build, fits
 from models.stepwise.orders import ORDERS, GenerationOrder
+from models.stepwise.search.incremental import Incremental
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
-from stages.report.significance import bleu_of, paired_bootstrap, sentence_statistics, statistics_of
+from stages.report.significance import bleu_of, draft_statistics, paired_bootstrap, sentence_statistics
 from stages.score.metrics import Comparison, score
 
 WORDS = "ein der die das haus hund katze see wald buch liest sieht schläft heute morgen".split(" ")  # noqa: SIM905
@@ -68,7 +68,7 @@ def test_statistics_give_the_very_score_that_a_signature_belongs_to(metric: str)
     systems = [[*spoiled([texts[0] for texts in references], noise, seed)[:-1], ""] for noise, seed in ((0.2, 2), (0.4, 3))]
     how = Comparison(language="de", tokenizer="13a", lowercase=True)
     scored = [score(metric, texts, references, how) for texts in systems]
-    score_of, statistics = statistics_of(metric, scored[0]["signature"], systems, references)
+    score_of, statistics = draft_statistics(metric, scored[0]["signature"], systems, references)
     assert [score_of(found.sum(0)) for found in statistics] == pytest.approx([found["score"] for found in scored], abs=1e-4)
     clear = paired_bootstrap(score_of, *statistics)
     assert clear["delta"] == pytest.approx(scored[1]["score"] - scored[0]["score"], abs=1e-3)
