@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.common.layers.blocks import fused_attention
+from models.common.layers import fused_attention
 from models.common.layers.dropout import dropout as drop
 from models.common.layers.fused_attention import split
 from models.common.layers.linear import Linear

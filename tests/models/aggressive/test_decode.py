@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,13 +10,16 @@ import torch
 
 from fewstep import Lexicon
 from models.aggressive.config import AggressiveSearch
-from models.aggressive.decode import AggressiveDecoder, DraftDecoder, NativeDecoder
+from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.head import DraftHead
 from models.common.options import OutputLimits, Sampling, Shortlist
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise import decode as stepwise
 from models.stepwise.config import StepwiseSearch
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
+
+frozen = partial(AggressiveDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 NEAR = 1e-4
 
@@ -38,7 +42,7 @@ def run(decoder, inputs, how):
 
 def greedy(verifier, inputs, **options):
     """What the verifier writes by itself, natively."""
-    decoder = stepwise.NativeDecoder(verifier)
+    decoder = stepwise.StepwiseDecoder(verifier, frozen=True)
     return run(decoder, inputs, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=12), **options))
 
 
@@ -82,7 +86,7 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
     few = ({"draft_words": 12}, {"draft_words": 8, "draft_links": 3})
     for options in (*ways, {"draft_precision": "int8"}, *({"draft_precision": "int8", **words} for words in few)):
         linked = links(verifier.sizes.target)
-        found = run(NativeDecoder(drafter, verifier, None, linked), inputs, search(draft_width=width, **options))
+        found = run(frozen(drafter, verifier, None, linked), inputs, search(draft_width=width, **options))
         assert [one.ids for one in found] == [one.ids for one in expected]
         assert [one.score for one in found] == [one.score for one in expected]
         assert [one.statistics["margin"] for one in found] == [one.statistics["margin"] for one in expected]
@@ -92,7 +96,7 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
 def test_a_verifier_in_8_bits_writes_what_its_greedy_search_in_8_bits_does(pair):
     verifier, drafter = pair
-    inputs, decoder = sources(24), NativeDecoder(drafter, verifier)
+    inputs, decoder = sources(24), frozen(drafter, verifier)
     expected = greedy(verifier, inputs, precision="int8")
     assert [one.score for one in expected] != [one.score for one in greedy(verifier, inputs)]
     for options in ({}, {"draft_precision": "int8"}, {"strategy": "greedy"}, {"drafter": "lookup"}):
@@ -108,8 +112,8 @@ def test_a_verifier_in_8_bits_writes_what_its_greedy_search_in_8_bits_does(pair)
 def test_a_verifier_with_a_list_writes_what_its_greedy_search_with_that_list_does(pair):
     verifier, drafter = pair
     inputs, words = sources(24), links(verifier.sizes.target)
-    decoder, how = NativeDecoder(drafter, verifier, None, words), {"shortlist_words": 9, "shortlist_links": 1}
-    alone = stepwise.NativeDecoder(verifier, lexicon=words)
+    decoder, how = frozen(drafter, verifier, None, words), {"shortlist_words": 9, "shortlist_links": 1}
+    alone = stepwise.StepwiseDecoder(verifier, frozen=True, lexicon=words)
     for precision, name in (("fp32", "float32"), ("int8", "int8")):
         expected = run(alone, inputs, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=12), precision=name, **how))
         assert sum(one.ids != other.ids for one, other in zip(expected, greedy(verifier, inputs), strict=True)) > 10
@@ -125,12 +129,12 @@ def test_a_verifier_with_a_list_writes_what_its_greedy_search_with_that_list_doe
             assert [one.ids for one in found] == [one.ids for one in expected]
             assert [one.score for one in found] == [one.score for one in expected]
     with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
-        run(NativeDecoder(drafter, verifier), inputs, search(**how))
+        run(frozen(drafter, verifier), inputs, search(**how))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
 def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
-    decoder, inputs = NativeDecoder(pair[1], pair[0]), sources(24)
+    decoder, inputs = frozen(pair[1], pair[0]), sources(24)
     alone = {"draft_width": 1, "max_tokens": 3}
     whole = run(decoder, inputs, search("draft", **alone))
     narrow = run(decoder, inputs, search("draft", draft_precision="int8", **alone))
@@ -167,7 +171,7 @@ def test_torch_and_native_code_find_the_same(pair, how):
     verifier, drafter = pair
     inputs = sources(24)
     linked = links(verifier.sizes.target)
-    slow, fast = AggressiveDecoder(drafter, verifier, None, linked), NativeDecoder(drafter, verifier, None, linked)
+    slow, fast = AggressiveDecoder(drafter, verifier, None, linked), frozen(drafter, verifier, None, linked)
     near = 0
     for one, other in zip(run(slow, inputs, how), run(fast, inputs, how), strict=True):
         if min(one.statistics["margin"], other.statistics["margin"]) < NEAR:
@@ -186,7 +190,7 @@ def test_torch_and_native_code_find_the_same(pair, how):
 
 def drafts_of(pair, lexicon, **options):
     """How many tokens each of some sources had drafted and kept."""
-    found = run(NativeDecoder(pair[1], pair[0], None, lexicon), sources(24), search(draft_width=6, **options))
+    found = run(frozen(pair[1], pair[0], None, lexicon), sources(24), search(draft_width=6, **options))
     return [(one.statistics["drafted"], one.statistics["accepted"]) for one in found]
 
 
@@ -213,9 +217,9 @@ def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
 def test_limits_are_those_of_greedy_decoding(limits):
     verifier, drafter = PAIRS[0]
     inputs = sources(20)
-    decoder = stepwise.NativeDecoder(verifier)
+    decoder = stepwise.StepwiseDecoder(verifier, frozen=True)
     expected = run(decoder, inputs, StepwiseSearch(**{"max_extra_tokens": 12, **limits}))
-    found = run(NativeDecoder(drafter, verifier), inputs, search(**limits))
+    found = run(frozen(drafter, verifier), inputs, search(**limits))
     assert [one.ids for one in found] == [one.ids for one in expected]
 
 
@@ -224,7 +228,7 @@ def test_limits_are_those_of_greedy_decoding(limits):
 def test_an_output_does_not_depend_on_company(pair, strategy):
     verifier, drafter = pair
     inputs = sources(16)
-    decoder = NativeDecoder(drafter, verifier)
+    decoder = frozen(drafter, verifier)
     together = run(decoder, inputs, search(strategy))
     assert run(decoder, inputs[::-1], search(strategy))[::-1] == together
     assert [run(decoder, [one], search(strategy))[0] for one in inputs] == together
@@ -245,7 +249,7 @@ def test_a_perfect_drafter_takes_a_pass_for_every_block_and_its_bonus():
         def decode(self, rows, how):
             return [[one] for one in expected]
 
-    for decoder in (NativeDecoder(drafter, verifier, (Oracle(), None)), AggressiveDecoder(drafter, verifier, (Oracle(), None))):
+    for decoder in (frozen(drafter, verifier, (Oracle(), None)), AggressiveDecoder(drafter, verifier, (Oracle(), None))):
         for width in (1, 3, 8):
             found = run(decoder, inputs, search(drafter="system", draft_width=width, ngram=30))
             for one, known, source in zip(found, expected, inputs, strict=True):
@@ -261,7 +265,7 @@ def test_a_perfect_drafter_takes_a_pass_for_every_block_and_its_bonus():
 def test_nothing_drafted_is_one_token_a_pass():
     verifier, drafter = PAIRS[0]
     inputs = sources(12)
-    for decoder in (NativeDecoder(drafter, verifier), AggressiveDecoder(drafter, verifier)):
+    for decoder in (frozen(drafter, verifier), AggressiveDecoder(drafter, verifier)):
         found = run(decoder, inputs, search("greedy"))
         assert [one.steps for one in found] == [one.steps for one in greedy(verifier, inputs)]
         assert all(one.statistics["drafted"] == 0 for one in found)
@@ -270,14 +274,14 @@ def test_nothing_drafted_is_one_token_a_pass():
 def test_one_rank_is_gad_whatever_the_gap():
     verifier, drafter = PAIRS[0]
     inputs = sources(20)
-    decoder = NativeDecoder(drafter, verifier)
+    decoder = frozen(drafter, verifier)
     strict = run(decoder, inputs, search())
     assert run(decoder, inputs, search("gad++", top_k=1, max_logprob_gap=50.0)) == strict
 
 
 def test_all_ranks_and_any_gap_keep_whatever_is_drafted():
     verifier, drafter = PAIRS[0]
-    decoder = NativeDecoder(drafter, verifier)
+    decoder = frozen(drafter, verifier)
     how = search("gad++", top_k=23, max_logprob_gap=1e9, require_top1_eos=False)
     found = run(decoder, sources(20), how)
     assert decoder.record.accepted > 0
@@ -288,7 +292,7 @@ def test_all_ranks_and_any_gap_keep_whatever_is_drafted():
 def test_what_is_kept_loosely_obeys_both_equations_when_it_is_scored_again():
     verifier, drafter = PAIRS[0]
     how = search("gad++", top_k=3, max_logprob_gap=2.0)
-    decoder = NativeDecoder(drafter, verifier)
+    decoder = frozen(drafter, verifier)
     changed = 0
     for source in sources(20):
         (found,) = run(decoder, [source], how)
@@ -318,7 +322,7 @@ def test_an_end_is_strict_unless_asked_otherwise():
         def decode(self, rows, how):
             return [[Hypothesis([], 0.0, 0)] for _ in rows]
 
-    decoder = NativeDecoder(drafter, verifier, (Ender(), None))
+    decoder = frozen(drafter, verifier, (Ender(), None))
     options = {"drafter": "system", "ranks": 22, "gap": 1e9, "min_tokens": 1}
     strict = run(decoder, inputs, search("gad++", **options))
     assert [one.ids for one in strict] == [one.ids for one in greedy(verifier, inputs)]
@@ -338,12 +342,12 @@ def test_only_banned_words_drafted_is_nothing_drafted():
         def decode(self, rows, how):
             return [[Hypothesis([0, 1, 3, 4, 5, 6] * 3, 0.0, 0)] for _ in rows]
 
-    for kind in (NativeDecoder, AggressiveDecoder):
+    for kind in (frozen, AggressiveDecoder):
         found = run(kind(drafter, verifier, (Specials(), None)), inputs, search(drafter="system", ngram=1))
         assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
 
 
-@pytest.mark.parametrize("kind", [NativeDecoder, AggressiveDecoder])
+@pytest.mark.parametrize("kind", [frozen, AggressiveDecoder])
 @pytest.mark.parametrize("make", [drafter_of, lambda: head_of(verifier_of())], ids=["parallel", "head"])
 @pytest.mark.parametrize("words", [None, 9])
 def test_a_drafter_that_would_always_write_a_pad_is_passed_over_to_its_next_word(kind, make, words):
@@ -361,8 +365,8 @@ def test_a_drafter_that_would_always_write_a_pad_is_passed_over_to_its_next_word
 @pytest.mark.parametrize("drafter", ["lookup", "system"])
 def test_who_drafts_is_nothing_to_searches_that_look_nothing_up(drafter):
     verifier, network = PAIRS[0]
-    hinter = (NativeDecoder(network, verifier), search()) if drafter == "system" else None
-    for kind, strategy in itertools.product((NativeDecoder, AggressiveDecoder), ("draft", "greedy")):
+    hinter = (frozen(network, verifier), search()) if drafter == "system" else None
+    for kind, strategy in itertools.product((frozen, AggressiveDecoder), ("draft", "greedy")):
         decoder = kind(network, verifier, hinter)
         expected = run(decoder, sources(6), search(strategy))
         assert run(decoder, sources(6), search(strategy, drafter=drafter)) == expected
@@ -370,7 +374,7 @@ def test_who_drafts_is_nothing_to_searches_that_look_nothing_up(drafter):
 
 def test_an_untrained_drafter_falls_back_and_says_so(caplog):
     verifier, drafter = PAIRS[0]
-    decoder = NativeDecoder(drafter, verifier)
+    decoder = frozen(drafter, verifier)
     inputs = sources(30)
     found = run(decoder, inputs, AggressiveSearch(output_limits=OutputLimits(max_extra_tokens=12)))
     assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs)]
@@ -380,7 +384,7 @@ def test_an_untrained_drafter_falls_back_and_says_so(caplog):
 
 def test_an_empty_source_and_an_empty_batch():
     verifier, drafter = PAIRS[3]
-    for decoder in (NativeDecoder(drafter, verifier), AggressiveDecoder(drafter, verifier)):
+    for decoder in (frozen(drafter, verifier), AggressiveDecoder(drafter, verifier)):
         assert run(decoder, [], search()) == []
         assert [one.ids for one in run(decoder, [[]], search())] == [one.ids for one in greedy(verifier, [[]])]
 
@@ -401,7 +405,7 @@ def test_pairs_that_do_not_go_together_are_refused():
         AggressiveDecoder(drafter_of(), verifier_of(order="interleaved"))
     with pytest.raises(ValueError, match="expected max_positions 64 as the drafter has, got 40"):
         AggressiveDecoder(drafter_of(max_positions=64), verifier)
-    for kind in (AggressiveDecoder, NativeDecoder):
+    for kind in (AggressiveDecoder, frozen):
         with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
             run(kind(drafter_of(), verifier), [[8]], search("gad++", top_k=24))
     with pytest.raises(ValueError, match="drafter_system"):

@@ -10,7 +10,7 @@ import torch
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
-from models.aggressive.loop import draft_and_verify
+from models.aggressive.loop import draft_and_verify, verify
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.common.options import OutputLimits
@@ -191,7 +191,7 @@ def test_through_torch_as_many_queries_write_what_greedy_passes_of_that_width_wr
 
 
 def kept_by(scores, ids, **options):
-    return judge(scores.clone(), ids, AggressiveSearch(strategy="gad++", **options)).kept[0].tolist()
+    return verify(scores.clone(), ids, AggressiveSearch(strategy="gad++", **options)).kept[0].tolist()
 
 
 def test_more_ranks_and_a_wider_gap_keep_what_fewer_and_a_narrower_keep():
@@ -223,5 +223,5 @@ def test_of_equal_words_the_first_is_written():
         scores = torch.zeros(1, 5, size)
         scores[0, torch.arange(5), torch.tensor([7, 9, 3, 11, 8])] = 1.0
         scores[..., 20] = 1.0
-        assert judge(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
+        assert verify(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
         assert _most_probable(scores, 0, torch.arange(1))[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"

@@ -1,6 +1,7 @@
 """Blocks, glancing and the objective of the drafter."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from models.aggressive import glancing
 from models.aggressive.config import AggressiveSearch
-from models.aggressive.decode import DraftDecoder, NativeDecoder
+from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.family import FAMILY
 from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
@@ -17,13 +18,16 @@ from models.aggressive.model import AggressiveModel, fits, sequences
 from models.bundle.weights import WEIGHTS, load_matching_weights, save_weights
 from models.family import EOS, MASK, PAD, Sizes
 from models.stepwise.config import StepwiseSearch
-from models.stepwise.decode import NativeDecoder as StepwiseNative
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.loss import loss as stepwise_loss
 from models.stepwise.model import StepwiseModel
 from models.training.batch import collate
 from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer
 from tests.models.aggressive.networks import DRAFTER, VERIFIER, drafter_of, head_of, sources, verifier_of
+
+frozen = partial(AggressiveDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 
 def batch_of(count, length, seed=0):
@@ -366,7 +370,7 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     assert right > 0.5 * 6 * 40
     small = dataclasses.replace(VERIFIER, encoder_layers=1, decoder_layers=1)
     verifier = taught(StepwiseModel(small, Sizes(16, 16, True), small.generation()), stepwise_loss, draws)
-    rows, pair, alone = copies(1000, draws), NativeDecoder(model, verifier), StepwiseNative(verifier)
+    rows, pair, alone = copies(1000, draws), frozen(model, verifier), StepwiseDecoder(verifier, frozen=True)
     drafted = [one.ids for (one,) in pair.decode(pair.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))]
     assert drafted == [one.ids for (one,) in alone.decode(alone.prepare(rows), StepwiseSearch())]
     assert pair.record.tokens > 0.5 * DRAFTER.draft_width * pair.record.steps
@@ -375,6 +379,6 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     torch.nn.init.zeros_(head.features.weight)
     head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.init_aliases().items()}})
     taught(head, FAMILY.loss, draws)
-    top = NativeDecoder(head, verifier)
+    top = frozen(head, verifier)
     assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))] == drafted
     assert top.record.steps < pair.record.steps

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import shutil
+from functools import partial
 
 import pytest
 import torch
@@ -15,13 +16,15 @@ from models.family import UNK, Hypothesis, Sizes
 from models.lattice import decode
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
-from models.lattice.engines.native import NativeDecoder
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import Slots
 from models.lattice.tables import bigram_tables
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, SMALL, counted, network, usual_pairs
+
+frozen = partial(LatticeDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 SOURCES = [[7, 8, 9], [12], [16, 15, 14, 13, 12, 11], [9, 9], [10, 7, 12, 8]]
 
@@ -145,7 +148,7 @@ def test_a_source_longer_than_any_that_was_counted_is_translated(tables):
     assert least <= len(found.ids) <= most
 
 
-@pytest.mark.parametrize("kind", [LatticeDecoder, NativeDecoder])
+@pytest.mark.parametrize("kind", [LatticeDecoder, frozen])
 @pytest.mark.parametrize("normalizer", ["full", "union", "local", "selfnorm"])
 def test_no_output_is_longer_than_there_are_positions_for(tmp_path, kind, normalizer):
     """The line predicts 62 words for the longest source; the network writes at most 31, and ends no other sentence with it."""

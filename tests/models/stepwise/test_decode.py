@@ -8,7 +8,7 @@ import torch
 
 from models.common.options import OutputLimits
 from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
-from models.stepwise import beam, greedy
+from models.stepwise.search import beam, greedy
 from models.stepwise.arrangement import restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch
