@@ -25,9 +25,8 @@ import pyarrow as pa
 import torch
 from torch import nn
 
-import models
 from models.common.network import SIZES
-from models.family import RESERVED, Sizes
+from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig
 from models.training.batch import Batch, Position, Stream, shares
 from models.training.config import TrainingConfig
@@ -42,7 +41,7 @@ from stages.train.meter import Meter
 from stages.train.token_files import TokenFiles
 from stages.workers import LocalWorkers
 
-FAMILY = models.family_of("stepwise")
+FAMILY = family_named("stepwise").functions
 
 
 def parse() -> argparse.Namespace:

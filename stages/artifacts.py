@@ -98,8 +98,8 @@ class DagAnalysis(Artifact):
 
 @dataclass(frozen=True)
 class LatticeAnalysis(Artifact):
-    """`lattice_analysis.json`: candidates, sentences, impossible (without a path); words and edges: how many of those on best paths had a
-    rank up to 1, 2, 4, ... before the search. As records, what each part of decoding takes (`latency.json`)."""
+    """`lattice_analysis.json`: candidates, sentences, impossible (without a path); words and edges: how many of those on best paths
+    had a rank up to 1, 2, 4, ... before the search. As records, what each part of decoding takes (`latency.json`)."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal, cast
 
 from annotated_types import Ge, Le, Lt
@@ -29,7 +29,7 @@ BLOCK_OPTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class AggressiveConfig(NetworkConfig):
-    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills all slots at once; or
+    """A drafter: a Transformer whose decoder reads the tokens so far with empty slots behind them, and fills all slots at once, or
     a layer on top of the verifier that writes token after token."""
 
     drafting: Literal["parallel", "autoregressive"] = "parallel"
@@ -131,9 +131,9 @@ class AggressiveSearch(LimitedSearch):
     min_tokens_per_pass: Annotated[float, Ge(0)] = 1.5
     """Mean number of tokens per pass of the verifier, over a sentence, below which drafting stops after three blocks: the rest of
     the sentence is written greedily. 0: always draft."""
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
-    output_limits: OutputLimits = OutputLimits()
+    output_limits: OutputLimits = field(default_factory=OutputLimits)
     """Bounds on the length of an output, and on the tokens in it."""
     shortlist: Shortlist | None = None
     """A lexical shortlist that the verifier chooses from: the output of `gad` is that of the verifier's greedy search with the same

@@ -45,13 +45,13 @@ class DraftDecoder:
         self.record = DraftRecord()
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system in addition to its network; a drafter in training needs none."""
         return SystemParts()
 
     def problems(self, search: AggressiveSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the network's `max_positions`."""
@@ -100,14 +100,14 @@ class AggressiveDecoder:
         self._warned = False
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system in addition to its networks."""
         tables = self.lexicon is not None and self.lexicon.linked_tokens is not None
         return SystemParts(tables=tables, drafter=self.draft_system is not None, target_size=self.model.sizes.target)
 
     def problems(self, search: AggressiveSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the networks' `max_positions`."""
@@ -119,7 +119,7 @@ class AggressiveDecoder:
         Raises ValueError for a search with problems (`AggressiveSearch.problems`) or that no engine of this decoder can run.
         """
         config = self.model.config
-        check_search(search, config, self.parts)
+        check_search(search, config, self.system_parts)
         if not prepared.rows:
             return []
         engine = choose_engine(self.engines, "auto", search, config)

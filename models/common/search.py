@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
@@ -117,7 +117,7 @@ class SearchConfig:
 class LimitedSearch(SearchConfig):
     """A search whose outputs are limited by `output_limits`."""
 
-    output_limits: OutputLimits = OutputLimits()
+    output_limits: OutputLimits = field(default_factory=OutputLimits)
     """Bounds on the length of an output, and on the tokens in it."""
 
     def with_max_tokens(self, count: int) -> Self:

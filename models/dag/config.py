@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
@@ -93,7 +93,7 @@ class DagSearch(SearchConfig):
     """Total probability of the candidates that are followed (beam) or drawn from (sample)."""
     ngram_weight: Annotated[float, Ge(0)] = 0.0
     """Weight of the n-gram model's natural log-probability (gamma; beam only). The paper's 0.1 on decimal logarithms is 0.043."""
-    sampling: Sampling = Sampling()
+    sampling: Sampling = field(default_factory=Sampling)
     """Options of the strategy `sample`."""
     allow_unknown: bool = False
     """Whether an output may contain the unknown token."""

@@ -41,13 +41,13 @@ class DagDecoder:
         self.engines = engines_for(model, ngram, lexicon, frozen=frozen)
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system in addition to its network."""
         return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None)
 
     def problems(self, search: DagSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the network's `max_positions`."""
@@ -58,7 +58,7 @@ class DagDecoder:
 
         Raises ValueError for a search with problems (`DagSearch.problems`) or that no engine of this decoder can run.
         """
-        check_search(search, self.model.config, self.parts)
+        check_search(search, self.model.config, self.system_parts)
         return self._engine(search).decode(prepared, search) if prepared.rows else []
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:

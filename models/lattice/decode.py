@@ -45,13 +45,13 @@ class LatticeDecoder:
         self.engines = engines_for(model, tables, bigrams, frozen=frozen)
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system in addition to its network."""
         return SystemParts(tables=self.tables is not None)
 
     def problems(self, search: LatticeSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
         """Return sources without EOS as one batch, with the candidates that `search` needs.
@@ -72,7 +72,7 @@ class LatticeDecoder:
         ValueError for a search with problems (`LatticeSearch.problems`) or that no engine of this decoder can run, and if the
         decoder has no tables.
         """
-        check_search(search, self.model.config, self.parts)
+        check_search(search, self.model.config, self.system_parts)
         if len(prepared.ids) == 0:
             return []
         if search.strategy == "lookup":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self, cast
 
 from annotated_types import Ge, Lt
@@ -97,15 +97,15 @@ class StepwiseSearch(LimitedSearch):
     beam_threshold: Annotated[float, Ge(0)] | None = None
     """Hypotheses whose log-probability is more than this many nats below the highest of their sentence are dropped, so that most
     steps have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: none are dropped."""
-    sampling: NucleusSampling = NucleusSampling()
+    sampling: NucleusSampling = field(default_factory=NucleusSampling)
     """Options of the strategy `sample`."""
-    output_limits: OutputLimits = OutputLimits()
+    output_limits: OutputLimits = field(default_factory=OutputLimits)
     """Bounds on the length of an output, and on the tokens in it."""
     shortlist: Shortlist | None = None
     """A lexical shortlist that tokens are chosen from. Empty: all tokens."""
     engine: Literal["auto", "torch", "ctranslate2"] = "auto"
-    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), torch, or CTranslate2 (the extra `ctranslate2`),
-    which supports autoregressive networks, greedy and beam search, and the power form of the length penalty."""
+    """Engine that decodes: native code on a CPU and torch elsewhere (`auto`), torch, or CTranslate2 (the extra `ctranslate2`). The
+    latter supports autoregressive networks, greedy and beam search, and the power form of the length penalty."""
     precision: Precision = "float32"
     """Arithmetic of products with weights. In native code bfloat16 applies to layers, which is faster on CPUs with AVX512-BF16 and
     slower on others, and int8 applies to the ranking of tokens as well; attention stays in float32. CTranslate2 supports all four

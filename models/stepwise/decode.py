@@ -48,13 +48,13 @@ class StepwiseDecoder:
         self.engines = engines_for(model, ngram, lexicon, frozen=frozen)
 
     @property
-    def parts(self) -> SystemParts:
+    def system_parts(self) -> SystemParts:
         """The parts of the system in addition to its network."""
         return SystemParts(ngram=self.ngram is not None, tables=self.lexicon is not None, networks=len(networks(self.model)))
 
     def problems(self, search: StepwiseSearch) -> Iterator[Problem]:
         """Yield the options of a search that are not valid for this system."""
-        return search.problems(self.model.config, self.parts)
+        return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the network's `max_positions`."""
@@ -67,7 +67,7 @@ class StepwiseDecoder:
         EngineError if the search needs CTranslate2 and it is not installed.
         """
         config = self.model.config
-        check_search(search, config, self.parts)
+        check_search(search, config, self.system_parts)
         if not prepared.rows:
             return []
         engine = choose_engine(self.engines, search.engine, search, config)

@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/configuration.md).", show_default=False)]
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/reference/config.md).", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Replace one value, as in defaults.training.updates=100."),

@@ -15,6 +15,7 @@ from pipeline.config.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import UsedSystem
 from stages.decoding.ctranslate2 import missing_engine
+from stages.ngram import NgramConfig
 from stages.score.tasks import TASKS
 
 CUT: KeyPath = ("corpus", "max_source_tokens")
@@ -94,9 +95,7 @@ def _companions(path: KeyPath, system: TrainedSystem, config: RunConfig, pruned:
 
 
 def _companion(config: RunConfig, name: str) -> Companion:
-    system = config.systems[name]
-    networks = _teachers(config) if isinstance(system, UsedSystem) and system.use == "ensemble" else 1
-    return Companion(name, system.family, network_of(config, name), networks)
+    return Companion(name, config.systems[name].family, network_of(config, name), _networks(config, name))
 
 
 def _initial_weights(path: KeyPath, system: TrainedSystem, config: RunConfig) -> Iterator[Rule]:
@@ -116,12 +115,11 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
     system = config.systems[name]
     wrong = _is_wrong(path, pruned, but="search") or (isinstance(system, UsedSystem) and _is_wrong(("teacher",), pruned))
     network = None if wrong else network_of(config, name)
-    together = isinstance(system, UsedSystem) and system.use == "ensemble"
     parts = SystemParts(
         ngram=None if _is_wrong(("ngram",), pruned) else config.ngram is not None,
         tables=True,
         drafter="drafter" in system.companions,
-        networks=_teachers(config) if together else 1,
+        networks=_networks(config, name),
     )
     yield from _labels((*path, "search"), system.search)
     for label, search in system.search.items():
@@ -129,10 +127,10 @@ def _searches(path: KeyPath, config: RunConfig, pruned: Sequence[KeyPath]) -> It
         if _is_wrong(place, pruned):
             continue
         yield from _search(place, search, network, parts)
-        if search.needs_ngram and config.ngram is not None and not isinstance(config.ngram, Pinned):
-            if (config.ngram.unit, config.ngram.side) != ("pieces", "target"):
-                got = f"{config.ngram.unit} of the {config.ngram.side}"
-                yield broken(("ngram",), "an n-gram model of pieces of the target for searches", got, place)
+        model = config.ngram
+        if search.needs_ngram and isinstance(model, NgramConfig) and (model.unit, model.side) != ("pieces", "target"):
+            got = f"{model.unit} of the {model.side}"
+            yield broken(("ngram",), "an n-gram model of pieces of the target for searches", got, place)
 
 
 def _search(path: KeyPath, search: SearchConfig, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Rule]:
@@ -169,6 +167,12 @@ def _metric(path: KeyPath, training: TrainingConfig, config: RunConfig) -> Itera
     metric, wanted = TASKS[config.task].metric, training.validation_metric
     if wanted not in ("loss", metric):
         yield broken((*path, "validation_metric"), f"loss or {metric} with task {config.task}", repr(wanted), ("task",))
+
+
+def _networks(config: RunConfig, name: str) -> int:
+    """The number of networks of a system; at least 2 for an ensemble, whose size may be a problem of its own."""
+    system = config.systems[name]
+    return max(2, _teachers(config)) if isinstance(system, UsedSystem) and system.use == "ensemble" else 1
 
 
 def _teachers(config: RunConfig) -> int:

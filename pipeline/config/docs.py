@@ -53,8 +53,9 @@ Every run keeps its resolved config, in which all values are concrete, in its `r
 
 ## Searches and their labels
 
-`search` takes one search (`greedy`, `{beam: {beam_size: 4}}`, or its long form `{strategy: beam, beam_size: 4}`), a list of searches,
-or a map from labels to searches: `search: {fast: greedy, best: {beam: {beam_size: 10}}}`. The first is the system's default.
+`search` takes one search (`greedy`, `{beam: {beam_size: 4}}`, or its long form `{strategy: beam, beam_size: 4}`), a list of
+searches, or a map from labels to searches: `search: {fast: greedy, best: {beam: {beam_size: 10}}}`. The first is the system's
+default.
 
 A search without a label of its own has one that is derived from all options that differ from the defaults, such as
 `beam-beam_size4-ngram_weight0.043`, `greedy-shortlist100x16` or `viterbi-candidates16-local`. The label names the search in steps,

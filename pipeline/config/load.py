@@ -48,14 +48,16 @@ def parse_search(text: str, where: str, family: str = TEACHER_FAMILY) -> SearchC
     """
     kind = family_named(family).search
     problems: list[str] = []
-    several = Node([long_form(kind, read_value(text, where, problems))], where, ())
+    value = read_value(text, where, problems)
+    several = Node([long_form(kind, item) for item in (value.value if isinstance(value.value, list) else [value])], where, ())
     searches, found = _validate(several, TypeAdapter(tuple[kind, ...], config=STRICT), tuple[kind, ...])  # type: ignore[valid-type]
     for search in searches or ():
         found += [rule.complaint for rule in placed((0,), search.problems(None, SystemParts()))]
     if found or problems:
         raise ConfigError([*problems, *report(found, several)])
-    (search,) = cast(tuple[SearchConfig], searches)
-    return search
+    if searches is None or len(searches) != 1:
+        raise ConfigError([f"{where}: expected one search, got {len(several.value)}"])
+    return cast(SearchConfig, searches[0])
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:

@@ -115,8 +115,8 @@ class Corpus:
     filters: Filters = field(default_factory=Filters)
     """Filters of the training pairs."""
     max_source_tokens: Annotated[int, Ge(1)] | None = None
-    """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation, decoding,
-    timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than
+    """Longer sources are truncated to this number of tokens (without EOS) wherever they are read: in training, validation,
+    decoding, timing and `translate`. The number of truncated sources is reported. Empty: training leaves out pairs longer than
     `training.max_tokens`, and decoding truncates sources longer than `max_positions`."""
     shard_rows: Annotated[int, Ge(1)] = 4096
     """Number of pairs in a shard, the unit of encoding and decoding."""
@@ -240,8 +240,8 @@ class Cluster:
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0
-    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; 0: its whole share
-    of the batch."""
+    """Largest number of padded tokens in one forward and backward pass of a training worker, limited by its memory; 0: its whole
+    share of the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,7 +281,7 @@ class RunConfig:
     ngram: Annotated[_PINNED | Annotated[NgramConfig, Tag("<other>")], _FROM] | None = None
     """Estimation of an n-gram language model, or `{from: DIRECTORY}` of a finished one. Absent: no model."""
     teacher: Annotated[_PINNED | Annotated[StepwiseTeacher, Tag("<other>")], _FROM] | None = None
-    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: no teacher."""
+    """The autoregressive model that others learn from, or `{from: DIRECTORY}` of a finished training or system. Absent: none."""
     distillation: Annotated[_PINNED | Annotated[Distillation, Tag("<other>")], _FROM] = field(default_factory=Distillation)
     """Decoding of the training source by the teacher, or `{from: DIRECTORY}` of a distilled text."""
     systems: Annotated[dict[Name, AnySystem], MinLen(1)] = field(default_factory=lambda: {"autoregressive": StepwiseSystem()})
@@ -305,7 +305,8 @@ class WrittenConfig(RunConfig):
     base: str = ""
     """Another config, relative to this file, that this one extends: maps are merged, other values are replaced."""
     defaults: StepwiseSystem = field(default_factory=StepwiseSystem)
-    """Values that the teacher and all trained systems share; a system states only its differences (`search` applies to `use:` as well)."""
+    """Values that the teacher and all trained systems share; a system states only its differences. `search` applies to `use:` as
+    well."""
 
 
 def network_of(config: RunConfig, name: str) -> NetworkConfig | None:

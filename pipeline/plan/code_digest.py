@@ -10,7 +10,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from models import FAMILIES
+from models.family import FAMILIES
 
 ROOMS = ("fewstep", "kernels", "models", "stages")
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,8 +30,8 @@ def _collect(module: str, trees: dict[str, str]) -> None:
         return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     imported = _imports(tree)
-    if module == "models":
-        imported |= {f"models.{family}.family" for family in FAMILIES}
+    if "models.family.family_named" in imported:
+        imported |= {f"{entry.package}.{part}" for entry in FAMILIES.values() for part in ("family", "system")}
     trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
     if module == "fewstep.native":
         trees["csrc"] = _native_digest()

@@ -125,13 +125,22 @@ class Systems:
         weighed = any(search.needs_ngram for search in settings.search.values())
         model = counts.language_model if weighed else None
         inputs = system.SystemInputs(first, self.vocabulary, model, tables, members=_others(networks), companions=companions)
+        return self._bundles(name, settings, inputs)
+
+    def _bundles(self, name: str, settings: TrainedSystem | UsedSystem, inputs: system.SystemInputs) -> System:
+        """Plan the system with all of its searches, and return it with its default search alone.
+
+        Everything in the plan uses the latter, so that another search, label or length penalty leaves the other steps as they are.
+        """
         averaging = None if isinstance(settings, UsedSystem) else settings.averaging
-        tunes = bool(self._tuned_searches(settings))
-        bundle = self._bundle(f"{name}/untuned" if tunes else name, inputs, settings.search, settings.family, averaging)
+        default = next(iter(settings.search.values()))
+        alone = {default.label: default}
+        whole = settings.search == alone and not self._tuned_searches(settings)
+        bundle = self._bundle(name if whole else f"{name}/default", inputs, alone, settings.family, averaging)
         tuned = self._tune(name, settings, bundle)
-        if not tunes:
-            return bundle
-        return self._bundle(name, replace(inputs, tuned=tuned), settings.search, settings.family, averaging)
+        if not whole:
+            self._bundle(name, replace(inputs, tuned=tuned), settings.search, settings.family, averaging)
+        return bundle
 
     def _initial(self, settings: TrainedSystem, teachers: Teachers, companions: Mapping[str, System]) -> Trained | System | None:
         """Whose weights a training starts from."""
@@ -214,7 +223,7 @@ class Systems:
     ) -> System:
         languages = self.config.languages
         config = system.SystemConfig(
-            name=name.removesuffix("/untuned"),
+            name=name.removesuffix("/default"),
             family=family,
             source_language=languages.source,
             target_language=languages.target,

@@ -71,7 +71,8 @@ class Piece:
 
 
 def run(inputs: DagAnalysisInputs, config: DagAnalysisConfig, work: Work) -> None:
-    """Write `dag_analysis.json` and drawings: for each chosen sentence its graph and where its target stands in it, and the statistics.
+    """Write `dag_analysis.json` and drawings: for each chosen sentence its graph and the place of its target in it, and the
+    statistics.
 
     Pairs with an empty side or one too long for the network are left out and counted. Raises DataError when none is left or the
     system has no graphs.

@@ -40,7 +40,9 @@ LONGEST = (8, 16, 24, 32)
 
 
 def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, work: Work) -> None:
-    """Write `lattice_analysis.json`, and as records what each part takes. The search is the system's own, without a window of lengths.
+    """Write `lattice_analysis.json`, and the time of each part as records.
+
+    The search is the system's own, without a window of lengths.
 
     Raises DataError for a system of another family, and for a text without a sentence that the system can read.
     """

@@ -13,7 +13,7 @@ from stages.decoding.sentences import Sentence, best_in_order, read_sentences
 from stages.errors import DataError
 from stages.report.analyses import Analyses, analyse, perplexity
 from stages.report.lead import Lead, lead_of
-from stages.report.significance import paired_bootstrap, statistics_of
+from stages.report.significance import draft_statistics, paired_bootstrap
 from stages.score.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _compared(rows: list[Row], hypotheses: list[list[str]], sentences: list[Sent
     if base is None or len(rows) == 1 or any(metric not in row.metrics for row in rows):
         return rows
     references = [sentence.references for sentence in sentences]
-    score_of, statistics = statistics_of(metric, rows[base].metrics[metric]["signature"], hypotheses, references)
+    score_of, statistics = draft_statistics(metric, rows[base].metrics[metric]["signature"], hypotheses, references)
     return [
         row if index == base else replace(row, comparison=paired_bootstrap(score_of, statistics[base], statistics[index]))
         for index, row in enumerate(rows)

@@ -24,7 +24,7 @@ ScoreOf = Callable[[Statistics], float]
 """The corpus score of summed statistics."""
 
 
-def statistics_of(
+def draft_statistics(
     metric: str, signature: str, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> tuple[ScoreOf, list[Statistics]]:
     """The statistics of each system's hypotheses for a metric, computed as its signature says."""

@@ -121,24 +121,24 @@ def test_graphs_are_those_of_torch(changes, joint):
         assert len(set(expected.lengths.tolist())) > 1
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_finds_what_torch_finds(changes, search):
     model, rows = network(**changes), sources(12)
     compare(outputs(DagDecoder(model), rows, search), outputs(frozen(model), rows, search))
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 def test_a_search_through_torch_is_that_of_torch(search, monkeypatch):
     """To the bit; native code is not called."""
     model, rows = network(), sources(6)
     decoder, through = frozen(model), dataclasses.replace(search, engine="torch")
     monkeypatch.setattr(decoder, "_native", None)
     assert outputs(decoder, rows, through) == outputs(DagDecoder(model), rows, search)
-    assert through.name != search.name
+    assert through.label != search.label
 
 
-@pytest.mark.parametrize("search", [search for search in SEARCHES if search.strategy != "sample"], ids=lambda search: search.name)
+@pytest.mark.parametrize("search", [search for search in SEARCHES if search.strategy != "sample"], ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(changes, search):
     decoder, rows = frozen(network(**changes)), sources(19)
@@ -156,7 +156,7 @@ LEXICON = Lexicon(
 )
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.name)
+@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(changes, search):
     model, rows, others = network(**changes), sources(12), 0
@@ -207,7 +207,7 @@ def test_a_list_needs_something_to_be_made_of():
 def test_half_precision_is_near_and_for_native_decoding_alone(strategy):
     model, rows = network(), sources(12)
     native, half = frozen(model), DagSearch(strategy=strategy, precision="bf16")
-    assert half.name == f"{DagSearch(strategy=strategy).name}-bf16"
+    assert half.label == f"{DagSearch(strategy=strategy).label}-bfloat16"
     with pytest.raises(ValueError, match="precision: expected fp32 for sampling, and for a network that is not decoded natively"):
         outputs(DagDecoder(model), rows, half)
     with pytest.raises(ValueError, match="precision: expected fp32 for sampling"):

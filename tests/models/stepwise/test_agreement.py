@@ -71,7 +71,7 @@ def multi30k():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=lambda search: search.name)
+@pytest.mark.parametrize("search", [GREEDY, BEAM], ids=lambda search: search.label)
 def test_engines_agree_on_a_trained_system(search):
     system, sources, references = multi30k()
     before = torch.get_num_threads()

@@ -100,7 +100,11 @@ GREEDY = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6))
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "search", [GREEDY, dataclasses.replace(GREEDY, output_limits=OutputLimits(min_tokens=3, allow_unknown=True, max_tokens=9))]
+    "search",
+    [
+        GREEDY,
+        dataclasses.replace(GREEDY, output_limits=OutputLimits(max_extra_tokens=6, min_tokens=3, allow_unknown=True, max_tokens=9)),
+    ],
 )
 def test_greedy_finds_what_torch_finds(kind, search):
     near = 0
@@ -164,7 +168,10 @@ def test_company_and_its_longer_limits_change_nothing():
         together = decoder.decode(decoder.prepare(inputs), ours)
         alone = [decoder.decode(decoder.prepare([source]), ours)[0] for source in inputs]
         assert [one[0].ids for one in together] == [one[0].ids for one in alone]
-        assert all(len(one[0].ids) <= len(source) + 1 + search.max_extra_tokens for one, source in zip(alone, inputs, strict=True))
+        assert all(
+            len(one[0].ids) <= len(source) + 1 + search.output_limits.max_extra_tokens
+            for one, source in zip(alone, inputs, strict=True)
+        )
 
 
 def test_its_own_scores_are_among_the_tokens_that_may_be_written():

@@ -8,13 +8,13 @@ import torch
 
 from models.common.options import OutputLimits
 from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
-from models.stepwise.search import beam, greedy
 from models.stepwise.arrangement import restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS, GenerationOrder
+from models.stepwise.search import beam, greedy
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
@@ -56,12 +56,12 @@ def penalised(search, score, tokens):
 
 
 def allowed(search, vocabulary, prefix):
-    return [*([EOS] if prefix else []), *([UNK] if search.allow_unknown else []), *range(7, vocabulary)]
+    return [*([EOS] if prefix else []), *([UNK] if search.output_limits.allow_unknown else []), *range(7, vocabulary)]
 
 
 def all_outputs(model, source, search, vocabulary):
     """Every possible output with its score, best first."""
-    limit = len(source) + 1 + search.max_extra_tokens
+    limit = len(source) + 1 + search.output_limits.max_extra_tokens
     found = []
 
     def extend(prefix, score):
@@ -81,7 +81,7 @@ def all_outputs(model, source, search, vocabulary):
 
 def textbook_beam(model, source, search, vocabulary):
     """Beam search of one sentence over lists."""
-    limit, size = len(source) + 1 + search.max_extra_tokens, search.beam_size
+    limit, size = len(source) + 1 + search.output_limits.max_extra_tokens, search.beam_size
     live, finished = [(0.0, [])], []
     for tokens in range(1, limit + 1):
         candidates = []
@@ -245,7 +245,7 @@ def step_log_probs(model, source, prefix):
 
 def two_steps(model, source, search, vocabulary):
     """All that can be written in two steps with the best score of each, best first; EOS ends, and what follows it is free."""
-    size, limit = model.order.step_size, len(source) + 1 + search.max_extra_tokens
+    size, limit = model.order.step_size, len(source) + 1 + search.output_limits.max_extra_tokens
     found: dict[tuple[int, ...], float] = {}
 
     def extend(flat, score):

@@ -53,14 +53,14 @@ OPTIONS = [
     {"ngram_weight": 0.6},
     {"end_threshold": 0.01},
     {"ngram_weight": 2.0, "end_threshold": 0.05},
-    {"ngram_weight": 0.6, "min_tokens": 5, **BEAM},
+    {"ngram_weight": 0.6, "output_limits": OutputLimits(max_extra_tokens=6, min_tokens=5), **BEAM},
 ]
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("name", FLAT)
 def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
-    search = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6), **options)
+    search = StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options})
     inputs = [source for source in sources(40) if source]
     decoders = StepwiseDecoder(FLAT[name], ngram), frozen(FLAT[name], ngram)
     slow, fast = ([ranked[0] for ranked in one.decode(one.prepare(inputs), search)] for one in decoders)

@@ -3,8 +3,7 @@ import dataclasses
 import pytest
 import torch
 
-from models import family_of
-from models.family import Sizes
+from models.family import Sizes, family_named
 from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.model import StepwiseModel, build, fits
@@ -173,7 +172,7 @@ def test_initialisation_follows_the_generator():
 
 
 def test_the_family_builds_the_configured_order_and_knows_what_fits():
-    found = family_of("stepwise")
+    found = family_named("stepwise").functions
     assert found.build(StepwiseConfig(order="right-to-left"), SIZES).order == GenerationOrder(arrangement="r2l")
     assert build(StepwiseConfig(), SIZES).order == GenerationOrder()
     assert fits(SMALL, 39, 39)

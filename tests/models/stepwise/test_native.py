@@ -53,7 +53,7 @@ def sources(count, longest=9, seed=0):
 
 
 def beams(size, **options):
-    return StepwiseSearch(strategy="beam", beam_size=size, output_limits=OutputLimits(max_extra_tokens=6), **options)
+    return StepwiseSearch(**{"strategy": "beam", "beam_size": size, "output_limits": OutputLimits(max_extra_tokens=6), **options})
 
 
 def both(model, inputs, search):
@@ -80,15 +80,22 @@ def compare(model, inputs, search):
 SEARCHES = [
     GREEDY,
     dataclasses.replace(
-        GREEDY, output_limits=OutputLimits(min_tokens=3, allow_unknown=True), length_penalty_form="gnmt", length_penalty=0.6
+        GREEDY,
+        output_limits=OutputLimits(max_extra_tokens=6, min_tokens=3, allow_unknown=True),
+        length_penalty_form="gnmt",
+        length_penalty=0.6,
     ),
-    dataclasses.replace(GREEDY, output_limits=OutputLimits(max_tokens=5)),
+    dataclasses.replace(GREEDY, output_limits=OutputLimits(max_extra_tokens=6, max_tokens=5)),
     beams(1),
     beams(4, n_best=4),
     beams(
-        3, n_best=2, output_limits=OutputLimits(min_tokens=5, allow_unknown=True), length_penalty_form="gnmt", length_penalty=0.6
+        3,
+        n_best=2,
+        output_limits=OutputLimits(max_extra_tokens=6, min_tokens=5, allow_unknown=True),
+        length_penalty_form="gnmt",
+        length_penalty=0.6,
     ),
-    beams(4, output_limits=OutputLimits(max_tokens=6), length_penalty=0.0),
+    beams(4, output_limits=OutputLimits(max_extra_tokens=6, max_tokens=6), length_penalty=0.0),
     beams(4, n_best=4, beam_threshold=1.5),
     beams(5, beam_threshold=0.3, length_penalty=2.0),
     beams(3, n_best=3, selection="outer"),
@@ -147,7 +154,9 @@ def test_limits_of_the_network_and_empty_batches_are_as_with_torch(search):
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_fewer_bits_write_what_float32_writes_with_other_scores(precision):
     decoder, inputs = frozen(network("interleaved")), sources(40, longest=5, seed=2)
-    search = dataclasses.replace(GREEDY, output_limits=OutputLimits(max_tokens=2))  # of one step: what comes later follows from it
+    search = dataclasses.replace(
+        GREEDY, output_limits=OutputLimits(max_extra_tokens=6, max_tokens=2)
+    )  # of one step: what comes later follows from it
     whole, narrow = (
         decoder.decode(decoder.prepare(inputs), dataclasses.replace(search, precision=p)) for p in ("float32", precision)
     )
@@ -174,7 +183,7 @@ LEXICON = Lexicon(
     np.array([0, 1, 2, 3, 4, 5, 6, 12, 9, 17]),
     np.where(np.arange(32) < 3, np.random.default_rng(3).integers(-1, 19, (23, 32)), -1),
 )
-LISTED = {"shortlist_words": 9, "shortlist_links": 2}
+LISTED = {"shortlist": Shortlist(tokens=9, links=2)}
 
 
 def listed_words(source):
@@ -202,7 +211,7 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(name
         for decoder, how in (
             (plain, search),
             (native, search),
-            (native, dataclasses.replace(search, shortlist=Shortlist(tokens=None))),
+            (native, dataclasses.replace(search, shortlist=None)),
         )
     )
     for source, wanted, got, free in zip(inputs, expected, found, all_words, strict=True):
@@ -225,7 +234,8 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, prec
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 19))])
     whole = frozen(model, lexicon=LEXICON._replace(common_tokens=order))
     with_list, without = (
-        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist=Shortlist(tokens=words))) for words in (19, None)
+        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist=words and Shortlist(tokens=words)))
+        for words in (19, None)
     )
     for one, other in zip(with_list, without, strict=True):
         assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
@@ -249,7 +259,7 @@ def test_samples_are_drawn_from_the_list():
 def test_a_list_needs_something_to_be_made_of():
     model, search = network("interleaved"), dataclasses.replace(GREEDY, **LISTED)
     for decoder in (StepwiseDecoder(model), frozen(model)):
-        with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
+        with pytest.raises(ValueError, match="shortlist: expected none for a system without candidate tables, got "):
             decoder.decode(decoder.prepare([[7]]), search)
 
 

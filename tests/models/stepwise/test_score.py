@@ -48,7 +48,10 @@ def test_what_a_search_wrote_has_the_probability_that_the_search_found(name):
         length_penalty=0.0,
         output_limits=OutputLimits(max_extra_tokens=9, allow_unknown=True),
     )
-    searches = [search, dataclasses.replace(search, output_limits=OutputLimits(min_tokens=6))]
+    searches = [
+        search,
+        dataclasses.replace(search, output_limits=OutputLimits(max_extra_tokens=9, min_tokens=6, allow_unknown=True)),
+    ]
     pairs = [
         (source, one)
         for each in searches

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from models.aggressive.config import AggressiveSearch
+from models.aggressive.system import AggressiveSystem
 from pipeline.config.load import load_config, parse_search, resolved
-from pipeline.config.systems import AggressiveSystem
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
@@ -18,11 +18,12 @@ DRAFTER = "teacher: {}\nsystems: {plain: {}, reversed: {order: right-to-left}, g
 
 def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
     config = load(
-        tmp_path, f"{DRAFTER}, verifier: plain, draft_width_range: [3, 9], search: [gad, {{gad++: {{ranks: 5, gap: 3}}}}]}}}}"
+        tmp_path,
+        f"{DRAFTER}, verifier: plain, draft_width_range: [3, 9], search: [gad, {{gad++: {{top_k: 5, max_logprob_gap: 3}}}}]}}}}",
     )
     system = config.systems["drafts"]
     assert isinstance(system, AggressiveSystem)
-    assert system.search == (AggressiveSearch(), AggressiveSearch(strategy="gad++", top_k=5, max_logprob_gap=3.0))
+    assert list(system.search.values()) == [AggressiveSearch(), AggressiveSearch(strategy="gad++", top_k=5, max_logprob_gap=3.0)]
     (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
     assert load_config(tmp_path / "again.json") == config
 
@@ -40,12 +41,15 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.drafts.verifier: expected a system of one network, got 'all', an ensemble",
         ),
         (", verifier: plain, drafter_system: none}}", "systems.drafts.drafter_system: expected one of plain"),
-        (", verifier: plain, search: {gad: {drafter: system}}}}", "drafter: network or lookup without drafter_system"),
+        (
+            ", verifier: plain, search: {gad: {drafter: system}}}}",
+            "drafter: expected network or lookup for a system without a `drafter_system`, got system",
+        ),
         (", verifier: plain, draft_width_range: [5, 2]}}", "systems.drafts.draft_width_range: expected two widths"),
         (", verifier: plain, draft_width_range: [2, 5], draft_width: 2000}}", "systems.drafts.draft_width_range: expected two"),
         (
             ", verifier: plain, initial_weights: random, max_positions: 64}}",
-            "systems.drafts.max_positions: expected 1024 as 'plain' has, to end where its greedy outputs do, got 64",
+            "systems.drafts.max_positions: expected 1024 as 'plain' has, to end where its greedy outputs end, got 64",
         ),
         (
             ", verifier: plain, norm: post}}",
@@ -68,8 +72,8 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.drafts.monolingual: expected no file with data: distilled, got more.en",
         ),
         (
-            ", verifier: plain, search: {gad: {draft_links: 4}}}}",
-            "systems.drafts.search.gad.draft_links: expected 0 without draft_words, which leaves the drafter all words, got 4",
+            ", verifier: plain, search: {gad: {draft_shortlist: {links: 4}}}}}",
+            "systems.drafts.search.gad.draft_shortlist.tokens: expected a value, got nothing",
         ),
         (
             ", verifier: plain, drafting: autoregressive, encoder: shared, decoder_layers: 1}}",
@@ -77,7 +81,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (
             ", verifier: plain, drafting: autoregressive, encoder: shared, glancing_ratio: 0}}",
-            "systems.drafts.glancing_ratio: expected 0.5 (no other is for drafting: autoregressive), got 0",
+            "systems.drafts.glancing_ratio: expected 0.5 (it does not apply to drafting: autoregressive), got 0",
         ),
         (
             ", verifier: begun, drafting: autoregressive, encoder: shared}, begun: {data: raw, start: shared}}",
@@ -89,19 +93,19 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (
             ", verifier: plain, search: {gad: {drafter: lookup, draft_precision: int8}}}}",
-            "systems.drafts.search.gad.draft_precision: expected fp32 where no network drafts natively, got int8",
+            "systems.drafts.search.gad.draft_precision: expected float32 where no network drafts in native code, got int8",
         ),
         (
             ", verifier: plain, search: {sample: {verifier_precision: int8}}}}",
-            "systems.drafts.search.sample.verifier_precision: expected fp32 for sampling, got int8",
+            "systems.drafts.search.sample.verifier_precision: expected float32 for sampling, got int8",
         ),
         (
             ", verifier: plain, search: {draft: {verifier_precision: int8}}}}",
-            "systems.drafts.search.draft.verifier_precision: expected fp32 where nothing is verified, got int8",
+            "systems.drafts.search.draft.verifier_precision: expected float32 where nothing is verified, got int8",
         ),
         (
             ", verifier: plain, search: {sample: {draft_precision: int8}}}}",
-            "systems.drafts.search.sample.draft_precision: expected fp32 where no network drafts natively, got int8",
+            "systems.drafts.search.sample.draft_precision: expected float32 where no network drafts in native code, got int8",
         ),
     ],
 )
@@ -113,7 +117,7 @@ def test_pairs_that_do_not_go_together_are_named(tmp_path: Path, text: str, prob
 
 def test_a_layer_on_top_of_its_verifier(tmp_path: Path) -> None:
     text = f"{DRAFTER}, verifier: plain, drafting: autoregressive, encoder: shared, search: {{gad: {{confidence: 0.3}}}}}}}}"
-    assert load(tmp_path, text).systems["drafts"].search[0].name == "gad-c0.3"
+    assert list(load(tmp_path, text).systems["drafts"].search) == ["gad-confidence0.3"]
 
 
 def test_of_another_size_it_starts_from_chance(tmp_path: Path) -> None:
@@ -121,7 +125,9 @@ def test_of_another_size_it_starts_from_chance(tmp_path: Path) -> None:
 
 
 def test_a_search_on_the_command_line() -> None:
-    assert parse_search("{gad++: {gap: 2}}", "--search", "aggressive") == AggressiveSearch(strategy="gad++", max_logprob_gap=2.0)
+    assert parse_search("{gad++: {max_logprob_gap: 2}}", "--search", "aggressive") == AggressiveSearch(
+        strategy="gad++", max_logprob_gap=2.0
+    )
     assert parse_search("{gad: {drafter: system}}", "--search", "aggressive").drafter == "system"
     with pytest.raises(ConfigError, match="gad"):
         parse_search("beam", "--search", "aggressive")
@@ -135,10 +141,10 @@ def test_a_drafter_is_planned_behind_its_verifier_wherever_it_stands(tmp_path: P
         "evaluation: {baseline: plain}"
     )
     steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
-    assert {"system:plain", "encode:distilled"} <= set(steps["train:drafts"].needs)
-    assert {"system:plain", "system:graph", "train:drafts"} <= set(steps["system:drafts"].needs)
+    assert {"system:plain/default", "encode:distilled"} <= set(steps["train:drafts"].needs)
+    assert {"system:plain/default", "system:graph", "train:drafts"} <= set(steps["system:drafts"].needs)
     assert not [need for need in steps["train:chance"].needs if need.startswith("system:")]
-    assert "system:auto" in steps["system:chance"].needs
+    assert "system:auto/default" in steps["system:chance"].needs
     assert {"decode:drafts/gad:test", "decode:drafts/gad-system:test"} <= set(steps)
     assert next(name for name in steps if name.startswith("decode:")).startswith("decode:drafts/")
 
@@ -150,7 +156,7 @@ def test_drafters_may_learn_from_what_their_verifier_writes_without_a_teacher(tm
     )
     steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
     assert [name for name in steps if name.startswith("distill:")] == ["distill:plain/greedy"]
-    assert {"system:plain", "corpus:train"} <= set(steps["distill:plain/greedy"].needs)
+    assert {"system:plain/default", "corpus:train"} <= set(steps["distill:plain/greedy"].needs)
     for name in ("one", "two"):
         assert "encode:plain/greedy" in steps[f"train:{name}"].needs
         assert "encode:raw" not in steps[f"train:{name}"].needs
@@ -164,7 +170,7 @@ def test_a_drafter_may_learn_from_more_text_than_its_verifier_has_seen(tmp_path:
     )
     steps = {step.name: step for step in build_plan(load(tmp_path, text), Store(tmp_path / "store")).steps}
     assert {"corpus:validation", "corpus:test"} <= set(steps["corpus:train/monolingual:one"].needs)
-    assert {"system:plain", "corpus:train/monolingual:one"} <= set(steps["distill:plain/greedy:one"].needs)
+    assert {"system:plain/default", "corpus:train/monolingual:one"} <= set(steps["distill:plain/greedy:one"].needs)
     own, shared = "encode:plain/greedy:one", "encode:plain/greedy"
     assert [part.fingerprint for part in steps["train:one"].inputs.tokens] == [steps[shared].fingerprint, steps[own].fingerprint]
     assert shared in steps["train:two"].needs
@@ -174,7 +180,7 @@ def test_a_drafter_may_learn_from_more_text_than_its_verifier_has_seen(tmp_path:
 
 def test_drafters_with_links_have_tables_of_what_they_learn_from(tmp_path: Path) -> None:
     (tmp_path / "more.en").write_text("A man reads.\n")
-    search = "search: {gad: {draft_words: 8, draft_links: 4}}"
+    search = "search: {gad: {draft_shortlist: {tokens: 8, links: 4}}}"
     text = (
         f"store: {{path: {tmp_path}/store}}\nalignment: {{unit: words}}\nsystems: {{plain: {{}}, "
         f"one: {{family: aggressive, verifier: plain, data: verifier, monolingual: {tmp_path}/more.en, {search}}}, "

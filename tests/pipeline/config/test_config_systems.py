@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from models.dag.config import DagConfig, DagSearch
+from models.dag.system import DagSystem
 from models.lattice.config import LatticeModelConfig, LatticeSearch
+from models.lattice.system import LatticeSystem
 from models.stepwise.config import StepwiseSearch
+from models.stepwise.system import StepwiseSystem
 from pipeline.config.load import load_config, parse_search, resolved
 from pipeline.config.schema import RunConfig
-from pipeline.config.systems import DagSystem, LatticeSystem, StepwiseSystem
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
@@ -31,9 +33,9 @@ def test_a_graph_takes_from_the_defaults_what_it_has_too(tmp_path: Path) -> None
     config = load(tmp_path, f"{defaults}{GRAPH}, graph_factor: 5}}}}")
     one, graph = config.systems["one"], graph_of(config)
     assert isinstance(one, StepwiseSystem)
-    assert (one.order, one.width, one.search) == ("interleaved", 64, (StepwiseSearch(),))
+    assert (one.order, one.width, list(one.search.values())) == ("interleaved", 64, [StepwiseSearch()])
     assert graph.network == DagConfig(width=64, graph_factor=5.0)
-    assert graph.search == (DagSearch(),)
+    assert graph.search == {"lookahead": DagSearch()}
     assert graph.training.updates == 7
 
 
@@ -50,7 +52,7 @@ def test_graphs_are_trained_without_label_smoothing_unless_it_is_asked_for(tmp_p
 
 def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
     config = load(tmp_path, f"{GRAPH}, graph_factor_range: [4, 8], search: [lookahead, {{beam: {{candidates: 3}}}}]}}}}")
-    assert graph_of(config).search == (DagSearch(), DagSearch(strategy="beam", candidates=3))
+    assert list(graph_of(config).search.values()) == [DagSearch(), DagSearch(strategy="beam", candidates=3)]
     (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
     assert load_config(tmp_path / "again.json") == config
 
@@ -68,19 +70,19 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         (f"{GRAPH}, initial_weights: teacher}}}}", "systems.graph.initial_weights: expected a teacher in the config, got none"),
         (
             f"{GRAPH}, initial_weights: later}}, later: {{}}}}",
-            "systems.graph.initial_weights: expected one of random, teacher, one (systems are named after those that they start "
+            "systems.graph.initial_weights: expected one of random, teacher, one (systems are listed after those that they start "
             "from), got 'later'",
         ),
         (
-            f"{GRAPH}, average_fewer: 5}}}}",
-            "systems.graph.average_fewer: expected fewer than the 5 candidates that its training keeps, got 5",
+            f"{GRAPH}, num_averaged: 5}}}}",
+            "systems.graph.num_averaged: expected fewer than the 5 candidates that its training keeps, got 5",
         ),
         (
-            f"{GRAPH}, sampled_words: 9, training: {{label_smoothing: 0.1}}}}}}",
-            "systems.graph.sampled_words: expected none with label smoothing, which is over all words, got 9",
+            f"{GRAPH}, sampled_tokens: 9, training: {{label_smoothing: 0.1}}}}}}",
+            "systems.graph.sampled_tokens: expected none with label smoothing, which is over all tokens, got 9",
         ),
         (f"{GRAPH}, heads: 3}}}}", "systems.graph.heads: expected a divisor of width 128, got 3"),
-        (f"{GRAPH}, search: {{beam: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 without an n-gram model"),
+        (f"{GRAPH}, search: {{beam: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 for a system without an n-gram model"),
         (
             f"ngram: {{unit: words}}\n{GRAPH}, search: {{beam: {{ngram_weight: 0.1}}}}}}}}",
             "ngram: expected an n-gram model of pieces of the target",
@@ -89,12 +91,12 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected at most 1"),
         (
             f"{GRAPH}, search: {{greedy: {{precision: int8, engine: torch}}}}}}}}",
-            "precision: expected fp32 with engine torch, got 'int8'",
+            "precision: expected float32 with engine torch, got int8",
         ),
-        (f"{GRAPH}, search: {{sample: {{precision: bf16}}}}}}}}", "precision: expected fp32 for sampling, got 'bf16'"),
+        (f"{GRAPH}, search: {{sample: {{precision: bfloat16}}}}}}}}", "precision: expected float32 for sampling, got bfloat16"),
         (
             "systems: {sa: {order: interleaved-sa, search: {greedy: {ngram_weight: 0.5}}}}",
-            "ngram_weight: expected 0 without an n-gram",
+            "ngram_weight: expected 0 for a system without an n-gram",
         ),
         (
             "ngram: {}\nsystems: {sa: {order: interleaved-sa, search: {sample: {ngram_weight: 0.5}}}}",
@@ -105,16 +107,16 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "systems.sa.search.beam.ngram_weight: expected 0 unless selection is exact and the first EOS ends an output, got 0.5",
         ),
         (
-            "systems: {a: {search: {beam: {prune: 3, engine: ctranslate2}}}}",
-            "systems.a.search.beam.prune: expected empty with engine ctranslate2, got 3",
+            "systems: {a: {search: {beam: {beam_threshold: 3, engine: ctranslate2}}}}",
+            "systems.a.search.beam.beam_threshold: expected empty with engine ctranslate2, got 3",
         ),
         (
-            "systems: {a: {search: {beam: {shortlist_words: 50, engine: ctranslate2}}}}",
-            "systems.a.search.beam.shortlist_words: expected empty with engine ctranslate2, got 50",
+            "systems: {a: {search: {beam: {shortlist: {tokens: 50}, engine: ctranslate2}}}}",
+            "systems.a.search.beam.shortlist: expected empty with engine ctranslate2, got ",
         ),
         (
             "ngram: {}\nsystems: {two: {order: interleaved, search: {greedy: {ngram_weight: 0.5}}}}",
-            "systems.two.search.greedy.ngram_weight: expected 0 for an order that writes no two neighbours in a step, got 0.5",
+            "systems.two.search.greedy.ngram_weight: expected 0 for an order that writes no two adjacent tokens in a step, got 0.5",
         ),
         (
             "systems: {one: {search: {greedy: {end_threshold: 0.5}}}}",
@@ -122,7 +124,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
         ),
         (
             "systems: {odd: {order: interleaved, directions: 3, search: {greedy: {end_threshold: 0.5}}}}",
-            "systems.odd.order: expected an order that goes together",
+            "systems.odd.order: expected a valid combination of order settings",
         ),
         (
             "systems: {two: {order: interleaved, search: {beam: {end_threshold: 0.5}}}}",
@@ -156,7 +158,7 @@ def test_what_a_graph_rests_on_is_planned(tmp_path: Path) -> None:
     assert "ngram:target" not in steps["system:plain"].needs
     assert "ngram:target" in steps["system:several"].needs
     assert steps["system:graph"].config.family == "dag"
-    assert {"decode:graph/lookahead:test", "decode:graph/beam200-lm:test"} <= set(steps)
+    assert {"decode:graph/lookahead:test", "decode:graph/beam-ngram_weight0.1:test"} <= set(steps)
 
 
 def scorer_of(config: RunConfig) -> LatticeSystem:
@@ -169,22 +171,22 @@ def test_a_scorer_has_one_layer_unless_it_is_stated(tmp_path: Path) -> None:
     defaults = "defaults: {order: interleaved, width: 64, decoder_layers: 3, search: [greedy]}\n"
     scorer = scorer_of(load(tmp_path, f"{defaults}{SCORER}}}}}"))
     assert scorer.network == LatticeModelConfig(width=64, decoder_layers=1)
-    assert scorer.search == (LatticeSearch(),)
+    assert scorer.search == {"viterbi": LatticeSearch()}
     assert scorer.training.label_smoothing == 0.1
     assert scorer_of(load(tmp_path, f"{defaults}{SCORER}, decoder_layers: 6}}}}")).decoder_layers == 6
     assert scorer_of(load(tmp_path, f"{SCORER}, size: base}}}}")).decoder_layers == 1
     assert scorer_of(load(tmp_path, f"{SCORER}, size: base}}}}")).encoder_layers == 6
 
 
-def test_searches_of_lattices_are_named_by_what_differs(tmp_path: Path) -> None:
+def test_searches_of_lattices_are_labelled_by_their_differences(tmp_path: Path) -> None:
     searches = (
         "[viterbi, {viterbi: {candidates: 8}}, {viterbi: {normalizer: union}}, {viterbi: {length_window: 0}}, "
-        "{viterbi: {count_weight: 0.5, token_bonus: 0.25}}, {viterbi: {prune: 4.5, normalizer: local}}, lookup]"
+        "{viterbi: {count_weight: 0.5, token_bonus: 0.25}}, {viterbi: {candidate_threshold: 4.5, normalizer: local}}, lookup]"
     )
     config = load(tmp_path, f"{SCORER}, word_dropout: 0.1, search: {searches}}}}}")
-    assert [search.name for search in scorer_of(config).search] == [
-        "viterbi64", "viterbi8", "viterbi64-union", "viterbi64-window0", "viterbi64-counts0.5-bonus0.25",
-        "viterbi64-prune4.5-local", "lookup",
+    assert list(scorer_of(config).search) == [
+        "viterbi", "viterbi-candidates8", "viterbi-union", "viterbi-length_window0", "viterbi-count_weight0.5-token_bonus0.25",
+        "viterbi-candidate_threshold4.5-local", "lookup",
     ]  # fmt: skip
     (tmp_path / "again.json").write_text(json.dumps(resolved(config)), encoding="utf-8")
     assert load_config(tmp_path / "again.json") == config
@@ -199,13 +201,16 @@ def test_searches_of_lattices_are_named_by_what_differs(tmp_path: Path) -> None:
             "expected full, union or local for a network trained without",
         ),
         (
-            f"{SCORER}, search: {{viterbi: {{prune: 4}}}}}}}}",
-            "prune: expected none for a network trained without word_dropout, got 4",
+            f"{SCORER}, search: {{viterbi: {{candidate_threshold: 4}}}}}}}}",
+            "candidate_threshold: expected none for a network trained without word_dropout, got 4",
         ),
         (f"{SCORER}, search: {{lookup: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookup, got 2"),
         (f"{SCORER}, tables: distilled}}}}", "systems.scorer.tables: expected raw without a teacher"),
         (f"alignment: {{unit: words}}\n{SCORER}}}}}", "alignment.unit: expected pieces for the lattice, got words"),
-        (f"evaluation: {{lattices: 3}}\n{GRAPH}}}}}", "evaluation.lattices: expected 0 without a system of family lattice, got 3"),
+        (
+            f"evaluation: {{lattice_analysis: 3}}\n{GRAPH}}}}}",
+            "evaluation.lattice_analysis: expected 0 without a system of the family that is analysed, got 3",
+        ),
     ],
 )
 def test_what_does_not_go_together_in_lattices_is_named(tmp_path: Path, text: str, problem: str) -> None:
@@ -223,7 +228,7 @@ def planned(tmp_path: Path, text: str) -> dict[str, set[str]]:
 def test_tables_are_counted_from_what_a_scorer_learns_from(tmp_path: Path) -> None:
     steps = planned(
         tmp_path,
-        "teacher: {}\nevaluation: {lattices: 2}\nsystems: {raw: {family: lattice}, distilled: {family: lattice, data: distilled}, "
+        "teacher: {}\nevaluation: {lattice_analysis: 2}\nsystems: {raw: {family: lattice}, distilled: {family: lattice, data: distilled}, "
         "mixed: {family: lattice, data: mixed}, both: {family: lattice, data: distilled, tables: raw}}",
     )
     for name, counted in (("raw", "raw"), ("distilled", "distilled"), ("mixed", "distilled"), ("both", "raw")):
@@ -232,8 +237,8 @@ def test_tables_are_counted_from_what_a_scorer_learns_from(tmp_path: Path) -> No
             assert f"lattice:{counted}" in steps[step]
             assert f"lattice:{other}" not in steps[step]
     assert steps["lattice:distilled"] >= {"align:distilled", "encode:distilled"}
-    assert steps["lattices:raw:test"] == {"system:raw", "corpus:test"}
-    assert {"lattices:raw:test", "lattice:raw", "lattice:distilled"} <= steps["report:run"]
+    assert steps["lattice_analysis:raw:test"] == {"system:raw", "corpus:test"}
+    assert {"lattice_analysis:raw:test", "lattice:raw", "lattice:distilled"} <= steps["report:run"]
 
 
 def test_systems_without_lattices_need_no_tables(tmp_path: Path) -> None:

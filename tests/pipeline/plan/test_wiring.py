@@ -25,7 +25,7 @@ CONFIG = {
     },
     "lattice": {},
     "ngram": {"order": 3},
-    "evaluation": {"likelihood": True, "contrastive": 7, "graphs": 2, "length_bins": [5], "length_penalties": [0.6, 1.0]},
+    "evaluation": {"likelihood": True, "contrastive": 7, "dag_analysis": 2, "length_bins": [5], "length_penalties": [0.6, 1.0]},
 }
 
 WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "dag"}}
@@ -67,7 +67,7 @@ def fingerprint(plan: Plan, name: str) -> str:
 
 def test_steps_are_named_once_and_stand_after_what_they_need(tmp_path: Path) -> None:
     systems = {**CONFIG["systems"], "lattice": {"family": "lattice"}}  # type: ignore[dict-item]
-    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], "lattices": 2})  # type: ignore[dict-item]
+    plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], "lattice_analysis": 2})  # type: ignore[dict-item]
     names = [step.name for step in plan.steps]
     assert len(set(names)) == len(names)
     for index, step in enumerate(plan.steps):
@@ -89,11 +89,11 @@ def test_counts_rest_on_the_data_that_the_config_names(tmp_path: Path) -> None:
 
 
 def test_systems_whose_searches_list_words_have_tables_of_what_they_learn_from(tmp_path: Path) -> None:
-    listing = [{"greedy": {"shortlist_words": 50}}]
+    listing = [{"greedy": {"shortlist": {"tokens": 50}}}]
     systems = {
         "autoregressive": {"use": "teacher", "search": listing},
         "student": {"data": "distilled", "search": ["greedy", *listing]},
-        "graph": {"family": "dag", "data": "distilled", "search": {"lookahead": {"shortlist_words": 50}}},
+        "graph": {"family": "dag", "data": "distilled", "search": {"lookahead": {"shortlist": {"tokens": 50}}}},
         "plain": {"data": "distilled"},
     }
     plan = planned(tmp_path, systems=systems, lattice=None)
@@ -120,13 +120,14 @@ def test_the_teacher_feeds_the_students_through_its_translations(tmp_path: Path)
     assert "encode:distilled" in needs(plan, "train:student")
     assert "encode:raw" not in needs(plan, "train:student")
     assert {"encode:raw", "encode:distilled"} <= needs(plan, "train:both")
-    assert needs(plan, "system:autoregressive") == {"train:teacher", "vocabulary:joint"}
+    assert needs(plan, "system:autoregressive/default") == {"train:teacher", "vocabulary:joint"}
+    assert needs(plan, "system:autoregressive") == {"train:teacher", "vocabulary:joint", "tune:autoregressive/beam"}
 
 
 def test_analyses_take_systems_and_reach_the_report(tmp_path: Path) -> None:
     plan = planned(tmp_path)
-    assert needs(plan, "likelihood:student:toy") == {"system:student", "corpus:toy"}
-    assert needs(plan, "contrastive:both") == {"system:both"}
+    assert needs(plan, "likelihood:student:toy") == {"system:student/default", "corpus:toy"}
+    assert needs(plan, "contrastive:both") == {"system:both/default"}
     wanted = {
         f"{stage}:{system}{test}" for stage, test in (("likelihood", ":toy"), ("contrastive", "")) for system in CONFIG["systems"]
     }  # type: ignore[attr-defined]
@@ -135,51 +136,67 @@ def test_analyses_take_systems_and_reach_the_report(tmp_path: Path) -> None:
 
 def test_only_systems_with_graphs_are_looked_into(tmp_path: Path) -> None:
     plan = planned(tmp_path)
-    names = [step.name for step in plan.steps if step.stage.name == "graphs"]
-    assert names == ["graphs:graph:train", "graphs:graph:toy"]
-    assert needs(plan, "graphs:graph:train") == {"system:graph", "corpus:train"}
+    names = [step.name for step in plan.steps if step.stage.name == "dag_analysis"]
+    assert names == ["dag_analysis:graph:train", "dag_analysis:graph:toy"]
+    assert needs(plan, "dag_analysis:graph:train") == {"system:graph", "corpus:train"}
     assert set(names) <= needs(plan, "report:run")
-    drawn = {step.name: step.config.sentences for step in plan.steps if step.stage.name == "graphs"}
-    assert drawn == {"graphs:graph:train": 0, "graphs:graph:toy": 2}
+    drawn = {step.name: step.config.sentences for step in plan.steps if step.stage.name == "dag_analysis"}
+    assert drawn == {"dag_analysis:graph:train": 0, "dag_analysis:graph:toy": 2}
     plan = planned(tmp_path, systems={"graph": {"family": "dag", "training": {"keep_first": True}}})
-    assert needs(plan, "graphs:graph:toy") == {"system:graph", "corpus:toy", "train:graph"}
+    assert needs(plan, "dag_analysis:graph:toy") == {"system:graph", "corpus:toy", "train:graph"}
 
 
 def test_samples_are_scored_for_their_diversity_where_there_are_several(tmp_path: Path) -> None:
-    searches = ["greedy", {"sample": {}}, {"sample": {"n_best": 3, "temperature": 0.5}}, {"beam": {"n_best": 2}}]
+    searches = ["greedy", {"sample": {}}, {"sample": {"n_best": 3, "sampling": {"temperature": 0.5}}}, {"beam": {"n_best": 2}}]
     plan = planned(tmp_path, systems={"one": {"search": searches}, "graph": {"family": "dag", "search": searches[1:]}})
     found = {step.name for step in plan.steps if step.stage.name == "score" and step.config.diversity}
-    assert found == {"score:one/sample-t0.5:toy", "score:graph/sample-t0.5:toy"}
+    assert found == {"score:one/sample-n_best3-temperature0.5:toy", "score:graph/sample-n_best3-temperature0.5:toy"}
 
 
 def test_what_is_not_asked_for_leaves_every_other_step_as_it_was(tmp_path: Path) -> None:
     asked = {step.name: step.fingerprint for step in planned(tmp_path).steps}
     plain = {step.name: step.fingerprint for step in planned(tmp_path, evaluation={}).steps}
     assert set(asked) - set(plain) == {
-        name for name in asked if name.startswith(("likelihood:", "contrastive:", "graphs:", "tune:"))
+        name for name in asked if name.startswith(("likelihood:", "contrastive:", "dag_analysis:", "tune:"))
     }
+    products = {f"system:{name}" for name in ("autoregressive", "student", "both")}
     scored = {name for name in plain if name.startswith("score:")}
-    tuned = {name for name in plain if name.startswith("decode:") and "/beam5:" in name}
-    assert {name for name in plain if plain[name] != asked[name]} == {"report:run", *tuned, *scored}
+    tuned = {name for name in plain if name.startswith("decode:") and "/beam:" in name}
+    assert {name for name in plain if plain[name] != asked[name]} == {"report:run", *tuned, *scored, *products}
+
+
+def test_another_search_or_label_leaves_the_other_steps_as_they_were(tmp_path: Path) -> None:
+    """Even the training of a drafter whose verifier has more searches than before."""
+    drafts = {"family": "aggressive", "verifier": "one", "data": "verifier"}
+    tuned = {"length_penalties": [0.6, 1.0]}
+    few, more, named = (
+        {step.name: step.fingerprint for step in planned(tmp_path, evaluation=tuned, systems={"one": one, "drafts": drafts}).steps}
+        for one in ({"search": "greedy"}, {"search": ["greedy", "beam"]}, {"search": {"quick": "greedy"}})
+    )
+    assert few["system:one"] == more["system:one/default"] == named["system:one/default"]
+    changed = {"system:one", "report:run", "benchmark:all:toy"}
+    assert {name for name in few if few[name] != more[name]} == changed
+    assert set(more) - set(few) == {"system:one/default", "decode:one/beam:toy", "score:one/beam:toy", "tune:one/beam"}
+    assert few["decode:one/greedy:toy"] == named["decode:one/quick:toy"]
 
 
 def test_length_penalties_are_tuned_for_searches_that_have_one(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     tuned = [step.name for step in plan.steps if step.stage.name == "tune"]
-    assert set(tuned) == {f"tune:{system}/beam5" for system in ("autoregressive", "student", "both")}
-    assert needs(plan, "tune:both/beam5") == {"system:both", "corpus:validation"}
-    assert needs(plan, "decode:both/beam5:toy") == {"system:both", "corpus:toy", "tune:both/beam5"}
-    assert needs(plan, "decode:both/greedy:toy") == {"system:both", "corpus:toy"}
-    assert "tune:both/beam5" in needs(plan, "report:run")
+    assert set(tuned) == {f"tune:{system}/beam" for system in ("autoregressive", "student", "both")}
+    assert needs(plan, "tune:both/beam") == {"system:both/default", "corpus:validation"}
+    assert needs(plan, "decode:both/beam:toy") == {"system:both/default", "corpus:toy", "tune:both/beam"}
+    assert needs(plan, "decode:both/greedy:toy") == {"system:both/default", "corpus:toy"}
+    assert "tune:both/beam" in needs(plan, "report:run")
 
 
-def test_a_default_search_is_bundled_with_the_penalty_that_was_chosen(tmp_path: Path) -> None:
+def test_searches_are_bundled_with_the_penalties_that_were_chosen(tmp_path: Path) -> None:
     graph = {"family": "dag", "search": [{"viterbi": {}}, {"beam": {"beam_size": 9}}]}
     plan = planned(tmp_path, systems={"graph": graph})
-    for search in ("viterbi", "beam9"):
-        assert needs(plan, f"tune:graph/{search}") == {"system:graph/untuned", "corpus:validation"}
-        assert needs(plan, f"decode:graph/{search}:toy") == {"system:graph", "corpus:toy", f"tune:graph/{search}"}
-    assert needs(plan, "system:graph") == {"train:graph", "vocabulary:joint", "tune:graph/viterbi"}
+    for search in ("viterbi", "beam-beam_size9"):
+        assert needs(plan, f"tune:graph/{search}") == {"system:graph/default", "corpus:validation"}
+        assert needs(plan, f"decode:graph/{search}:toy") == {"system:graph/default", "corpus:toy", f"tune:graph/{search}"}
+    assert needs(plan, "system:graph") == {"train:graph", "vocabulary:joint", "tune:graph/viterbi", "tune:graph/beam-beam_size9"}
     tried = {step.name: step.config.length_penalties for step in plan.steps if step.stage.name == "tune"}
     assert set(tried.values()) == {(0.6, 1.0)}
 
@@ -252,7 +269,7 @@ def test_networks_of_an_ensemble_are_trainings_that_differ_in_their_seed(tmp_pat
     steps = {step.name: step for step in ensemble.steps}
     assert [steps[name].config.training.seed for name in ("train:teacher", "train:teacher/2", "train:teacher/3")] == [5, 6, 7]
     assert "train:other" not in steps, "it is the second network"
-    assert needs(ensemble, "system:other") == {"train:teacher/2", "vocabulary:joint"}
+    assert needs(ensemble, "system:other/default") == {"train:teacher/2", "vocabulary:joint"}
     fewer = planned(tmp_path, teacher={**teacher, "ensemble": 2})
     assert fingerprint(fewer, "train:teacher/2") == fingerprint(ensemble, "train:teacher/2")
     assert not set(needs(ensemble, "train:teacher/2")) & {"train:teacher", "train:teacher/3"}, "they train side by side"
@@ -286,7 +303,7 @@ def test_a_training_may_start_from_another_systems_weights(tmp_path: Path) -> No
 
 def test_averaging_fewer_candidates_needs_no_other_training(tmp_path: Path) -> None:
     first, second = (
-        planned(tmp_path, systems={"one": one}, evaluation={}) for one in ({"dropout": 0.2}, {"dropout": 0.2, "average_fewer": 2})
+        planned(tmp_path, systems={"one": one}, evaluation={}) for one in ({"dropout": 0.2}, {"dropout": 0.2, "num_averaged": 2})
     )
     assert fingerprint(first, "train:one") == fingerprint(second, "train:one")
     assert fingerprint(first, "system:one") != fingerprint(second, "system:one")
@@ -352,13 +369,13 @@ def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
         (
             "benchmarks/demo",
             ["demo"],
-            {"teacher", "shallow", "distilled", "interleaved", "interleaved-sa", "graph", "lattice", "aggressive"},
+            {"teacher", "shallow", "distilled", "interleaved", "interleaved-sa", "dag", "lattice", "aggressive"},
         ),
         (
             "benchmarks/multi30k",
             ["multi30k/captions", "multi30k/dag"],
             {"teacher", "teacher/2", "distilled", "shallow", "interleaved", "interleaved-sa", "lattice", "aggressive"}
-            | {f"graph{kind}" for kind in ("", "-whole", "-distilled", "-distilled-longer", "-distilled-longest")},
+            | {f"dag{kind}" for kind in ("", "-whole", "-distilled", "-distilled-longer", "-distilled-longest")},
         ),
     ],
 )

@@ -14,13 +14,12 @@ import pytest
 import torch
 
 import stages.dag_analysis.run
-from models import family_of
 from models.bundle.directory import load_model, load_system, save_model, write_system
 from models.bundle.weights import save_weights
 from models.dag.analysis import View, passing_probabilities
 from models.dag.config import DagConfig, DagSearch
 from models.dag.vertices import Words
-from models.family import BOS, EOS, Sizes
+from models.family import BOS, EOS, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
 from stages.dag_analysis import STAGE, DagAnalysisConfig, DagAnalysisInputs
@@ -83,7 +82,7 @@ def make_system(root: Path, family: str = "dag") -> System:
 
 def weights_of(family: str, network: Any, seed: int) -> dict[str, torch.Tensor]:
     torch.manual_seed(seed)
-    return family_of(family).build(network, SIZES).state_dict()
+    return family_named(family).functions.build(network, SIZES).state_dict()
 
 
 def bundle(root: Path, name: str, weights: Path, family: str = "dag", network: Any = NETWORK) -> System:

@@ -12,13 +12,12 @@ import pytest
 import sentencepiece
 import torch
 
-import models
 import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import WEIGHTS, load_matching_weights
 from models.common.options import OutputLimits
-from models.family import RESERVED, Sizes
+from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
 from stages.benchmark.tables import table_of_parts
@@ -68,7 +67,7 @@ def config_of(family: str, search: object) -> SystemConfig:
 def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
     torch.manual_seed(3)
     config = StepwiseConfig(**SMALL)  # type: ignore[arg-type]
-    save_model(path / "trained", "stepwise", config, sizes, models.family_of("stepwise").build(config, sizes).state_dict())
+    save_model(path / "trained", "stepwise", config, sizes, family_named("stepwise").functions.build(config, sizes).state_dict())
     inputs = SystemInputs(Trained(path / "trained", "trained"), vocabulary)
     STAGE.run(
         inputs, config_of("stepwise", StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=8))), work_in(path / "system")
@@ -79,7 +78,7 @@ def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
 def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: System | None, encoder: str = "shared") -> SystemInputs:
     torch.manual_seed(4)
     config = AggressiveConfig(encoder=encoder, draft_width=3, **SMALL)  # type: ignore[arg-type]
-    model = models.family_of("aggressive").build(config, sizes)
+    model = family_named("aggressive").functions.build(config, sizes)
     if verifier is not None:
         load_matching_weights(verifier.path / WEIGHTS, model)
     save_model(path, "aggressive", config, sizes, model.state_dict())

@@ -13,10 +13,9 @@ import torch
 
 from fewstep import CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models import family_of
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.vocabulary_digest import vocabulary_digest
-from models.family import Sizes
+from models.family import Sizes, family_named
 from models.lattice.analysis import ranks
 from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
@@ -72,7 +71,7 @@ def make_parts(root: Path) -> system.SystemInputs:
     tables = make_tables(root / "tables", root / "vocabulary", 27, 1)
     sizes = Sizes(27, 27, True)
     torch.manual_seed(2)
-    save_model(root / "trained", "lattice", NETWORK, sizes, family_of("lattice").build(NETWORK, sizes).state_dict())
+    save_model(root / "trained", "lattice", NETWORK, sizes, family_named("lattice").functions.build(NETWORK, sizes).state_dict())
     links = CandidateTables.load(tables.file).summary.links.hex()
     (root / "trained" / "training.json").write_text(json.dumps({"links": links}))
     return system.SystemInputs(Trained(root / "trained", "n"), Vocabulary(root / "vocabulary", "v"), None, tables)
@@ -215,7 +214,9 @@ def test_other_families_and_empty_texts_are_refused(parts: system.SystemInputs, 
     with pytest.raises(DataError, match="expected a sentence to read, got none"):
         run(parts, tmp_path, ["", " "])
     network, sizes = StepwiseConfig(width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1), Sizes(27, 27, True)
-    save_model(tmp_path / "trained", "stepwise", network, sizes, family_of("stepwise").build(network, sizes).state_dict())
+    save_model(
+        tmp_path / "trained", "stepwise", network, sizes, family_named("stepwise").functions.build(network, sizes).state_dict()
+    )
     config = system.SystemConfig(name="one", family="stepwise", source_language="en", target_language="de", search=StepwiseSearch())
     inputs = system.SystemInputs(Trained(tmp_path / "trained", "n"), parts.vocabulary)
     system.STAGE.run(inputs, config, make_work(tmp_path / "one"))

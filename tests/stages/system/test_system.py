@@ -13,14 +13,13 @@ import sentencepiece
 import torch
 from safetensors.torch import load_file
 
-import models
 import stages.decode.run
 from kernels import NgramModel
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import save_weights
 from models.common.options import OutputLimits
 from models.dag.config import DagConfig, DagSearch
-from models.family import RESERVED, Sizes
+from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
@@ -71,7 +70,7 @@ def make_trained(path: Path, family: str, network: Any, vocabulary: Vocabulary, 
     size = len(sentencepiece.SentencePieceProcessor(str(vocabulary.path / "source.spm")))
     torch.manual_seed(seed)
     sizes = Sizes(size, size, True)
-    save_model(path, family, network, sizes, models.family_of(family).build(network, sizes).state_dict())
+    save_model(path, family, network, sizes, family_named(family).functions.build(network, sizes).state_dict())
     return Trained(path, "trained")
 
 

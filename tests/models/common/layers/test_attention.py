@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from models.common.layers.attention import CrossAttention, SelfAttention, attend, padding_mask
 from models.common.layers import fused_attention
+from models.common.layers.attention import CrossAttention, SelfAttention, attend, padding_mask
 
 NEXT_TO_NOTHING = 1e-9
 """A probability of dropout that takes the way of training but drops nothing."""
