@@ -15,7 +15,6 @@ from models.common.options import Shortlist
 from models.common.sources import gather
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, load
-from models.dag.engines.native import NativeGraphs
 from models.dag.model import DagModel
 from models.family import EOS, UNK, Sizes
 
@@ -104,19 +103,19 @@ def test_graphs_are_those_of_torch(changes, joint):
     plain, search = DagDecoder(model), DagSearch(strategy="beam", candidates=4)
     prepared = gather(rows, 40)
     expected = plain.graph(prepared, search)
-    found = NativeGraphs(model).graph(prepared.ids, prepared.lengths, search)
+    found = frozen(model).graph(prepared, search)
     assert torch.equal(found.lengths, expected.lengths)
     assert found.transitions.shape == expected.transitions.shape
     torch.testing.assert_close(found.transitions, expected.transitions, rtol=1e-4, atol=1e-4)
     for row, size in enumerate(expected.lengths.tolist()):
-        torch.testing.assert_close(found.words.scores[row, :size], expected.words.scores[row, :size], rtol=1e-4, atol=1e-4)
-        clear = expected.words.scores[row, :size].diff(dim=1).abs() > NEAR
-        certain = torch.ones_like(found.words.ids[row, :size], dtype=torch.bool)
+        torch.testing.assert_close(found.tokens.scores[row, :size], expected.tokens.scores[row, :size], rtol=1e-4, atol=1e-4)
+        clear = expected.tokens.scores[row, :size].diff(dim=1).abs() > NEAR
+        certain = torch.ones_like(found.tokens.ids[row, :size], dtype=torch.bool)
         certain[:, :-1] &= clear
         certain[:, 1:] &= clear
-        certain &= expected.words.scores[row, :size].isfinite()
+        certain &= expected.tokens.scores[row, :size].isfinite()
         certain[:, -1] = False  # the best that is left out may be as good
-        assert torch.equal(found.words.ids[row, :size][certain], expected.words.ids[row, :size][certain])
+        assert torch.equal(found.tokens.ids[row, :size][certain], expected.tokens.ids[row, :size][certain])
     if model.config.graph_size == "predicted":
         assert len(set(expected.lengths.tolist())) > 1
 
@@ -133,7 +132,7 @@ def test_a_search_through_torch_is_that_of_torch(search, monkeypatch):
     """To the bit; native code is not called."""
     model, rows = network(), sources(6)
     decoder, through = frozen(model), dataclasses.replace(search, engine="torch")
-    monkeypatch.setattr(decoder, "_native", None)
+    monkeypatch.setitem(decoder.engines, "native", None)
     assert outputs(decoder, rows, through) == outputs(DagDecoder(model), rows, search)
     assert through.label != search.label
 

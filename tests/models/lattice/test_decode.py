@@ -13,12 +13,12 @@ from fewstep import CandidateOptions, CandidateTables, lattice_candidates
 from models.bundle.weights import BundleError
 from models.common.tables import check_tables
 from models.family import UNK, Hypothesis, Sizes
-from models.lattice import decode
+from models.lattice import batches, decode
+from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import Slots
 from models.lattice.tables import bigram_tables
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, SMALL, counted, network, usual_pairs
@@ -65,7 +65,7 @@ def test_the_best_path_is_the_likeliest_text_that_candidates_and_window_allow(ta
 def test_a_sentence_is_decoded_alike_in_any_company(tables, search, monkeypatch):
     decoder = LatticeDecoder(network(), tables)
     together = outputs(decoder, **search)
-    monkeypatch.setattr(decode, "CPU_ROWS", 40)
+    monkeypatch.setattr(batches, "CPU_ROWS", 40)
     parts = outputs(decoder, **search)
     alone = [outputs(decoder, [source], **search)[0] for source in SOURCES]
     for one, other, third in zip(together, parts, alone, strict=True):
@@ -196,7 +196,7 @@ def test_tables_of_other_vocabularies_and_alignments_are_refused(tables, tmp_pat
     with pytest.raises(BundleError, match="expected candidate tables of 17 source and 18 target pieces"):
         check_tables(tables, SIZE, SIZE + 1)
     other = counted(tmp_path / "other.bin", usual_pairs(seed=2))
-    with pytest.raises(BundleError, match="counted from another alignment"):
+    with pytest.raises(BundleError, match="expected candidate tables of the links"):
         check_tables(other, SIZE, SIZE, tables.summary.links.hex())
     shutil.copy(tables.path, tmp_path / "cut.bin")
     with (tmp_path / "cut.bin").open("r+b") as file:

@@ -68,7 +68,7 @@ def test_native_scores_are_those_of_torch(tables, search):
     mine = select_slots(prepared.slots, rows, search, torch.device("cpu"))
     with torch.inference_mode():
         one, other = (decoder.lattice(*select_sources(prepared, rows, "cpu"), mine, search) for decoder in (torchs, native))
-    for row, most in enumerate(mine.most.tolist()):
+    for row, most in enumerate(mine.max_lengths.tolist()):
         torch.testing.assert_close(one.start[row], other.start[row], atol=1e-4, rtol=0)
         torch.testing.assert_close(one.exits[row, :most], other.exits[row, :most], atol=1e-4, rtol=0)
         reached = (mine.token_ids[row, : most - 1] >= 0)[..., None] & (mine.token_ids[row, 1:most] >= 0)[:, None]

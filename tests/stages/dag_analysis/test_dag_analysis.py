@@ -18,7 +18,7 @@ from models.bundle.directory import load_model, load_system, save_model, write_s
 from models.bundle.weights import save_weights
 from models.dag.analysis import View, passing_probabilities
 from models.dag.config import DagConfig, DagSearch
-from models.dag.vertices import Words
+from models.dag.vertices import TopTokens
 from models.family import BOS, EOS, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
@@ -212,7 +212,7 @@ def view_of(transitions: list[list[float]], words: list[list[tuple[int, float]]]
         "first": ids[:, 0],
         "posteriors": torch.zeros(4, len(edges), dtype=torch.float64),
     }
-    return View(**{**given, **more}, words=Words(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0])
+    return View(**{**given, **more}, top_tokens=TopTokens(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0])
 
 
 TRANSITIONS = [
