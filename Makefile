@@ -5,12 +5,14 @@ BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
+SITE := .venv/.site
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
+CPP := $(shell find kernels -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
 
-.PHONY: demo test test-slow test-asan lint bench docs clean
+.PHONY: demo test test-slow test-asan lint bench results docs site clean
 .DELETE_ON_ERROR:
 
 $(PACKAGES): constraints.txt pyproject.toml
@@ -27,11 +29,13 @@ $(READY): $(PACKAGES) $(NATIVE)      # the extension alone, compiled where its s
 demo: $(READY)          ## raw text to report on the embedded corpus, in minutes
 	$(BIN)/python -m pipeline run configs/demo.yaml
 
-lint: $(READY)          ## ruff, mypy
+lint: $(READY)          ## ruff, mypy, clang-format, prose, links
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy benchmarks
+	$(BIN)/mypy -p benchmarks
+	$(BIN)/clang-format --dry-run -Werror $(CPP)
+	$(BIN)/pytest tests/test_prose.py tests/docs/test_links.py
 
 test: lint              ## everything but the slow tests, in under ten minutes
 	$(PYTEST) -m "not slow"
@@ -47,12 +51,22 @@ test-asan: $(READY)     ## the kernels' tests with the address and undefined-beh
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
 		$(BIN)/python -S -m pytest tests/fewstep tests/kernels -m "not slow" -p no:cacheprovider
 
-bench: $(READY)         ## a config's systems beside CTranslate2 (CONFIG=...), and all families at base size
-	$(BIN)/python benchmarks/systems.py $(CONFIG) --json build/systems.json
-	$(BIN)/python benchmarks/base_size.py --json build/base_size.json
+bench: $(READY)         ## a config's systems and CTranslate2 (CONFIG=...), and all families at base size
+	$(BIN)/python -m benchmarks.decoding.systems $(CONFIG) --json build/systems.json
+	$(BIN)/python -m benchmarks.decoding.base_size --json build/base_size.json
 
-docs: $(READY)          ## write the generated pages anew
+results: $(READY)       ## docs/results.md from benchmarks/results/*.json
+	$(BIN)/python -m benchmarks.page
+
+docs: $(READY)          ## write the generated pages again
 	$(BIN)/python -m pipeline.config.docs
+
+$(SITE): $(READY)
+	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[docs]'
+	touch $@
+
+site: $(SITE)           ## the documentation as a web site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 clean:                  ## what is built; the store stays
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,4 +1,4 @@
-"""Where the text of Multi30k is."""
+"""The location of public text."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def multi30k() -> Path:
-    """Below the folder that FEWSTEP_DATA names, or below the first usual one that has it."""
+    """Return the folder of Multi30k below the folder that FEWSTEP_DATA names, or below the first usual one that has it."""
     places = [Path(os.environ["FEWSTEP_DATA"])] if "FEWSTEP_DATA" in os.environ else [ROOT / "data", ROOT.parent / "shared/data"]
     return next((place / "multi30k" for place in places if (place / "multi30k").is_dir()), places[0] / "multi30k")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import fewstep.ngram
 from fewstep.ngram import text_of
+from kernels.durable import write_whole
 
 if TYPE_CHECKING:
     from fewstep_native import NgramModel as NativeModel
@@ -88,18 +89,8 @@ class NgramModel(fewstep.ngram.NgramModel):
 
     def save(self, path: Path | str) -> None:
         """Write the file that `load` maps, atomically. Equal models give equal bytes. Raises OSError."""
-        _write_atomically(Path(path), self.native.write)
+        write_whole(Path(path), lambda temporary: self.native.write(str(temporary)))
 
     def write_arpa(self, path: Path | str) -> None:
         """Write an ARPA file, atomically; loading it gives the same model. Raises OSError."""
-        _write_atomically(Path(path), self.native.write_arpa)
-
-
-def _write_atomically(path: Path, write: Callable[[str], None]) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        write(str(temporary))
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+        write_whole(Path(path), lambda temporary: self.native.write_arpa(str(temporary)))

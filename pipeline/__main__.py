@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     import typer
     from typer.exceptions import TyperException
 
-    from pipeline.commands.cli import app
+    from pipeline.commands.app import app
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:

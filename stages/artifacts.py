@@ -3,7 +3,37 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from stages.stage import Artifact
+MANIFEST = "manifest.json"
+"""Written last into an artifact's directory: where it is, the artifact is finished."""
+
+RECORDS = "records"
+"""Folder of what is never compared: timings, logs, metrics, figures."""
+
+CHECKPOINTS = "checkpoints"
+"""Folder of what a later attempt resumes from; dropped once the step is done."""
+
+STOP = "stop"
+"""A file of this name in a step's `.partial` directory asks it to save its state and end."""
+
+
+@dataclass(frozen=True)
+class ExternalFile:
+    """A file of the user's. It enters a fingerprint by content (`digest`), never by path."""
+
+    path: Path
+    digest: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a step leaves: a directory, named by the fingerprint of all that went into it."""
+
+    path: Path
+    fingerprint: str
+
+    @property
+    def records(self) -> Path:
+        return self.path / RECORDS
 
 
 @dataclass(frozen=True)

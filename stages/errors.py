@@ -2,6 +2,8 @@
 
 import errno
 import shutil
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -39,3 +41,9 @@ def unwritable(path: Path, error: OSError) -> StageError:
         f"{path}: could not be written: {error.strerror or error} ({free / 2**20:.1f} MiB free); nothing finished is lost: "
         "free some space, or set store.path to a larger disk, and repeat the run command"
     )
+
+
+def suggestion(name: str, valid: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` for the valid name that is closest to `name`, or nothing if none is close."""
+    near = get_close_matches(name, list(valid), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

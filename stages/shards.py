@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernels import durable
 from stages.errors import ArtifactError, unwritable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from stages.stage import Work
+    from stages.context import Context
 
 
 def shard_path(directory: Path, index: int) -> Path:
@@ -57,19 +57,19 @@ def row_counts(directory: Path) -> list[int]:
     return [rows_of(path) for path in shard_paths(directory)]
 
 
-def write_shard(path: Path, table: pa.Table, work: Work) -> None:
+def write_shard(path: Path, table: pa.Table, context: Context) -> None:
     """Write a table as one shard, whole or not at all. Equal tables give equal bytes, however they are chunked.
 
     Raises StageError when the file cannot be written (a full disk).
     """
     import pyarrow as pa
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = work.temporary(path)
+    temporary = context.temporary(path)
     try:
+        durable.make_directory(path.parent)
         with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_batch(_compact(table))
-        os.replace(temporary, path)
+        durable.rename(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
@@ -103,14 +103,14 @@ def rechunk(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
         yield pa.concat_tables(held)
 
 
-def write_shards(tables: Iterable[pa.Table], directory: Path, shard_rows: int, work: Work) -> list[int]:
+def write_shards(tables: Iterable[pa.Table], directory: Path, shard_rows: int, context: Context) -> list[int]:
     """Write a stream of tables of one schema as shards of `shard_rows` rows; the rows of each shard.
 
     Shards beyond the last, left behind by an earlier attempt, are removed. Memory holds one shard and one table of the stream.
     """
     counts: list[int] = []
     for index, table in enumerate(rechunk(tables, shard_rows)):
-        write_shard(shard_path(directory, index), table, work)
+        write_shard(shard_path(directory, index), table, context)
         counts.append(table.num_rows)
     drop_shards_from(directory, len(counts))
     return counts

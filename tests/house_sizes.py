@@ -1,6 +1,6 @@
 """Print the sizes of the source tree: files, functions, import circles, deferred imports, decisions by family.
 
-python -m tests.house_sizes
+Run it as `python -m tests.house_sizes`.
 """
 
 from __future__ import annotations

@@ -1,23 +1,20 @@
-"""The house keeps its shape: imports run one way, and heavy libraries stay behind their doors."""
+"""Imports run one way, and few files import heavy libraries."""
 
-import ast
 import re
 import subprocess
 import sys
 from importlib import import_module
-from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
 from pipeline.plan.wiring import STAGES
+from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_imports
 
-ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ["fewstep", "kernels", "models", "stages", "pipeline"]
-"""Each may import itself and those before it."""
+KNOWN = modules()
 
 NATIVE = ["base", "align", "candidates", "ngram", "network", "dag", "lattice", "stepwise", "aggressive"]
-"""Folders of `kernels/csrc`, of which the same holds."""
+"""Folders of `kernels/csrc`. Each may include itself and those before it."""
 
 DOORS = {
     "ray": {
@@ -26,31 +23,19 @@ DOORS = {
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",
     },
-    "mlflow": {"pipeline/tracking/mlflow_server.py"},
+    "mlflow": {"pipeline/tracking/mlflow_server.py", "pipeline/tracking/artifacts.py"},
     "pydantic": {"pipeline/config/schema.py", "pipeline/config/yaml.py", "pipeline/config/docs.py"},
 }
-"""Which files may import a library that the others must not know."""
+"""The only files that may import each library."""
 
 
-def imports(path: Path) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names.update(alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.split(".")[0])
-    return names
+def sources(folder: str) -> list[Module]:
+    return [module for module in KNOWN.values() if module.path.is_relative_to(ROOT / folder)]
 
 
-def sources(room: str) -> list[Path]:
-    return sorted((ROOT / room).rglob("*.py"))
-
-
-@pytest.mark.parametrize("room", ROOMS)
-def test_imports_run_one_way(room: str) -> None:
-    forbidden = set(ROOMS[ROOMS.index(room) + 1 :])
-    wrong = {str(path.relative_to(ROOT)): imports(path) & forbidden for path in sources(room) if imports(path) & forbidden}
-    assert not wrong
+def test_imports_run_one_way() -> None:
+    wrong = upward_imports(KNOWN)
+    assert not wrong, f"{wrong}: expected imports of {' <- '.join(ROOMS)}; move the imported code down or the importing code up"
 
 
 def test_native_folders_include_one_way() -> None:
@@ -64,26 +49,40 @@ def test_native_folders_include_one_way() -> None:
 
 @pytest.mark.parametrize("library", DOORS)
 def test_libraries_stay_behind_their_doors(library: str) -> None:
-    users = {str(path.relative_to(ROOT)) for room in ROOMS for path in sources(room) if library in imports(path)}
-    assert users <= DOORS[library]
+    users = {
+        str(module.path.relative_to(ROOT))
+        for module in KNOWN.values()
+        if any(entry.name.split(".")[0] == library for entry in module.imports)
+    }
+    assert users <= DOORS[library], f"{sorted(users - DOORS[library])}: expected {library} in {sorted(DOORS[library])} alone"
 
 
-def test_families_do_not_import_each_other() -> None:
-    families = {path.parent.name for path in (ROOT / "models").glob("*/config.py")} - {"training"}
-    for family in families:
-        for path in sources(f"models/{family}"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            modules = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-            assert not {m for m in modules for other in families - {family} if m.startswith(f"models.{other}")}
+@pytest.mark.parametrize("family", families())
+def test_families_do_not_import_each_other(family: str) -> None:
+    others = tuple(f"models.{other}." for other in families() if other != family)
+    wrong = [
+        f"{module.name}:{entry.line} imports {entry.name}"
+        for module in sources(f"models/{family}")
+        for entry in module.imports
+        if f"{entry.name}.".startswith(others)
+    ]
+    assert not wrong, f"{wrong}: move what two families share to models/common"
 
 
 def test_planning_loads_no_heavy_library() -> None:
     """Declarations, the command line and the plan are light; so a cached rerun takes no more than a glance."""
-    declared = [path.stem for path in sources("stages") if "STAGE = " in path.read_text(encoding="utf-8")]
-    modules = ["pipeline.commands.cli", "pipeline.plan.wiring", "pipeline.run.execute", "pipeline.plan.explain", "models"]
-    modules += [f"stages.{name}" for name in declared]
+    declared = [module.name for module in sources("stages") if "STAGE = " in module.text]
+    light = [
+        "pipeline.commands.app",
+        "pipeline.commands.plan",
+        "pipeline.plan.wiring",
+        "pipeline.run.execute",
+        "pipeline.plan.explain",
+        "models",
+        *declared,
+    ]
     heavy = {"torch", "ray", "mlflow", "pyarrow", "numpy", "sentencepiece"}
-    code = f"import importlib, sys\nfor m in {modules!r}: importlib.import_module(m)\nprint(sorted(set(sys.modules) & {heavy!r}))"
+    code = f"import importlib, sys\nfor m in {light!r}: importlib.import_module(m)\nprint(sorted(set(sys.modules) & {heavy!r}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert done.stdout.strip() == "[]"
 

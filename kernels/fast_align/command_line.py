@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kernels.durable import write_whole
 from kernels.fast_align.em import Pass, last_pass, passes
-from kernels.fast_align.model import replace
 from kernels.fast_align.options import UPSTREAM_BEAM, AlignOptions, available_threads
 
 if TYPE_CHECKING:
@@ -201,10 +201,10 @@ def _train(command: Command) -> None:
 def _keep(model: AlignModel, command: Command) -> None:
     if command.probabilities:
         say(f"conditional probabilities: {command.probabilities}")
-        replace(Path(command.probabilities), lambda path: model.write_text(path, command.beam))
+        write_whole(Path(command.probabilities), lambda path: model.write_text(str(path), command.beam))
     if command.save:
         say(f"model: {command.save}")
-        replace(Path(command.save), model.save)
+        write_whole(Path(command.save), lambda path: model.save(str(path)))
 
 
 def _force(command: Command) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from kernels.durable import write_whole
 
 if TYPE_CHECKING:
     import fewstep_native
@@ -60,7 +62,7 @@ class AlignmentModel:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file, whole or not at all: little-endian, versioned, to be mapped. Equal models give equal bytes."""
-        replace(Path(path), self.native.save)
+        write_whole(Path(path), lambda temporary: self.native.save(str(temporary)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AlignmentModel:
@@ -87,13 +89,3 @@ def bitext(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> fewstep_nati
                 f"got {source!r:.80} and {target!r:.80}"
             ) from error
     return text
-
-
-def replace(path: Path, write: Callable[[str], None]) -> None:
-    """Call `write` with a temporary name beside `path`, then give the file its name."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        write(str(temporary))
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -85,7 +85,7 @@ def write_system(
     source_language: str,
     target_language: str,
     searches: Mapping[str, SearchConfig],
-    default: str | None = None,
+    default: str = "",
     task: str = "translation",
     max_source_tokens: int | None = None,
     ngram: Path | None = None,
@@ -94,7 +94,7 @@ def write_system(
 ) -> None:
     """Write a system. `network` is the family's dataclass or an equal mapping; files are copied.
 
-    `searches` are the family's dataclasses by label; `default` is the label of the default search (None: the first).
+    `searches` are the family's dataclasses by label; `default` is the label of the default search (empty: the first).
 
     `members` are weights of further networks of the same sizes: all write together, by the mean of their probabilities.
     `companions` are systems that travel along, each in a directory of its own (`verifier`, `drafter`).

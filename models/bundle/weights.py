@@ -80,7 +80,6 @@ def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, 
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path, told)
     except SafetensorError as error:
         raise _as_os_error(error, path) from error
-    flush(path)
 
 
 def _as_os_error(error: SafetensorError, path: Path) -> OSError:
@@ -88,15 +87,6 @@ def _as_os_error(error: SafetensorError, path: Path) -> OSError:
     number = str(error).rpartition("os error ")[2].rstrip(" )}\"'")
     code = int(number) if number.isdigit() else errno.EIO
     return OSError(code, os.strerror(code), str(path))
-
-
-def flush(path: Path) -> None:
-    """See a written file onto the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def load_weights(path: Path, model: nn.Module) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from models.bundle.weights import flush, save_weights
+from kernels import durable
+from models.bundle.weights import save_weights
 
 SCHEMA = 1
 KEPT = 2
@@ -40,14 +40,13 @@ def save(directory: Path, checkpoint: Checkpoint, attempt: str) -> None:
     temporary = final.with_name(f"{final.name}.{attempt}.tmp")
     try:
         shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
+        durable.make_directory(temporary)
         save_weights(temporary / "model.safetensors", checkpoint.model)
         save_weights(temporary / "optimizer.safetensors", checkpoint.optimizer)
         text = json.dumps({"schema": SCHEMA, **checkpoint.state}, indent=1, sort_keys=True)
         (temporary / "state.json").write_text(text + "\n", encoding="utf-8")
-        flush(temporary / "state.json")
         shutil.rmtree(final, ignore_errors=True)
-        os.replace(temporary, final)
+        durable.rename(temporary, final)
     except OSError:
         shutil.rmtree(temporary, ignore_errors=True)
         raise

@@ -1,4 +1,4 @@
-"""Look over this machine: is everything there that a run needs?"""
+"""`fewstep doctor`: check whether this machine has everything that a run needs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import shutil
 from collections.abc import Iterator
 from importlib import import_module, metadata
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import typer
+
+from pipeline.config.load import load_config
 from pipeline.errors import FewstepError
 
 PACKAGES = ("numpy", "torch", "pyarrow", "sentencepiece", "safetensors", "sacrebleu", "pydantic", "mlflow", "ray")
@@ -18,21 +21,36 @@ RAY_SECONDS = 60.0
 
 
 class Check(NamedTuple):
-    """One line of the examination."""
+    """One line of the output of `fewstep doctor`."""
 
     name: str
     verdict: Literal["ok", "warn", "FAIL"]
     text: str
 
 
+def doctor(
+    config: Annotated[Path | None, typer.Argument(metavar="[CONFIG]", help="Also check this config and its files.")] = None,
+    store: Annotated[Path | None, typer.Option("--store", metavar="DIRECTORY", help="Default: that of CONFIG.")] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash every artifact of the store again.")] = False,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Check the requirements of run --in-process: all but Ray.")
+    ] = False,
+) -> None:
+    """Check this machine: versions, kernels, Ray, disk, memory, GPUs. Exits with 1 if something needed is broken."""
+    checks = []
+    for check in examine(config, store, verify=verify, in_process=in_process):
+        checks.append(check)
+        print(f"{check.verdict:<5} {check.name}: {check.text}", flush=True)
+    if any(check.verdict == "FAIL" for check in checks):
+        raise typer.Exit(1)
+
+
 def examine(config: Path | None, store: Path | None, *, verify: bool = False, in_process: bool = False) -> Iterator[Check]:
-    """All checks, cheap ones first. `in_process` leaves Ray out; `verify` hashes every artifact."""
+    """Yield all checks, cheap ones first. `in_process` leaves out Ray; `verify` hashes every artifact."""
     yield from _versions(in_process)
     yield _kernels()
     settings: Any = None
     if config is not None:
-        from pipeline.config.load import load_config
-
         try:
             settings = load_config(config)
             yield from _config(config, settings)
@@ -67,7 +85,7 @@ def _kernels() -> Check:
 
 
 def _imported_kernels() -> str:
-    """Where the kernels are imported from; raises when their compiled extension is missing or another than they need."""
+    """Return the folders of the kernels and their extension. Raises ImportError when the extension is missing or of another ABI."""
     native = import_module("fewstep.native")
     extension = native.fewstep_native
     return f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
@@ -87,7 +105,7 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
 
 
 def _mirror(url: str) -> Check:
-    """Can it be read from here? What it holds does not matter."""
+    """Check that the mirror can be read from here, whatever it holds."""
     from pipeline.store.remote import Folder
 
     try:
@@ -110,7 +128,7 @@ def _memory() -> Check:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     cpus = len(os.sched_getaffinity(0))
-    return Check("memory", "warn" if total < LOW_BYTES else "ok", f"{_gib(total)}, {_gib(free)} of them unused; {cpus} CPUs")
+    return Check("memory", "warn" if total < LOW_BYTES else "ok", f"{_gib(total)}, {_gib(free)} of it unused; {cpus} CPUs")
 
 
 def _gpus() -> Check:
@@ -119,27 +137,27 @@ def _gpus() -> Check:
 
         names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     except Exception as error:
-        return Check("gpu", "warn", f"torch cannot tell: {error}")
+        return Check("gpu", "warn", f"torch cannot list GPUs: {error}")
     return Check("gpu", "ok", ", ".join(names) or "none; networks run on the CPU")
 
 
 def _token() -> Check:
-    """Is there a token for Ray's authentication? What it is stays secret."""
+    """Look for a token for Ray's authentication, without showing it."""
     from pipeline.run.machines import token_source
 
     source, mode = token_source(), os.environ.get("RAY_AUTH_MODE", "not set")
     if source:
         return Check("ray token", "ok", f"found in {source}; RAY_AUTH_MODE is {mode}")
-    remedy = "a local cluster makes its own; for another, see ray get-auth-token --generate"
+    remedy = "a local cluster creates one; for another cluster, see ray get-auth-token --generate"
     return Check("ray token", "warn" if os.environ.get("RAY_ADDRESS") else "ok", f"none; {remedy}")
 
 
 def _ray(address: str) -> Iterator[Check]:
-    """Connect as a run does, and import the kernels where its steps would be."""
+    """Connect as a run does, and import the kernels in a task on each node."""
     from pipeline.config.schema import Cluster
     from pipeline.run.machines import RayMachines
 
-    where = address or os.environ.get("RAY_ADDRESS") or "a cluster of this machine alone"
+    where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
     try:
         machines = RayMachines(Cluster(address=address))
     except Exception as error:
@@ -152,7 +170,7 @@ def _ray(address: str) -> Iterator[Check]:
         nodes = machines.nodes
         yield Check("ray", "ok", f"{where}: {len(nodes)} nodes, {sum(node.get('CPU', 0) for node in nodes.values()):g} CPUs")
         look = ray.remote(num_cpus=0, max_retries=0)(_imported_kernels)
-        for node in nodes:  # each machine has an installation of its own
+        for node in nodes:  # each machine has its own installation
             there = NodeAffinitySchedulingStrategy(node, soft=False)
             found = ray.get(look.options(scheduling_strategy=there).remote(), timeout=RAY_SECONDS)
             yield Check("kernels on ray", "ok", f"importable in a Ray task on node {node[:8]}, {found}")

@@ -1,21 +1,45 @@
-"""Give a finished system to other programs."""
+"""`fewstep export`: write a finished system in the format of another program."""
 
 from __future__ import annotations
 
 import os
 import shutil
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from kernels import durable
+from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
+from pipeline.commands.translate import system_directory
 from pipeline.errors import ArtifactError, DataError, StageError
 
 PRECISIONS = ("float32", "int8", "float16", "bfloat16")
 
 
-def export(system: Path, output: Path, precision: str, verify: bool = True) -> None:
-    """Write the system in the directory `system` into a new directory `output`, which is there whole or not at all. With
-    `verify`, the system's files are compared with their digests first.
+def export(
+    where: SystemLocation,
+    output: Annotated[Path, typer.Option("--output", metavar="DIRECTORY", help="A new directory.", show_default=False)],
+    system: SystemName = None,
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="Format: ctranslate2.")] = "ctranslate2",
+    precision: Annotated[
+        str, typer.Option(metavar="PRECISION", help="Precision of the weights: float32, int8, float16 or bfloat16.")
+    ] = "float32",
+    no_verify: NoVerify = False,
+    store: StorePath = STORE,
+) -> None:
+    """Write a finished autoregressive system as a CTranslate2 model with its vocabularies."""
+    if to != "ctranslate2" or precision not in PRECISIONS:
+        raise DataError(f"export: expected --to ctranslate2 and --precision {', '.join(PRECISIONS)}, got {to} and {precision}")
+    export_system(system_directory(store, where, system), output, precision, verify=not no_verify)
+    print(f"written: {output}; encode lines with source.spm, decode pieces with target.spm (docs/guide/benchmark.md)")
 
-    Raises DataError for an output that is there already and for a system that CTranslate2 cannot express, StageError where
+
+def export_system(system: Path, output: Path, precision: str, verify: bool = True) -> None:
+    """Write the system in the directory `system` to a new directory `output`, atomically. With `verify`, the system's files are
+    compared with their digests first.
+
+    Raises DataError for an output that exists and for a system that CTranslate2 cannot express, StageError where
     CTranslate2 is not installed or the disk is full, ArtifactError for a broken system.
     """
     from models.bundle.directory import BundleError
@@ -24,11 +48,11 @@ def export(system: Path, output: Path, precision: str, verify: bool = True) -> N
     from stages.errors import unwritable
 
     if output.exists():
-        raise DataError(f"export: expected a directory that is not there yet, got {output}; remove it or name another")
+        raise DataError(f"export: expected a new directory, got {output}, which exists; remove it or name another")
     fresh = output.with_name(f"{output.name}.{os.getpid()}.tmp")
     try:
         export_ctranslate2(system, fresh, precision, verify)
-        os.replace(fresh, output)
+        durable.rename(fresh, output)
     except EngineError as error:
         raise StageError(str(error)) from error
     except BundleError as error:

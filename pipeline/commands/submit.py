@@ -1,4 +1,4 @@
-"""Hand a run to a Ray cluster: `ray job submit` with the id, metadata and runtime environment of the run, and its exit status."""
+"""`fewstep submit`: run a config as a job of a Ray cluster, with the id, metadata and runtime environment of the run."""
 
 from __future__ import annotations
 
@@ -9,33 +9,59 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pipeline.commands.extension_wheel import write_extension_wheel
-from pipeline.config.load import resolved
+import typer
+
+from pipeline.commands.options import ConfigFile, Overrides, Until
+from pipeline.config.load import load_config, resolved
 from pipeline.config.schema import RunConfig
 from pipeline.errors import DataError
 from pipeline.plan.code_digest import git_revision
 from pipeline.plan.fingerprint import digest
+from pipeline.run.extension_wheel import write_extension_wheel
 from pipeline.run.machines import token_source
 from stages.errors import StageError
 
 RUNTIME_ENV = Path("configs/cluster/runtime-env.yaml")
 ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
 STOPPED = 130
-"""Exit code of a job that was stopped, as that of a run which is interrupted."""
+"""Exit code of a stopped job, the same as that of an interrupted run."""
 POLL_SECONDS = 1.0
 STARTING, STARTING_SECONDS = "No available agent", 60.0
-"""What a head says that has only just started, and how long it may say so."""
+"""The error of a head that is still starting, and the seconds for which it is waited out."""
+
+
+def submit(
+    config: ConfigFile,
+    address: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Address such as http://HEAD:8265; default: RAY_API_SERVER_ADDRESS, RAY_ADDRESS."),
+    ] = None,
+    until: Until = None,
+    overrides: Overrides = None,
+    with_extension: Annotated[
+        bool, typer.Option("--with-extension", help="Send this machine's compiled extension along, for images without it.")
+    ] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return once the job is accepted.")] = False,
+) -> None:
+    """Run CONFIG as a job of a Ray cluster, from the current directory. Prints the job's output; exits with its exit code."""
+    command = run_command(config, overrides or (), until)
+    settings = load_config(config, overrides or ())
+    code = submit_job(settings, command, until=until, address=address, with_extension=with_extension, follow=not no_wait)
+    raise typer.Exit(code)
 
 
 def run_command(config: Path, overrides: Sequence[str], until: str | None) -> list[str]:
-    """What the job runs, in the working directory that is sent along. Raises DataError for a config that lies outside of it."""
+    """Return the job's command, relative to the working directory that is uploaded.
+
+    Raises DataError for a config outside that directory.
+    """
     try:
         inside = config.absolute().relative_to(Path.cwd())
     except ValueError as error:
         raise DataError(
-            f"{config}: expected a config below the current directory, which is what is sent to the cluster, {Path.cwd()}"
+            f"{config}: expected a config below the current directory {Path.cwd()}, which is uploaded to the cluster"
         ) from error
     command = ["python", "-m", "pipeline", "run", str(inside)]
     if until is not None:
@@ -44,12 +70,12 @@ def run_command(config: Path, overrides: Sequence[str], until: str | None) -> li
 
 
 def submission_id(settings: RunConfig, until: str | None) -> str:
-    """The same for the same config: `<name>-<8 digits>`."""
+    """Return `<name>-<8 digits>`, which is the same for the same config."""
     return f"{settings.name}-{digest([resolved(settings), until])[:8]}"
 
 
 def check_store(settings: RunConfig) -> None:
-    """Raises DataError for a store that the machines of a cluster cannot share."""
+    """Raise DataError for a store that the machines of a cluster cannot share."""
     if not settings.store.path.is_absolute():
         raise DataError(
             f"store.path: expected the absolute path of a directory that all machines of the cluster share, got "
@@ -57,12 +83,12 @@ def check_store(settings: RunConfig) -> None:
         )
 
 
-def submit(
+def submit_job(
     settings: RunConfig, command: Sequence[str], *, until: str | None, address: str | None, with_extension: bool, follow: bool
 ) -> int:
-    """Submit the run, or find it at work already, and print what it prints until it ends; the exit code of the run.
+    """Submit the run, or find its running job, print its output until it ends, and return its exit code.
 
-    A job that ended is submitted anew under the id with the next number. With `follow=False` returns 0 at once.
+    A job that has ended is submitted again under the id with the next number. With `follow=False` returns 0 at once.
     Raises StageError when the cluster cannot be reached or refuses, DataError for a store that its machines cannot share.
     """
     check_store(settings)
@@ -76,7 +102,7 @@ def submit(
         asyncio.run(_print_logs(client, job))
         return _exit_code(client, job)
     except KeyboardInterrupt:
-        print(f"the job {job} goes on without being followed", flush=True)
+        print(f"the job {job} continues; its output is no longer followed", flush=True)
         return STOPPED
     except (RuntimeError, OSError) as error:
         raise StageError(f"job {job}: the cluster no longer answers: {error}; submit again to follow or to continue it") from error
@@ -98,19 +124,19 @@ def _client(address: str | None) -> Any:
 def _unreachable(address: str | None, error: Exception) -> StageError:
     where = address or os.environ.get("RAY_API_SERVER_ADDRESS") or os.environ.get("RAY_ADDRESS") or "this machine"
     return StageError(
-        f"the jobs of the Ray cluster at {where}: expected to be let in, got: {error}; "
-        "check --address (http://head:8265) and the token (RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, docs/cluster.md)"
+        f"the jobs of the Ray cluster at {where}: expected access, got: {error}; "
+        "check --address (http://head:8265) and the token (RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, docs/guide/cluster.md)"
     )
 
 
 def _start(client: Any, name: str, command: Sequence[str], with_extension: bool) -> str:
-    """The id of the job that does the work: the one that is at it, or a new one."""
+    """Return the id of the running job, or of a new one."""
     try:
         jobs = {job.submission_id: job.status.value for job in client.list_jobs() if job.submission_id}
         earlier = [f"{name}-{number}" if number > 1 else name for number in range(1, len(jobs) + 2)]
         job = next(known for known in earlier if jobs.get(known) not in ENDED)
         if job in jobs:
-            print(f"job {job} is at work already", flush=True)
+            print(f"job {job} is already running", flush=True)
             return job
         with tempfile.TemporaryDirectory() as folder:
             environment = _runtime_environment(Path(folder), with_extension)
@@ -127,7 +153,7 @@ def _start(client: Any, name: str, command: Sequence[str], with_extension: bool)
 
 
 def _send(client: Any, **job: Any) -> None:
-    """Submit a job, to a head that is still starting as soon as it takes any."""
+    """Submit a job; wait for a head that is still starting."""
     until = time.monotonic() + STARTING_SECONDS
     while True:
         try:
@@ -151,7 +177,7 @@ def _runtime_environment(folder: Path, with_extension: bool) -> dict[str, Any]:
 
 
 async def _print_logs(client: Any, job: str) -> None:
-    """Print the job's output as it comes, each part once, until it ends. A connection that breaks off is made again."""
+    """Print the job's output as it arrives, each part once, until it ends. A lost connection is opened again."""
     shown = 0
     while True:
         ended, seen = client.get_job_status(job).value in ENDED, 0
@@ -160,7 +186,7 @@ async def _print_logs(client: Any, job: str) -> None:
                 print(text[max(0, shown - seen) :], end="", flush=True)
                 seen += len(text)
                 shown = max(shown, seen)
-        except (RuntimeError, OSError):  # the next turn goes on, if the cluster still answers
+        except (RuntimeError, OSError):  # the next iteration continues, if the cluster still answers
             time.sleep(POLL_SECONDS)
         if ended:
             return

@@ -1,4 +1,4 @@
-"""Translate (or summarise) a stream line by line: each answer is given as soon as no more input is ready, in order."""
+"""`fewstep translate`: translate or summarise a stream line by line, in order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,16 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+import typer
+
+from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.load import parse_search
 from pipeline.errors import ArtifactError, DataError
 from pipeline.run.history import Run, find_run
 from pipeline.run.records import step_directory
+from stages.errors import suggestion
 
 log = logging.getLogger("fewstep")
 
@@ -25,15 +29,36 @@ CHUNK = 1 << 16
 
 
 class Translator(Protocol):
-    """What a loaded system offers (`models.bundle.system.System`)."""
+    """The part of a loaded system that is used here (`models.bundle.system.System`)."""
 
     def translate(self, lines: list[str], search: Any = None, *, first_line: int = 1) -> list[str]: ...
 
 
-def system_directory(store: Path, where: str, name: str | None) -> Path:
-    """The directory of a system: `where` itself, or the system `name` of the run `where`.
+def translate(
+    where: SystemLocation,
+    system: SystemName = None,
+    source: Annotated[Path | None, typer.Option("--input", metavar="FILE", help="Text; default: standard input.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Default: standard output.")] = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEARCH", help="A label of the system's searches, or {beam: {beam_size: 4}}; default: its first search."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="DEVICE", help="Device: cpu, cuda:0, or auto.")] = "auto",
+    batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Maximum number of lines translated together.")] = 64,
+    no_verify: NoVerify = False,
+    store: StorePath = STORE,
+) -> None:
+    """Translate text line by line, in order, as it arrives; or summarise it, with a system trained for that."""
+    directory = system_directory(store, where, system)
+    translate_files(directory, source, output, search=search, device=device, batch=batch, verify=not no_verify)
 
-    Raises DataError when there is none.
+
+def system_directory(store: Path, where: str, name: str | None) -> Path:
+    """Return the directory of a system: `where` itself, or the system `name` of the run `where`.
+
+    Raises DataError when there is no such system.
     """
     if name is None and (Path(where) / "system.json").is_file():
         return Path(where)
@@ -42,7 +67,10 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
     if name is None or name not in names:
-        raise DataError(f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}")
+        raise DataError(
+            f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}"
+            + suggestion(name or "", names)
+        )
     directory = _of_run(run, name)
     if not (directory / "system.json").is_file() or directory.suffix == ".partial":
         raise DataError(f"{run.path.name}: the system {name} is not finished; finish it with the run command")
@@ -55,18 +83,18 @@ def _of_run(run: Run, name: str) -> Path:
         if entry["step"] == f"system:{name}":
             return step_directory(run.store, entry)
     pinned = (config["teacher"] or {}).get("from", "") if "use" in config["systems"][name] else ""
-    return Path(pinned)
+    return run.relocated(Path(pinned))
 
 
 def translate_files(
     directory: Path, source: Path | None, output: Path | None, *, search: str | None, device: str, batch: int, verify: bool = True
 ) -> None:
-    """Load the system in `directory` and translate a file or standard input. What `output` held stays until the system is ready.
+    """Load the system in `directory` and translate a file or standard input. `output` is kept until the system is loaded.
 
     With `verify`, the system's files are compared with their digests first.
 
-    Raises ConfigError for a search that is none, DataError for a file that cannot be opened, for an output that is the input and
-    for a device that is not there, ArtifactError for a broken system.
+    Raises ConfigError for an invalid search, DataError for a file that cannot be opened, for an output that is the input and
+    for a missing device, ArtifactError for a broken system.
     """
     options = None if search is None else parse_search(_spelled_out(search), f"--search {search}", _family(directory))
     with ExitStack() as stack:
@@ -78,10 +106,10 @@ def translate_files(
 
 
 def stream(system: Translator, read: int, write: int, *, search: Any = None, batch: int = 64) -> None:
-    """Translate the lines that come from one file descriptor into another, at most `batch` at a time.
+    """Translate lines from one file descriptor to another, at most `batch` at a time.
 
-    One line out for each line in. Bytes that are not UTF-8 are replaced, with a warning that names the line.
-    Raises BrokenPipeError when nobody reads the output any more.
+    Writes one line for each line read. Bytes that are not UTF-8 are replaced, with a warning that names the line.
+    Raises BrokenPipeError when the reader of the output has closed it.
     """
     first = 1
     for chunk in _chunks(read, batch):
@@ -92,7 +120,7 @@ def stream(system: Translator, read: int, write: int, *, search: Any = None, bat
 
 
 def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
-    """Lines as they come: waits for one, then takes what else is ready."""
+    """Yield lines as they arrive: wait for one, then take all that are ready."""
     more = select.poll()
     more.register(read, select.POLLIN)
     ready: list[bytes] = []
@@ -118,7 +146,7 @@ def _decoded(line: bytes, number: int) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
-        log.warning("line %d: not UTF-8 at byte %d; replaced what cannot be read", number, error.start + 1)
+        log.warning("line %d: not UTF-8 at byte %d; the invalid bytes are replaced", number, error.start + 1)
         return line.decode("utf-8", "replace")
 
 
@@ -137,7 +165,7 @@ def _opened(path: Path, flags: int, stack: ExitStack) -> int:
 
 
 def _check_apart(read: int, output: Path | None) -> None:
-    """Raises DataError when the translations would go into the very file that is read."""
+    """Raise DataError when the output is the input file."""
     try:
         source, target = os.fstat(read), os.fstat(STDOUT) if output is None else output.stat()
     except OSError:
@@ -160,7 +188,7 @@ def _spelled_out(search: str) -> str:
 
 
 def _family(directory: Path) -> str:
-    """The family of a system, by its description; its other faults come out when it is loaded."""
+    """Return the family that a system's description names; other faults of the description are reported when it is loaded."""
     try:
         return str(json.loads((directory / "system.json").read_text(encoding="utf-8"))["family"])
     except (OSError, ValueError, KeyError):

@@ -24,8 +24,8 @@ from stages.lattice import LatticeConfig
 from stages.ngram import NgramConfig
 from stages.score import MetricName
 from stages.score.tasks import TaskName
-from stages.stage import Resources
 from stages.vocabulary import VocabularyConfig
+from stages.workers import Resources
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 StageName = Literal[

@@ -17,9 +17,10 @@ from pipeline.plan.fingerprint import artifacts
 from pipeline.plan.step import Plan, Step
 from pipeline.run.records import progress_of, read_json
 from pipeline.store.artifacts import Store
+from stages.artifacts import MANIFEST
 from stages.corpus import CorpusConfig, CorpusInputs
 from stages.shards import row_counts
-from stages.stage import MANIFEST, Resources
+from stages.workers import Resources
 
 NEW_SHARE = 0.1
 """An attempt that began with more than this share of its work done does not tell the time of the whole by its seconds."""

@@ -14,7 +14,7 @@ from pipeline.run.attempt import input_fingerprints
 from pipeline.run.mirror_sync import reached
 from pipeline.run.records import read_json
 from pipeline.store.artifacts import SCHEMA, Store
-from stages.stage import MANIFEST
+from stages.artifacts import MANIFEST
 
 ABSENT = object()
 """Stands for what a config does not have."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, TypeVar
 
-from stages.stage import Artifact, ExternalFile
+from stages.artifacts import Artifact, ExternalFile
 
 L = TypeVar("L")
 

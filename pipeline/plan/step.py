@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.plan.fingerprint import artifacts, fingerprint
-from stages.errors import DataError
-from stages.stage import Artifact, Stage
+from stages.artifacts import Artifact
+from stages.errors import DataError, suggestion
+from stages.stage import Stage
 
 I = TypeVar("I")  # noqa: E741
 C = TypeVar("C")
@@ -44,6 +45,7 @@ class Plan:
         if not wanted:
             raise DataError(
                 f"--until: expected a step or a stage of the plan ({', '.join(s.name for s in self.steps)}), got {name!r}"
+                + suggestion(name, dict.fromkeys(known for s in self.steps for known in (s.name, s.stage.name)))
             )
         for step in reversed(self.steps):
             if step.name in wanted:

@@ -10,9 +10,8 @@ from pipeline.config.schema import Pinned, RunConfig
 from pipeline.plan.step import Builder
 from pipeline.store.artifacts import Store
 from stages import align, lattice, ngram
-from stages.artifacts import Links, Ngram, Tables, Text, Tokens, Vocabulary
+from stages.artifacts import Artifact, Links, Ngram, Tables, Text, Tokens, Vocabulary
 from stages.errors import DataError
-from stages.stage import Artifact
 
 
 def counted(config: RunConfig) -> list[str]:

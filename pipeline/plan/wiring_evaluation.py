@@ -11,6 +11,7 @@ from pipeline.config.schema import RunConfig, network_of
 from pipeline.plan.step import Builder
 from stages import benchmark, contrastive, dag_analysis, decode, lattice_analysis, likelihood, report, score
 from stages.artifacts import (
+    Artifact,
     Contrasted,
     DagAnalysis,
     LatticeAnalysis,
@@ -23,7 +24,6 @@ from stages.artifacts import (
     Trained,
     Tuned,
 )
-from stages.stage import Artifact
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from pipeline.plan.step import Builder
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import RemoteFile, fetched
 from stages import corpus, encode, vocabulary
-from stages.artifacts import Text, Tokens, Vocabulary
-from stages.stage import ExternalFile
+from stages.artifacts import ExternalFile, Text, Tokens, Vocabulary
 
 
 @dataclass(frozen=True)

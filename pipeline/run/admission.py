@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from stages.errors import StageError
-from stages.stage import Resources, Stage
+from stages.stage import Stage
+from stages.workers import Resources
 
 Node = dict[str, float]
 

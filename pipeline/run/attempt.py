@@ -11,14 +11,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from kernels import durable
 from pipeline.plan.code_digest import code_digest, git_revision
 from pipeline.plan.fingerprint import artifacts, canonical, external_files
 from pipeline.plan.step import Step
 from pipeline.run.lease import step_lease
 from pipeline.store.artifacts import Manifest, Store
+from stages.artifacts import STOP
+from stages.context import StepContext
 from stages.errors import FULL, TransientError, unwritable
-from stages.stage import STOP, Resources, Work
-from stages.workers import Workers
+from stages.workers import Resources, Workers
 from stages.workers.logs import logged
 
 PACKAGES = ("torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "ray")
@@ -55,7 +57,7 @@ def perform(order: Order, workers: Workers) -> None:
         try:
             for _, artifact in artifacts(order.step.inputs):
                 store.verify(artifact.path)
-            partial.mkdir(parents=True, exist_ok=True)
+            durable.make_directory(partial)
             (partial / STOP).unlink(missing_ok=True)
             order.step.stage.run(order.step.inputs, order.step.config, _work(order, store, partial, workers))
             for _, file in external_files(order.step.inputs):
@@ -77,8 +79,8 @@ def _check_lease(order: Order) -> None:
         raise TransientError("its driver was silent for so long that another has taken the step over")
 
 
-def _work(order: Order, store: Store, partial: Path, workers: Workers) -> Work:
-    return Work(
+def _work(order: Order, store: Store, partial: Path, workers: Workers) -> StepContext:
+    return StepContext(
         directory=partial,
         attempt=order.attempt,
         workers=workers,

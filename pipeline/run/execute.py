@@ -28,8 +28,9 @@ from pipeline.run.mirror_sync import Uploads, fetch, reached
 from pipeline.store.artifacts import Store
 from pipeline.store.garbage import in_use
 from pipeline.store.mirror import Mirror
+from stages.artifacts import STOP
 from stages.errors import FewstepError, TransientError
-from stages.stage import STOP, Resources
+from stages.workers import Resources
 
 STOP_SECONDS = 20.0
 """Grace in which interrupted steps save their state."""

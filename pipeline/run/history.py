@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pipeline.store.artifacts import write_atomically
-from stages.errors import ArtifactError, DataError, unwritable
+from stages.errors import ArtifactError, DataError, suggestion, unwritable
 
 SCHEMA = 1
 Status = Literal["pending", "waiting", "running", "hit", "done", "failed", "skipped"]
@@ -89,6 +89,13 @@ class Run:
         """The store that this run directory lies in."""
         return self.path.resolve().parent.parent
 
+    def relocated(self, path: Path) -> Path:
+        """`path`; what lay in the store when the run was made is found in the store as it lies now, copied or moved."""
+        try:
+            return self.store / path.absolute().relative_to(self.spec["store"])
+        except ValueError:
+            return path
+
     @property
     def heartbeat(self) -> Path:
         """Touched by the driver while it is at work."""
@@ -155,8 +162,14 @@ def find_run(store: Path, name: str) -> Run:
     for path in (store / "runs" / name, Path(name)):
         if (path / "run.json").is_file():
             return Run(path.resolve())
-    known = sorted(p.parent.name for p in (store / "runs").glob("*/run.json") if not p.parent.is_symlink())
-    raise DataError(f"{name}: expected a run of {store} ({', '.join(known) or 'it holds none'}) or the path of a run directory")
+    known = [run.path.name for run in all_runs(store)]
+    expected = f"{name}: expected a run of {store} ({', '.join(known) or 'it holds none'}) or the path of a run directory"
+    raise DataError(expected + suggestion(name, known))
+
+
+def all_runs(store: Path) -> list[Run]:
+    """Return all runs of a store, by name."""
+    return [Run(path.parent.resolve()) for path in sorted((store / "runs").glob("*/run.json")) if not path.parent.is_symlink()]
 
 
 def _fold(state: RunState, event: dict[str, Any]) -> None:

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from kernels import durable
+
 
 class Lease:
     """The right to work on what `path` names. Whoever holds it renews it; one that is not renewed for `seconds` is taken over,
@@ -24,7 +26,7 @@ class Lease:
 
     def acquire(self) -> bool:
         """Take the lease if nobody holds it. Does not wait."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        durable.make_directory(self.path.parent)
         with _exclusive(self.path.parent / ".leases"):
             holder = self.holder()
             if holder is not None and holder["owner"] != self.owner and not self._abandoned(holder):

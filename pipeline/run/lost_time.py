@@ -11,7 +11,7 @@ from typing import Any
 from pipeline.plan.step import Step
 from pipeline.run.history import Run
 from pipeline.store.artifacts import Store
-from stages.stage import CHECKPOINTS, RECORDS
+from stages.artifacts import CHECKPOINTS, RECORDS
 
 
 def deaths_file(attempt: str) -> Path:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pipeline.run.attempt import Order, perform
 from pipeline.run.lost_time import deaths_file
 from pipeline.store.artifacts import Store
+from stages.artifacts import CHECKPOINTS
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
-from stages.stage import CHECKPOINTS, Resources
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 if TYPE_CHECKING:
     from pipeline.config.schema import Cluster

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.run.history import Run, RunState
 from pipeline.store.artifacts import Store
-from stages.stage import MANIFEST, RECORDS
+from stages.artifacts import MANIFEST, RECORDS
 
 DRIVER_SECONDS = 30.0
 """A driver touches its run's heartbeat every few seconds; one that has not done so for this long is gone."""

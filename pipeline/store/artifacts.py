@@ -12,10 +12,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernels import durable
+from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
 from stages.errors import FULL, ArtifactError, DataError, FewstepError, unwritable
-from stages.stage import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile, Stage
+from stages.stage import Stage
 
 SCHEMA = 1
+
+SYNCED = "synced"
+"""Key of a stamp file. Stamps without it are of versions that did not sync what they vouched for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +121,8 @@ class Store:
         if seen == now:
             return
         _compare(directory, manifest, file_digest)
+        for name in manifest.files:  # the artifact may have been copied here a moment ago
+            durable.sync(directory / name)
         self._remember(directory, now)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:
@@ -132,7 +139,11 @@ class Store:
                 yield directory, str(error)
 
     def commit(self, directory: Path, manifest: Manifest) -> None:
-        """Turn `<directory>.partial` into the finished `directory`: hash the results, write the manifest last, rename."""
+        """Turn `<directory>.partial` into the finished `directory`: hash the results, write the manifest last, sync, rename.
+
+        A power cut at any moment leaves the artifact finished and whole, or unfinished. Raises ArtifactError when it cannot be
+        renamed.
+        """
         partial = self.partial(directory)
         names = sorted(str(p.relative_to(partial)) for p in partial.rglob("*") if p.is_file())
         for torn in [name for name in names if name.endswith(".tmp")]:
@@ -142,29 +153,35 @@ class Store:
         files = {n: {"bytes": (partial / n).stat().st_size, "sha256": file_digest(partial / n)} for n in results}
         records = [n for n in names if n.startswith(RECORDS + "/")]
         data = {**asdict(manifest), "files": files, "records": records}
-        write_atomically(
-            partial / MANIFEST, json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", manifest.attempt
-        )
+        (partial / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+        durable.sync_tree(partial, skip=(CHECKPOINTS,))
         try:
-            os.rename(partial, directory)
+            first = self._name(partial, directory)
         except OSError as error:
-            if self.manifest(directory) is None:
-                raise ArtifactError(f"{directory}: could not take the place of a finished artifact: {error}") from error
+            raise ArtifactError(f"{directory}: could not take the place of a finished artifact: {error}") from error
+        if not first:
             shutil.rmtree(partial, ignore_errors=True)  # another driver finished the same step meanwhile
+            return
         shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
         (directory / STOP).unlink(missing_ok=True)
         self._remember(directory, {name: _stamp(directory / name) for name in files})
 
     def adopt(self, temporary: Path, directory: Path) -> None:
         """Give a whole artifact, whose digests were compared, its name. One that is there by now stays."""
+        durable.sync_tree(temporary)
+        if self._name(temporary, directory) and (manifest := self.manifest(directory)):
+            self._remember(directory, {name: _stamp(directory / name) for name in manifest.files})
+
+    def _name(self, synced: Path, directory: Path) -> bool:
+        """Rename a synced directory, durably; False if a finished artifact has the name already. Raises OSError."""
         try:
-            os.rename(temporary, directory)
+            os.rename(synced, directory)
         except OSError:
             if self.manifest(directory) is None:
                 raise
-            return
-        manifest = self.manifest(directory)
-        self._remember(directory, {name: _stamp(directory / name) for name in manifest.files} if manifest else {})
+            return False
+        durable.sync(directory.parent)
+        return True
 
     def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:
         """A finished artifact that the config names by path (`from:`), verified; it keeps its own fingerprint.
@@ -197,6 +214,7 @@ class Store:
         except OSError as error:
             raise DataError(f"{path}: expected a readable text file, got: {error.strerror}") from error
         with suppress(FewstepError, OSError):  # a store that cannot be written to can still be asked
+            durable.sync(path)
             write_atomically(memory, json.dumps({"stamp": stamp, "sha256": value}), str(os.getpid()))
         return value
 
@@ -210,22 +228,19 @@ class Store:
 
     def _seen(self, directory: Path) -> dict[str, list[int]] | None:
         seen = _read_json(self._stamp_file(directory))
-        return seen if isinstance(seen, dict) else None
+        return seen.get(SYNCED) if isinstance(seen, dict) else None
 
     def _remember(self, directory: Path, stamps: dict[str, list[int]]) -> None:
-        write_atomically(self._stamp_file(directory), json.dumps(stamps), str(os.getpid()))
+        """Note that these files were compared with their digests. They are durable by now, and so believed after a power cut."""
+        write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), str(os.getpid()))
 
 
 def write_atomically(path: Path, text: str, attempt: str) -> None:
-    """Write a small file whole or not at all, and to the disk before it gets its name. Raises StageError when the disk is full."""
+    """Write a small file whole or not at all; it outlasts a power cut. Raises StageError when the disk is full."""
     temporary = path.with_name(f"{path.name}.{attempt}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        durable.make_directory(path.parent)
+        durable.write_whole(path, lambda unnamed: unnamed.write_text(text, encoding="utf-8"), temporary)
     except OSError as error:
         if error.errno in FULL:
             raise unwritable(path, error) from error

@@ -12,11 +12,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernels import durable
 from pipeline.run.records import read_json
 from pipeline.store.artifacts import Store, write_atomically
 from pipeline.store.remote import copy_of
+from stages.artifacts import ExternalFile
 from stages.errors import DataError
-from stages.stage import ExternalFile
 
 URLS = "urls"
 FORM = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
@@ -58,7 +59,7 @@ def fetched(remote: RemoteFile, store: Store) -> ExternalFile:
 
 def note(store: Store, url: str) -> dict[str, object]:
     """What is remembered of a download: {url, sha256, bytes, time}; empty when there was none."""
-    return read_json(_memory(store, url))
+    return read_json(note_file(store, url))
 
 
 def digits(sha256: str) -> str:
@@ -77,8 +78,8 @@ def _download(url: str, pinned: str, store: Store) -> ExternalFile:
                 "at this address is another one; nothing was kept of it: find the pinned one, or pin the new digest"
             )
         path = _place(store, entry["sha256"], url)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(temporary, path)
+        durable.make_directory(path.parent)
+        durable.rename(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     _remember(store, url, entry["sha256"], path)
@@ -87,10 +88,11 @@ def _download(url: str, pinned: str, store: Store) -> ExternalFile:
 
 def _remember(store: Store, url: str, digest: str, path: Path) -> None:
     record = {"url": url, "sha256": digest, "bytes": path.stat().st_size, "time": time.time()}
-    write_atomically(_memory(store, url), json.dumps(record, indent=1) + "\n", str(os.getpid()))
+    write_atomically(note_file(store, url), json.dumps(record, indent=1) + "\n", str(os.getpid()))
 
 
-def _memory(store: Store, url: str) -> Path:
+def note_file(store: Store, url: str) -> Path:
+    """Where a download is remembered."""
     return folder(store) / URLS / f"{hashlib.sha256(url.encode()).hexdigest()}.json"
 
 

@@ -17,10 +17,11 @@ from typing import Any
 from pipeline.run.lease import Lease
 from pipeline.run.records import read_json
 from pipeline.store.artifacts import Store
-from pipeline.store.downloads import URLS, digits, folder, note
+from pipeline.store.downloads import URLS, digits, folder, note, note_file
+from pipeline.store.marker import FOLDERS, is_own_artifact, is_own_digest, require_marker
 from pipeline.store.mirror import FETCHING
+from stages.artifacts import CHECKPOINTS, MANIFEST
 from stages.errors import ArtifactError
-from stages.stage import CHECKPOINTS, MANIFEST
 
 QUIET_SECONDS = 3600.0
 """What no lease tells of may be somebody's while it was touched within this time."""
@@ -29,8 +30,15 @@ REMOVED = ".removed"
 LEASE = ".lease"
 PARTIAL = ".partial"
 FINGERPRINT = r"\b[0-9a-f]{32}\b"
-OWN_FOLDERS = ("runs", "shards", "downloads", "digests", "verified")
-"""Folders of a store that hold no artifacts."""
+DIRECTORY = re.compile(rf"([0-9a-f]{{32}})(?:{PARTIAL})?(?:\.[0-9a-f]{{8}}(?:{REMOVED}|{FETCHING}))?")
+"""Names of an artifact's directory: finished, partial, being removed and being fetched."""
+LEASE_FILE = re.compile(rf"([0-9a-f]{{32}}){LEASE}(?:\.[\w.-]+\.tmp)?")
+SHARD = re.compile(r"[0-9a-f]{64}\.arrow(?:\.[\w.-]+\.tmp)?")
+DOWNLOAD = re.compile(rf"[0-9a-f]{{64}}(?:\.[0-9a-f]{{8}}{REMOVED})?|[0-9a-f]{{16}}\.tmp")
+CHECKED = re.compile(rf"({'|'.join(FOLDERS)})-([0-9a-f]{{32}})\.json")
+"""Names in `verified/`."""
+RUN_FILE = re.compile(rf"(?:run\.json|mlflow\.json|driver{LEASE})\.[\w.-]+\.tmp")
+LATEST = re.compile(r"latest\.\d+")
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,10 @@ def in_use(store: Store) -> Iterator[None]:
 def collect(store: Store, *, shards: bool = False) -> list[Garbage]:
     """What can go, with the reason. `shards`: decoded pieces too, of which finished artifacts hold copies, while no run is alive.
 
-    Nothing that a run names, a living process works on, or was touched within the last hour without a lease is in it.
+    Nothing that a run names, a living process works on, or was touched within the last hour without a lease is in it, and nothing
+    that does not have the name, place and content of what fewstep writes. Raises DataError when the directory is not a store.
     """
+    require_marker(store)
     names = _names(store)
     found = [*_artifacts(store, names), *_downloads(store, names), *_runs(store, names), *_memories(store)]
     found += _shards(store, names, all_of_them=shards and not names.owners)
@@ -73,7 +83,8 @@ def collect(store: Store, *, shards: bool = False) -> list[Garbage]:
 
 
 def remove(store: Store, *, shards: bool = False) -> list[Garbage]:
-    """Remove what can go; what was removed."""
+    """Remove what can go; what was removed. Raises DataError when the directory is not a store."""
+    require_marker(store)
     with _locked(store, fcntl.LOCK_EX):
         garbage = collect(store, shards=shards)
         for item in garbage:
@@ -114,7 +125,7 @@ def _names(store: Store) -> _Names:
             manifest = read_json(store.directory(entry["stage"], entry["fingerprint"]) / MANIFEST)
             names.fingerprints.update(str(value) for value in manifest.get("inputs", {}).values())
         _add(names, spec["config"])
-    leases = [*store.root.glob(f"*/*{LEASE}"), *store.runs.glob(f"*/*{LEASE}")]
+    leases = [*(lease for name in FOLDERS for lease in (store.root / name).glob(f"*{LEASE}")), *store.runs.glob(f"*/*{LEASE}")]
     names.owners.update(str((_lease(path).holder() or {}).get("owner")) for path in leases if _lease(path).living())
     return names
 
@@ -136,9 +147,9 @@ def _add(names: _Names, value: Any) -> None:
 
 
 def _artifacts(store: Store, names: _Names) -> Iterator[tuple[Path, str]]:
-    for path in sorted(path for path in store.root.glob("*/*") if path.parent.name not in OWN_FOLDERS):
-        found = re.match(f"({FINGERPRINT})(.*)$", path.name)
-        if found is None:
+    for path in sorted(path for name in FOLDERS for path in (store.root / name).glob("*")):
+        found = DIRECTORY.fullmatch(path.name) or LEASE_FILE.fullmatch(path.name)
+        if found is None or not _is_ours(path):
             continue
         directory, named = path.parent / found[1], found[1] in names.fingerprints
         alive = _lease(_lease_of(directory)).living()
@@ -154,8 +165,15 @@ def _artifacts(store: Store, names: _Names) -> Iterator[tuple[Path, str]]:
             yield path, "no run names it"
         elif path.name.endswith(PARTIAL) and not alive:
             yield from _unfinished(path, directory)
-        elif path == directory and (directory / MANIFEST).is_file() and (directory / CHECKPOINTS).exists():
+        elif path == directory and (directory / CHECKPOINTS).exists():
             yield directory / CHECKPOINTS, "its artifact is finished"
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether an entry of a stage's folder that has one of these names also has the content that fewstep gives it."""
+    if LEASE in path.name:
+        return path.is_file()
+    return is_own_artifact(path) if not path.suffix else path.is_dir()
 
 
 def _unfinished(partial: Path, directory: Path) -> Iterator[tuple[Path, str]]:
@@ -169,33 +187,41 @@ def _unfinished(partial: Path, directory: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _shards(store: Store, names: _Names, *, all_of_them: bool) -> Iterator[tuple[Path, str]]:
-    for path in sorted(store.shard_cache.glob("*")):
+    for path in sorted(path for path in store.shard_cache.glob("*") if SHARD.fullmatch(path.name) and path.is_file()):
         if path.suffix == ".tmp":
             if not any(owner in path.name for owner in names.owners):
                 yield path, "its attempt is over"
-        elif all_of_them and path.suffix == ".arrow":
+        elif all_of_them:
             yield path, "finished artifacts hold copies"
 
 
 def _downloads(store: Store, names: _Names) -> Iterator[tuple[Path, str]]:
     named = {*names.urls.values(), *(str(note(store, url).get("sha256")) for url in names.urls)}
     for path in sorted(folder(store).glob("*")):
-        if path.name == URLS or not _quiet(path):
+        if not (DOWNLOAD.fullmatch(path.name) and _is_download(path) and _quiet(path)):
             continue
         if path.suffix == ".tmp":
             yield path, "its download was interrupted"
         elif path.name not in named:
             yield path, "no run names it"
     for path in sorted((folder(store) / URLS).glob("*.json")):
-        if read_json(path).get("url") not in names.urls and _quiet(path):
+        url = str(read_json(path).get("url"))
+        if path == note_file(store, url) and url not in names.urls and _quiet(path):
             yield path, "no run names it"
 
 
+def _is_download(path: Path) -> bool:
+    """Whether it is a file that was being downloaded, or a folder of nothing but downloaded files."""
+    return path.is_file() if path.suffix == ".tmp" else path.is_dir() and all(file.is_file() for file in path.iterdir())
+
+
 def _runs(store: Store, names: _Names) -> Iterator[tuple[Path, str]]:
-    for path in sorted(store.runs.glob(f"*/*{LEASE}")):
-        if not path.parent.is_symlink() and not _lease(path).living():
+    for path in sorted(store.runs.glob(f"*/driver{LEASE}")):
+        if not path.parent.is_symlink() and path.is_file() and not _lease(path).living():
             yield path, "its holder is gone"
-    for path in sorted([*store.runs.glob("latest.*"), *store.runs.glob("*/*.tmp")]):
+    links = [path for path in store.runs.glob("latest.*") if LATEST.fullmatch(path.name) and path.is_symlink()]
+    files = [path for path in store.runs.glob("*/*.tmp") if RUN_FILE.fullmatch(path.name) and path.is_file()]
+    for path in sorted([*links, *files]):
         if not path.parent.is_symlink() and _quiet(path):
             yield path, "its attempt is over"
 
@@ -203,12 +229,11 @@ def _runs(store: Store, names: _Names) -> Iterator[tuple[Path, str]]:
 def _memories(store: Store) -> Iterator[tuple[Path, str]]:
     """Notes about files that are there no more."""
     for path in sorted((store.root / "digests").glob("*")):
-        stamp = read_json(path).get("stamp")
-        if stamp and not Path(stamp[0]).exists():
+        if is_own_digest(path) and not Path(read_json(path)["stamp"][0]).exists():
             yield path, "its file is gone"
     for path in sorted((store.root / "verified").glob("*.json")):
-        stage, _, key = path.stem.rpartition("-")
-        if not store.directory(stage, key).exists():
+        found = CHECKED.fullmatch(path.name)
+        if found and not store.directory(found[1], found[2]).exists():
             yield path, "its artifact is gone"
 
 

@@ -9,7 +9,6 @@ An artifact's files lie under `<stage>/<fingerprint>/<attempt>/`, so that two ma
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable
@@ -18,11 +17,12 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
+from kernels import durable
 from pipeline.plan.fingerprint import digest
 from pipeline.store.artifacts import SCHEMA, Store, file_digest
 from pipeline.store.remote import DamagedError, Folder
+from stages.artifacts import CHECKPOINTS, MANIFEST
 from stages.errors import ArtifactError, StageError, unwritable
-from stages.stage import CHECKPOINTS, MANIFEST
 
 FETCHING = ".fetching"
 """Suffix of a directory that is being filled from the mirror."""
@@ -135,8 +135,8 @@ class Mirror:
         temporary = partial.with_name(f"{partial.name}.{secrets.token_hex(4)}{FETCHING}")
         try:
             self._download(name, found["version"], found["files"], temporary)
-            partial.mkdir(parents=True, exist_ok=True)
-            os.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS)
+            durable.make_directory(partial)
+            durable.rename(temporary / CHECKPOINTS, partial / CHECKPOINTS)
         except OSError as error:
             raise unwritable(temporary, error) from error
         finally:

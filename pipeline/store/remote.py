@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
+from kernels import durable
 from pipeline.tracking.publication import SECRET, masked
 from stages.errors import FULL, DataError, StageError, unwritable
 
@@ -162,10 +163,7 @@ class Folder:
                     stream.write(block)
             return
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-        write_blocks(temporary, blocks)
-        os.replace(temporary, target)
+        durable.write_whole(target, lambda temporary: write_blocks(temporary, blocks))
 
     @contextmanager
     def _explained(self, name: str, path: Path | None = None) -> Iterator[None]:
@@ -205,7 +203,7 @@ class Digest:
 
 
 def copy_of(url: str, path: Path) -> dict[str, Any]:
-    """Bring the file at a URL to `path`, on the disk and whole; its {bytes, sha256}.
+    """Bring the file at a URL to `path`, whole; its {bytes, sha256}.
 
     Raises DataError when it is not there or the server tells no length, StageError when it cannot be reached or the disk is full.
     """
@@ -284,13 +282,11 @@ def retried(action: Callable[[], T]) -> T:
 
 
 def write_blocks(path: Path, blocks: Iterator[bytes]) -> None:
-    """Write a file anew, and to the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write a file from its first byte. It is synced when it gets its final name (`kernels.durable`)."""
+    durable.make_directory(path.parent)
     with path.open("wb") as file:
         for block in blocks:
             file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

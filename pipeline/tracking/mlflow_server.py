@@ -11,6 +11,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.run.history import Run
+from pipeline.tracking.artifacts import RunArtifacts
+from pipeline.tracking.database import (
+    ARTIFACTS,
+    adopt_experiments,
+    database_file,
+    database_uri,
+    local_path,
+    own_database,
+    without_stray_folders,
+)
 from pipeline.tracking.publication import TAG_CHARACTERS, Memory, locked, masked, parameters
 from pipeline.tracking.synchronisation import POINTS_BATCH, Remote, Synchronisation
 from stages.errors import FewstepError, StageError
@@ -46,7 +56,7 @@ class Settings(Protocol):
 
 def tracking_uri(settings: Settings, store: Path) -> str:
     """Where runs are published: MLFLOW_TRACKING_URI, else the config's `tracking.uri`, else a SQLite file in the store."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or settings.uri or f"sqlite:///{store / 'mlflow.db'}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or settings.uri or database_uri(own_database(store))
 
 
 def publish(run_dir: Path, settings: Settings) -> str:
@@ -141,22 +151,36 @@ class Publisher:
     def sync(self, *, final: bool = False) -> None:
         """Publish all there is. `final`: the driver ends, and what still runs is ended as KILLED. Raises what MLflow raises."""
         with locked(self.run.path / "mlflow.lock"):
-            memory = Memory.load(self.run.path, masked(self.uri), self.experiment)
+            memory = Memory.load(self.run.path, self._remembered_as(), self.experiment)
             server, self._server = self._server or self._connect(memory), None
             Synchronisation(self.run, server, memory, final).all()
             self._server = server  # after a failure what it knows of our runs is not trusted again
 
+    def _remembered_as(self) -> str:
+        """The server's name in `mlflow.json`: the store's own database is the same one wherever the store lies."""
+        own = own_database(self.run.store)
+        return own.name if database_file(self.uri) == own else masked(self.uri)
+
     def _connect(self, memory: Memory) -> Server:
         if self.uri.startswith(("http:", "https:", "databricks")):
-            return Server(self.uri, self.experiment, None, memory.publication)
+            return Server(self.uri, self.experiment, (), memory.publication)
+        database, own = database_file(self.uri), own_database(self.run.store)
+        folders = [file.with_name(ARTIFACTS) for file in (database, own) if file]
         with locked(self.run.store / "mlflow.lock"):  # two processes that make the tables of a database at once spoil it
-            return Server(self.uri, self.experiment, self.run.store / "mlflow-artifacts", memory.publication)
+            if database == own:
+                adopt_experiments(own, own.with_name(ARTIFACTS))
+            with without_stray_folders(self.uri):
+                return Server(self.uri, self.experiment, folders, memory.publication)
 
 
 class Server:
     """An experiment of a tracking server or database. Always explicit run ids: MLflow's active run is a matter of threads."""
 
-    def __init__(self, uri: str, experiment: str, artifacts: Path | None, publication: str) -> None:
+    def __init__(self, uri: str, experiment: str, folders: Sequence[Path], publication: str) -> None:
+        """`folders`: where the artifacts of an experiment of ours may lie; a new one gets the first, or the server's choice.
+
+        Raises StageError when the experiment has its artifacts in another store.
+        """
         for name, value in QUIET.items():
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient
@@ -165,14 +189,21 @@ class Server:
             logging.getLogger(noisy).setLevel(logging.ERROR)
         self.client = MlflowClient(tracking_uri=uri)
         self.publication = publication
-        self.experiment_id = self._experiment(experiment, artifacts)
+        self.experiment_id = self._experiment(experiment, folders)
         self.runs = self._find()
         """By step; `run` is the run itself."""
+        self.artifacts = RunArtifacts(self.client, uri)
 
-    def _experiment(self, name: str, artifacts: Path | None) -> str:
+    def _experiment(self, name: str, folders: Sequence[Path]) -> str:
         found = self.client.get_experiment_by_name(name)
         if found is None:
-            return str(self.client.create_experiment(name, artifact_location=str(artifacts) if artifacts else None))
+            return str(self.client.create_experiment(name, artifact_location=folders[0].as_uri() if folders else None))
+        path = local_path(found.artifact_location)
+        if folders and path is not None and path.name == ARTIFACTS and path not in folders:
+            raise StageError(
+                f"experiment {name}: expected its artifacts in {folders[0]}, got {path}, which belongs to another store; "
+                "name another experiment in tracking.experiment, or publish to an MLflow server"
+            )
         return str(found.experiment_id)
 
     def _find(self) -> dict[str, Remote]:

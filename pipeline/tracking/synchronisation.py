@@ -21,7 +21,7 @@ from pipeline.run.records import (
     timings_of,
 )
 from pipeline.tracking.publication import RUN, Memory, allowed_name, masked_values, run_of_origin, step_tags
-from stages.stage import MANIFEST, RECORDS
+from stages.artifacts import MANIFEST, RECORDS
 
 if TYPE_CHECKING:
     from pipeline.tracking.mlflow_server import Server
@@ -188,22 +188,29 @@ class Synchronisation:
                     self._put_file(self.server.runs[entry["step"]], path, path.parent.name)
 
     def _put_text(self, remote: Remote, name: str, text: str) -> None:
-        stamp = hashlib.sha256(text.encode()).hexdigest()
-        if self.memory.here["artifacts"].get(f"{remote.run_id}/{name}") != stamp:
-            self.server.client.log_text(remote.run_id, text, name)
-            self._sent(f"{remote.run_id}/{name}", stamp)
+        data = text.encode()
+        stamp = hashlib.sha256(data).hexdigest()
+        if not self._is_sent(remote, name, stamp, len(data)):
+            self.server.artifacts.send_text(remote.run_id, name, text)
+            self._sent(remote, name, stamp)
 
     def _put_file(self, remote: Remote, path: Path, folder: str | None = None) -> None:
         if not path.is_file():
             return
-        key = "/".join(filter(None, (remote.run_id, folder, path.name)))
-        stamp = f"{path.stat().st_size} {path.stat().st_mtime_ns}"
-        if self.memory.here["artifacts"].get(key) != stamp:
-            self.server.client.log_artifact(remote.run_id, str(path), folder)
-            self._sent(key, stamp)
+        name = f"{folder}/{path.name}" if folder else path.name
+        size = path.stat().st_size
+        stamp = f"{size} {path.stat().st_mtime_ns}"
+        if not self._is_sent(remote, name, stamp, size):
+            self.server.artifacts.send(remote.run_id, path, folder)
+            self._sent(remote, name, stamp)
 
-    def _sent(self, key: str, stamp: str) -> None:
-        self.memory.here["artifacts"][key] = stamp
+    def _is_sent(self, remote: Remote, name: str, stamp: str, size: int) -> bool:
+        """Whether an artifact was sent and is still there: somebody may have removed it."""
+        remembered = self.memory.here["artifacts"].get(f"{remote.run_id}/{name}") == stamp
+        return remembered and self.server.artifacts.holds(remote.run_id, name, size)
+
+    def _sent(self, remote: Remote, name: str, stamp: str) -> None:
+        self.memory.here["artifacts"][f"{remote.run_id}/{name}"] = stamp
         self.memory.save()
 
 

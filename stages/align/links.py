@@ -10,23 +10,23 @@ import numpy as np
 
 from kernels.symmetrize import symmetrize_arrays
 from stages.align.text import DIRECTIONS, Job, load
+from stages.context import StepContext
 from stages.shards import drop_shards_from, read_shard, rows_of, shard_path, write_shard
-from stages.stage import Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-def write_links(job: Job, work: Work) -> None:
+def write_links(job: Job, context: StepContext) -> None:
     """Symmetrise what the engine left, shard by shard."""
     missing = [shard for shard in range(len(job.shards)) if not _is_written(job, shard)]
-    for done, _ in enumerate(work.workers.map(make_writer, job, missing), 1):
-        work.progress(len(job.shards) - len(missing) + done, len(job.shards), "shards of links")
-    drop_shards_from(work.directory, len(job.shards))
+    for done, _ in enumerate(context.workers.map(make_writer, job, missing), 1):
+        context.progress(len(job.shards) - len(missing) + done, len(job.shards), "shards of links")
+    drop_shards_from(context.directory, len(job.shards))
 
 
 def _is_written(job: Job, shard: int) -> bool:
-    path = shard_path(job.work.directory, shard)
+    path = shard_path(job.context.directory, shard)
     return path.exists() and rows_of(path) == rows_of(job.shards[shard])
 
 
@@ -41,7 +41,7 @@ def _write_shard(job: Job, shard: int) -> None:
         (load(job.links(direction, shard, "starts")), load(job.links(direction, shard, "sources"))) for direction in DIRECTIONS
     )
     starts, sources, targets = symmetrize_arrays(
-        target_starts, forward, source_starts, reverse, job.config.symmetrization, threads=job.work.resources.threads
+        target_starts, forward, source_starts, reverse, job.config.symmetrization, threads=job.context.resources.threads
     )
     columns = {
         "id": read_shard(job.shards[shard])["id"],
@@ -50,7 +50,7 @@ def _write_shard(job: Job, shard: int) -> None:
         "link_sources": _lists(starts, sources),
         "link_targets": _lists(starts, targets),
     }
-    write_shard(shard_path(job.work.directory, shard), pa.table(columns), job.work)
+    write_shard(shard_path(job.context.directory, shard), pa.table(columns), job.context)
 
 
 def _lists(starts: Any, values: Any) -> pa.Array:

@@ -11,9 +11,9 @@ from kernels.fast_align.model import AlignmentModel
 from stages.align.records import fit_record, pass_record, report_pass
 from stages.align.sharded import align_sharded
 from stages.align.text import DIRECTIONS, Direction, Job, load_json, whole_text
+from stages.context import StepContext
 from stages.errors import DataError, TransientError
 from stages.shards import rows_of
-from stages.stage import Work
 
 if TYPE_CHECKING:
     from fewstep_native import I64, AlignedLinks
@@ -23,10 +23,10 @@ IN_MEMORY_BYTES = 1 << 26
 byte of text). A kill then costs the passes of the directions that are not finished: seconds."""
 
 
-def align_natively(job: Job, work: Work) -> dict[str, Any]:
+def align_natively(job: Job, context: StepContext) -> dict[str, Any]:
     """Leave the links of both directions and their models; what `align.json` says of them."""
     small = sum(shard.stat().st_size for shard in job.shards) <= IN_MEMORY_BYTES
-    fitted = _align_in_memory(job, work) if small else align_sharded(job, work)
+    fitted = _align_in_memory(job, context) if small else align_sharded(job, context)
     for direction in DIRECTIONS:
         if not fitted[direction]["target_words"]:
             raise DataError(
@@ -37,15 +37,15 @@ def align_natively(job: Job, work: Work) -> dict[str, Any]:
     return fitted
 
 
-def _align_in_memory(job: Job, work: Work) -> dict[str, Any]:
+def _align_in_memory(job: Job, context: StepContext) -> dict[str, Any]:
     missing = [direction for direction in DIRECTIONS if not job.state(direction, "fitted.json").exists()]
-    for done, _ in enumerate(work.workers.map(make_whole, job, missing), 1):
-        work.progress(len(DIRECTIONS) - len(missing) + done, len(DIRECTIONS), "directions")
-        if work.stop_requested() and done < len(missing):
+    for done, _ in enumerate(context.workers.map(make_whole, job, missing), 1):
+        context.progress(len(DIRECTIONS) - len(missing) + done, len(DIRECTIONS), "directions")
+        if context.stop_requested() and done < len(missing):
             raise TransientError("asked to stop: the links of one direction are kept")
     fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
     for number in range(job.config.iterations):
-        report_pass(work, number, {direction: fitted[direction]["passes"][number] for direction in DIRECTIONS})
+        report_pass(context, number, {direction: fitted[direction]["passes"][number] for direction in DIRECTIONS})
     return fitted
 
 
@@ -66,7 +66,7 @@ def _align_whole(job: Job, direction: Direction) -> None:
     found = aligner.align(margins=False, threads=options.threads)
     told.append(last_pass(found, aligner.target_words))
     model = AlignmentModel(aligner.model())
-    model.save(job.work.directory / f"{direction}.align")
+    model.save(job.context.directory / f"{direction}.align")
     starts, _ = text.ids(not options.reverse)
     _save_by_shard(job, direction, starts, found)
     record = fit_record(

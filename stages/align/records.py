@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernels.fast_align.em import Pass
-from stages.stage import Work
+from stages.context import StepContext
 
 
 def pass_record(told: Pass) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def fit_record(
     return {"tension": tension, "length_ratio": length_ratio, "passes": list(passes), **counts}
 
 
-def report_pass(work: Work, number: int, records: Mapping[str, Mapping[str, Any]]) -> None:
+def report_pass(context: StepContext, number: int, records: Mapping[str, Mapping[str, Any]]) -> None:
     """Metrics of pass `number` (from 0), by direction."""
     values = {}
     for direction, told in records.items():
@@ -36,4 +36,4 @@ def report_pass(work: Work, number: int, records: Mapping[str, Mapping[str, Any]
         values[f"{direction}_null_posterior"] = told["null_posterior"]
         if told["tensions"]:
             values[f"{direction}_tension"] = told["tensions"][-1]
-    work.metrics(number + 1, values)
+    context.metrics(number + 1, values)

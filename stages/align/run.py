@@ -10,12 +10,12 @@ from stages.align.native import align_natively
 from stages.align.text import Job
 from stages.align.upstream import align_upstream
 from stages.artifacts import Tokens
+from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.shards import row_counts
-from stages.stage import Work
 
 
-def run(inputs: AlignInputs, config: AlignConfig, work: Work) -> None:
+def run(inputs: AlignInputs, config: AlignConfig, context: StepContext) -> None:
     """Write the links shard by shard, the fitted models and `align.json`. Equal input and config give equal bytes for any number
     of workers and threads.
 
@@ -26,18 +26,18 @@ def run(inputs: AlignInputs, config: AlignConfig, work: Work) -> None:
         raise StageError(f"align: unit {config.unit}: expected {'tokens' if pieces is False else 'text'}, got {inputs.bitext.path}")
     if config.engine == "fast_align" and not config.compatible:
         raise DataError("alignment.compatible: the upstream program has no correct gradient; set it to true, or engine to native")
-    job = Job.of(inputs.bitext, config, work)
-    fitted = align_natively(job, work) if config.engine == "native" else align_upstream(job, work)
-    write_links(job, work)
-    _describe(inputs, config, fitted, work)
+    job = Job.of(inputs.bitext, config, context)
+    fitted = align_natively(job, context) if config.engine == "native" else align_upstream(job, context)
+    write_links(job, context)
+    _describe(inputs, config, fitted, context)
 
 
-def _describe(inputs: AlignInputs, config: AlignConfig, fitted: dict[str, Any], work: Work) -> None:
-    rows = row_counts(work.directory)
+def _describe(inputs: AlignInputs, config: AlignConfig, fitted: dict[str, Any], context: StepContext) -> None:
+    rows = row_counts(context.directory)
     if rows != row_counts(inputs.bitext.path):
-        raise StageError(f"{work.directory}: expected shards of links with the rows of the text, got {rows}; run again")
-    work.write_json(
-        work.directory / "align.json",
+        raise StageError(f"{context.directory}: expected shards of links with the rows of the text, got {rows}; run again")
+    context.write_json(
+        context.directory / "align.json",
         {
             "rows": sum(rows),
             "shards": len(rows),

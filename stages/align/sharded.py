@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernels import durable
 from kernels.fast_align.em import Pass, Sums, fit_tension, summarise
 from kernels.fast_align.shards import (
     UNSEEN,
@@ -33,8 +34,8 @@ from kernels.fast_align.shards import (
 from stages.align.records import fit_record, pass_record, report_pass
 from stages.align.text import DIRECTIONS, Direction, Job, load, load_json
 from stages.align.words import all_words, make_collector, make_merger, text_of, word_file, words_of
+from stages.context import StepContext
 from stages.errors import TransientError
-from stages.stage import Work
 
 if TYPE_CHECKING:
     from fewstep_native import Aligner
@@ -43,26 +44,26 @@ Item = tuple[Direction, int]
 """A direction, and a shard or iteration."""
 
 
-def align_sharded(job: Job, work: Work) -> dict[str, Any]:
+def align_sharded(job: Job, context: StepContext) -> dict[str, Any]:
     """Leave the links of both directions and their models; what `align.json` says of them."""
     shards = range(len(job.shards))
     items = [(direction, shard) for direction in DIRECTIONS for shard in shards]
     if job.sizes is None:
-        _each(work, make_collector, job, [s for s in shards if not word_file(job, s).exists()], "shards of words")
+        _each(context, make_collector, job, [s for s in shards if not word_file(job, s).exists()], "shards of words")
         if not all_words(job).exists():
-            _each(work, make_merger, job, [0], "words merged")
-    _each(work, make_indexer, job, [item for item in items if not _summary_file(job, *item).exists()], "shards indexed")
-    _each(work, make_cell_merger, job, [d for d in DIRECTIONS if not job.state(d, "whole.json").exists()], "directions merged")
+            _each(context, make_merger, job, [0], "words merged")
+    _each(context, make_indexer, job, [item for item in items if not _summary_file(job, *item).exists()], "shards indexed")
+    _each(context, make_cell_merger, job, [d for d in DIRECTIONS if not job.state(d, "whole.json").exists()], "directions merged")
     for number in range(job.config.iterations - 1):
-        _iterate(job, work, items, number)
-    _each(work, make_linker, job, [item for item in items if not _linked_file(job, *item).exists()], "shards linked")
-    _each(work, make_concluder, job, [d for d in DIRECTIONS if not job.state(d, "fitted.json").exists()], "directions concluded")
+        _iterate(job, context, items, number)
+    _each(context, make_linker, job, [item for item in items if not _linked_file(job, *item).exists()], "shards linked")
+    _each(context, make_concluder, job, [d for d in DIRECTIONS if not job.state(d, "fitted.json").exists()], "directions concluded")
     fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
-    report_pass(work, job.config.iterations - 1, {direction: fitted[direction]["passes"][-1] for direction in DIRECTIONS})
+    report_pass(context, job.config.iterations - 1, {direction: fitted[direction]["passes"][-1] for direction in DIRECTIONS})
     return fitted
 
 
-def _iterate(job: Job, work: Work, items: Sequence[Item], number: int) -> None:
+def _iterate(job: Job, context: StepContext, items: Sequence[Item], number: int) -> None:
     if all(_done(job, direction, number).exists() for direction in DIRECTIONS):
         return
     missing = [
@@ -70,17 +71,17 @@ def _iterate(job: Job, work: Work, items: Sequence[Item], number: int) -> None:
         for direction, shard in items
         if not _done(job, direction, number).exists() and not _sums_file(job, direction, number, shard).exists()
     ]
-    _each(work, make_counter, job, missing, f"shards counted, iteration {number + 1}")
+    _each(context, make_counter, job, missing, f"shards counted, iteration {number + 1}")
     reductions = [(direction, number) for direction in DIRECTIONS if not _done(job, direction, number).exists()]
-    _each(work, make_reducer, job, reductions, f"directions reduced, iteration {number + 1}")
-    report_pass(work, number, {direction: load_json(_done(job, direction, number))["pass"] for direction in DIRECTIONS})
+    _each(context, make_reducer, job, reductions, f"directions reduced, iteration {number + 1}")
+    report_pass(context, number, {direction: load_json(_done(job, direction, number))["pass"] for direction in DIRECTIONS})
 
 
-def _each(work: Work, make: Callable[[Job], Callable[[Any], None]], job: Job, items: Sequence[Any], unit: str) -> None:
+def _each(context: StepContext, make: Callable[[Job], Callable[[Any], None]], job: Job, items: Sequence[Any], unit: str) -> None:
     """Map over items; what was done so far is kept when the driver asks to stop."""
-    for done, _ in enumerate(work.workers.map(make, job, items), 1):
-        work.progress(done, len(items), unit)
-        if work.stop_requested():
+    for done, _ in enumerate(context.workers.map(make, job, items), 1):
+        context.progress(done, len(items), unit)
+        if context.stop_requested():
             raise TransientError(f"asked to stop: {done} of {len(items)} {unit}")
 
 
@@ -179,7 +180,7 @@ def make_counter(job: Job) -> Callable[[tuple[Direction, int, int]], None]:
 def _count(job: Job, item: tuple[Direction, int, int]) -> None:
     """The E-step of a shard."""
     direction, shard, number = item
-    counts, sums = expect(_aligner_before(job, direction, shard, number), job.work.resources.threads)
+    counts, sums = expect(_aligner_before(job, direction, shard, number), job.context.resources.threads)
     path = _sums_file(job, direction, number, shard)
     job.save(_beside(path, "low"), counts.low)
     job.save(_beside(path, "high"), counts.high)
@@ -202,11 +203,11 @@ def _reduce(job: Job, item: Item) -> None:
         counts = Counts(load(_beside(path, "low")), load(_beside(path, "high")))
         parts.append(Part(_cells_of(job, direction, shard).starts, load(_places_file(job, direction, shard)), counts))
     path = _probabilities_file(job, direction, number)
-    temporary = job.work.temporary(path)
+    temporary = job.context.temporary(path)
     t = np.lib.format.open_memmap(temporary, "w+", np.float64, (int(starts[-1]),))
     maximise(starts, parts, options, t)
     t.flush()
-    temporary.replace(path)
+    durable.rename(temporary, path)
     job.save_json(_done(job, direction, number), {"pass": pass_record(told), "tension": tension})
     shutil.rmtree(path.with_name(f"iteration{number}"), ignore_errors=True)
     if number:
@@ -234,7 +235,7 @@ def _link(job: Job, item: Item) -> None:
     """The last pass over a shard: its best links."""
     direction, shard = item
     aligner = _aligner_before(job, direction, shard, job.config.iterations - 1)
-    found = aligner.align(margins=False, threads=job.work.resources.threads)
+    found = aligner.align(margins=False, threads=job.context.resources.threads)
     job.save(job.links(direction, shard, "sources"), found.sources())
     high, low = found.log_likelihood
     record = {"log_likelihood": high * 2**64 + low, "near_ties": found.near_ties}
@@ -252,7 +253,7 @@ def _conclude(job: Job, direction: Direction) -> None:
     t = load(_probabilities_file(job, direction, len(done) - 1)) if done else np.full(len(cells.columns), UNSEEN)
     tension = done[-1]["tension"] if done else options.tension
     ratio = length_ratio([tuple(size) for size in whole["sizes"]])
-    model_of(cells, t, options, tension, ratio, words_of(job)).save(job.work.directory / f"{direction}.align")
+    model_of(cells, t, options, tension, ratio, words_of(job)).save(job.context.directory / f"{direction}.align")
     linked = [load_json(_linked_file(job, direction, shard)) for shard in range(len(job.shards))]
     last = summarise(Sums(sum(shard["log_likelihood"] for shard in linked)), whole["counts"]["target_words"])
     counts = {**whole["counts"], "cells": len(cells.columns), "near_ties": sum(shard["near_ties"] for shard in linked)}

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, get_args
 
 import numpy as np
 
+from kernels import durable
 from kernels.fast_align.options import AlignOptions
-from stages.artifacts import Text, Tokens
+from stages.artifacts import CHECKPOINTS, Text, Tokens
+from stages.context import StepContext, WorkerContext, json_text
 from stages.shards import read_shard, shard_paths
-from stages.stage import CHECKPOINTS, Work
-from stages.workers import LocalWorkers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,16 +35,16 @@ class Job:
     sizes: tuple[int, int] | None
     """Pieces of the source and the target vocabulary; None where words are aligned."""
     config: AlignConfig
-    work: Work
+    context: WorkerContext
     """For the files of workers; it spreads nothing."""
 
     @classmethod
-    def of(cls, bitext: Text | Tokens, config: AlignConfig, work: Work) -> Job:
+    def of(cls, bitext: Text | Tokens, config: AlignConfig, context: StepContext) -> Job:
         sizes = None
         if isinstance(bitext, Tokens):
             described = json.loads((bitext.path / "tokens.json").read_text(encoding="utf-8"))
             sizes = (described["source_size"], described["target_size"])
-        return cls(tuple(shard_paths(bitext.path)), sizes, config, replace(work, workers=LocalWorkers()))
+        return cls(tuple(shard_paths(bitext.path)), sizes, config, context.for_workers())
 
     def options(self, direction: Direction) -> AlignOptions:
         config = self.config
@@ -57,12 +57,12 @@ class Job:
             p0=config.p0,
             compatible=config.compatible,
             max_length=config.max_length,
-            threads=self.work.resources.threads,
+            threads=self.context.resources.threads,
         )
 
     def state(self, *parts: str) -> Path:
         """A file that later attempts find; gone when the step is done."""
-        return self.work.directory.joinpath(CHECKPOINTS, *parts)
+        return self.context.directory.joinpath(CHECKPOINTS, *parts)
 
     def links(self, direction: Direction, shard: int, array: str) -> Path:
         """Where an engine leaves what it found: `sources`, the position that each explained word of the shard is linked to
@@ -71,15 +71,18 @@ class Job:
 
     def save(self, path: Path, array: Any) -> None:
         """Write an array whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.work.temporary(path)
-        with temporary.open("wb") as file:
-            np.save(file, array)
-        temporary.replace(path)
+        self._save(path, lambda file: np.save(file, array))
 
     def save_json(self, path: Path, value: Mapping[str, Any]) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.work.write_json(path, value)
+        self._save(path, lambda file: file.write(json_text(value).encode()))
+
+    def _save(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
+        def write_file(temporary: Path) -> None:
+            with temporary.open("wb") as file:
+                write(file)
+
+        durable.make_directory(path.parent)
+        durable.write_whole(path, write_file, self.context.temporary(path))
 
 
 def load(path: Path) -> Any:

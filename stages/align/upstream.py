@@ -19,9 +19,9 @@ import numpy as np
 
 from stages.align.records import fit_record, report_pass
 from stages.align.text import DIRECTIONS, Direction, Job, load_json
+from stages.context import StepContext
 from stages.errors import DataError, StageError, TransientError
 from stages.shards import read_shard, rows_of
-from stages.stage import Work
 
 PATTERNS = {
     "length_ratio": r"expected target length = source length \* (\S+)",
@@ -40,17 +40,17 @@ FORBIDDEN = {"|||": "it separates the sides", "<eps>": "it is the null word"}
 WORD = re.compile(r"[^ \t]+")
 
 
-def align_upstream(job: Job, work: Work) -> dict[str, Any]:
+def align_upstream(job: Job, context: StepContext) -> dict[str, Any]:
     """Leave the links of both directions; what `align.json` says of them.
 
     Raises DataError for text that holds one of the program's own signs, StageError when the program is missing or fails.
     """
     finished = all(job.state(direction, "fitted.json").exists() for direction in DIRECTIONS)
-    for _ in work.workers.map(make_runner, job, [] if finished else [find_executable(job.config.executable)]):
-        work.progress(1, 1, "runs of both directions")
+    for _ in context.workers.map(make_runner, job, [] if finished else [find_executable(job.config.executable)]):
+        context.progress(1, 1, "runs of both directions")
     fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
     for number in range(job.config.iterations):
-        report_pass(work, number, {direction: fitted[direction]["passes"][number] for direction in DIRECTIONS})
+        report_pass(context, number, {direction: fitted[direction]["passes"][number] for direction in DIRECTIONS})
     return fitted
 
 
@@ -138,11 +138,11 @@ def command(executable: str, direction: Direction, job: Job, lines: Path) -> lis
 
 def _own(job: Job, name: str) -> Path:
     """A file of this attempt: a program that outlived an earlier one may still write to that one's."""
-    return job.state("upstream", job.work.attempt, name)
+    return job.state("upstream", job.context.attempt, name)
 
 
 def _log(job: Job, direction: Direction) -> Path:
-    return job.work.records("logs", f"fast_align.{direction}.{job.work.attempt}.txt")
+    return job.context.records("logs", f"fast_align.{direction}.{job.context.attempt}.txt")
 
 
 def _output(job: Job, direction: Direction) -> Path:
@@ -165,7 +165,7 @@ def _run_both(job: Job, executable: str, lines: Path) -> None:
             for direction, process in running.items():
                 if process.poll():
                     _fail(job, direction, executable, process.returncode)
-            if job.work.stop_requested():
+            if job.context.stop_requested():
                 raise TransientError("asked to stop while fast_align was running; it starts anew")
             time.sleep(0.05)
         for direction, process in running.items():

@@ -46,7 +46,7 @@ def _collect(job: Job, shard: int) -> None:
         job.save(job.state("words", f"{shard:05d}.{side}.starts.npy"), starts)
         job.save(job.state("words", f"{shard:05d}.{side}.npy"), numbers)
     words = pa.array([text.word(number) for number in range(text.words)], pa.binary())
-    write_shard(word_file(job, shard), pa.table({"word": words}), job.work)
+    write_shard(word_file(job, shard), pa.table({"word": words}), job.context)
 
 
 def make_merger(job: Job) -> Callable[[int], None]:
@@ -61,7 +61,7 @@ def _merge(job: Job, _: int) -> None:
     for shard in range(len(job.shards)):
         words = read_shard(word_file(job, shard))["word"].to_pylist()
         job.save(_numbers_file(job, shard), np.array([known.setdefault(word, len(known)) for word in words], np.uint32))
-    write_shard(all_words(job), pa.table({"word": pa.array(list(known), pa.binary())}), job.work)
+    write_shard(all_words(job), pa.table({"word": pa.array(list(known), pa.binary())}), job.context)
 
 
 def text_of(job: Job, shard: int) -> Bitext:

@@ -23,15 +23,15 @@ from stages.benchmark.timing import (
     summarise,
 )
 from stages.benchmark.translator import timed_translator
+from stages.context import Context, StepContext
 from stages.decoding.ctranslate2 import check_engine
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
 from stages.errors import DataError
 from stages.score.tasks import TASKS
-from stages.stage import Work
 
 
-def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
+def run(inputs: BenchmarkInputs, config: BenchmarkConfig, context: StepContext) -> None:
     """Write `systems.json` (what was timed), `records/benchmark.json` (the figures) and tables for the report.
 
     Raises DataError for a search of a system that is not there and for a test set without text, StageError where the engine of a
@@ -43,10 +43,10 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
     _check(inputs, config)
     chosen = [sentences[index] for index in evenly_spaced(len(sentences), config.sentences)]
     lines = [sentence.source for sentence in chosen]
-    turns, where = _measured(inputs, config, work, lines)
+    turns, where = _measured(inputs, config, context, lines)
     figures = summarise(turns, config.baseline, _yardsticks(config))
     if config.memory:
-        _add_memory(figures, inputs, config, work, lines)
+        _add_memory(figures, inputs, config, context, lines)
     protocol = {
         "sentences": len(chosen),
         "rounds": config.rounds,
@@ -60,20 +60,22 @@ def run(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work) -> None:
     found = [asdict(turn) for turn in turns]
     record = {"protocol": protocol, "environment": where, "entries": figures, "by_length": lengths}
     record |= {"by_sentence": by_sentence(turns, config.baseline), "turns": found}
-    work.write_json(work.records("benchmark.json"), record)
-    work.write_json(work.records("tables", "benchmark.json"), table(len(sentences), protocol, figures, task))
-    work.write_json(work.records("tables", "benchmark-yardsticks.json"), yardstick_table(protocol, figures))
-    work.write_json(work.records("tables", "benchmark-lengths.json"), length_table(lengths, config.baseline, task))
+    context.write_json(context.records("benchmark.json"), record)
+    context.write_json(context.records("tables", "benchmark.json"), table(len(sentences), protocol, figures, task))
+    context.write_json(context.records("tables", "benchmark-yardsticks.json"), yardstick_table(protocol, figures))
+    context.write_json(context.records("tables", "benchmark-lengths.json"), length_table(lengths, config.baseline, task))
     if (parts := table_of_parts(turns)) is not None:
-        work.write_json(work.records("tables", "parts.json"), parts)
+        context.write_json(context.records("tables", "parts.json"), parts)
     searches = {entry: asdict(search) for entry, search in config.searches.items()}
     ids = [sentence.id for sentence in chosen]
-    work.write_json(work.directory / "systems.json", {"baseline": config.baseline, "searches": searches, "sentences": ids})
+    context.write_json(context.directory / "systems.json", {"baseline": config.baseline, "searches": searches, "sentences": ids})
 
 
-def _measured(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work, lines: list[str]) -> tuple[list[Turn], dict[str, Any]]:
+def _measured(
+    inputs: BenchmarkInputs, config: BenchmarkConfig, context: Context, lines: list[str]
+) -> tuple[list[Turn], dict[str, Any]]:
     """All turns, and where they were taken."""
-    threads, device = work.resources.threads, "cuda" if work.resources.gpus else "cpu"
+    threads, device = context.resources.threads, "cuda" if context.resources.gpus else "cpu"
     before, turns = torch.get_num_threads(), []
     torch.set_num_threads(threads)
     try:
@@ -81,7 +83,7 @@ def _measured(inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work, line
         rounds = measure(_load(inputs, config, device), lines, config.rounds, config.batch_sizes)
         for count, fresh in enumerate(rounds, 1):
             turns += fresh
-            work.progress(count, config.rounds, "rounds")
+            context.progress(count, config.rounds, "rounds")
     finally:
         torch.set_num_threads(before)
     return turns, where
@@ -101,14 +103,14 @@ def _peers(config: BenchmarkConfig) -> dict[str, str | None]:
 
 
 def _add_memory(
-    figures: dict[str, dict[str, Any]], inputs: BenchmarkInputs, config: BenchmarkConfig, work: Work, lines: list[str]
+    figures: dict[str, dict[str, Any]], inputs: BenchmarkInputs, config: BenchmarkConfig, context: Context, lines: list[str]
 ) -> None:
 
     longest = batches(lines, config.batch_sizes[-1])[-1]
-    device = "cuda" if work.resources.gpus else "cpu"
+    device = "cuda" if context.resources.gpus else "cpu"
     for entry, search in config.searches.items():
         directory = inputs.systems[entry.partition("/")[0]].path
-        figures[entry]["memory_mib"] = peak_memory(directory, asdict(search), longest, device, work.resources.threads)
+        figures[entry]["memory_mib"] = peak_memory(directory, asdict(search), longest, device, context.resources.threads)
 
 
 def _check(inputs: BenchmarkInputs, config: BenchmarkConfig) -> None:

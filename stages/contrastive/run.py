@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from stages.artifacts import System
+from stages.context import StepContext, WorkerContext
 from stages.contrastive import ContrastiveConfig, ContrastiveInputs
 from stages.corpus.embedded.contrast import Contrast, Language, bands, contrasts, label
 from stages.errors import DataError
 from stages.likelihood.pairs import Scored, loaded, score_pairs
 from stages.shards import shard_path, write_shard
-from stages.stage import Work
-from stages.workers import LocalWorkers
 
 PIECE_PAIRS = 128
 """Pairs scored at a time."""
 
 
-def run(inputs: ContrastiveInputs, config: ContrastiveConfig, work: Work) -> None:
+def run(inputs: ContrastiveInputs, config: ContrastiveConfig, context: StepContext) -> None:
     """Write the log-probabilities of both translations of each pair, and `contrastive.json`: how often the right one's is larger.
 
     Raises DataError when the network can take none of the pairs.
@@ -29,20 +27,20 @@ def run(inputs: ContrastiveInputs, config: ContrastiveConfig, work: Work) -> Non
     pairs = list(contrasts(config.target_language, config.pairs))
     pieces = [pairs[start : start + PIECE_PAIRS] for start in range(0, len(pairs), PIECE_PAIRS)]
     scored: dict[int, list[tuple[Scored, Scored]]] = {}
-    work.progress(0, len(pairs), "pairs")
-    for index, found in work.workers.map(make_judge, (inputs.system, replace(work, workers=LocalWorkers())), pieces):
+    context.progress(0, len(pairs), "pairs")
+    for index, found in context.workers.map(make_judge, (inputs.system, context.for_workers()), pieces):
         scored[index] = found
-        work.progress(sum(map(len, scored.values())), len(pairs), "pairs")
+        context.progress(sum(map(len, scored.values())), len(pairs), "pairs")
     scores = [both for index in range(len(pieces)) for both in scored[index]]
-    write_shard(shard_path(work.directory, 0), _table(pairs, scores), work)
+    write_shard(shard_path(context.directory, 0), _table(pairs, scores), context)
     summary = summarise(config.target_language, [pair.distance for pair in pairs], scores)
     if not summary["pairs"]:
         raise DataError(f"contrastive: expected pairs that the system can score, got none of {len(pairs)}")
-    work.metrics(0, {"contrastive_accuracy": summary["correct"] / summary["pairs"]})
-    work.write_json(work.directory / "contrastive.json", summary)
+    context.metrics(0, {"contrastive_accuracy": summary["correct"] / summary["pairs"]})
+    context.write_json(context.directory / "contrastive.json", summary)
 
 
-def make_judge(argument: tuple[System, Work]) -> Callable[[Sequence[Contrast]], list[tuple[Scored, Scored]]]:
+def make_judge(argument: tuple[System, WorkerContext]) -> Callable[[Sequence[Contrast]], list[tuple[Scored, Scored]]]:
     """One worker: loads the system once, then scores the right and the wrong translation of each pair."""
     system = loaded(*argument)
 

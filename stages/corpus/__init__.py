@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Le
 
-from stages.artifacts import Text
+from stages.artifacts import ExternalFile, Text
 from stages.score.tasks import TaskName
-from stages.stage import ExternalFile, Implementation, Stage
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.errors import DataError
 from stages.shards import rechunk
-from stages.stage import ExternalFile
 
 BATCH_ROWS = 16384
 BLOCK_BYTES = 4 << 20

@@ -10,38 +10,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from stages.artifacts import Text
+from stages.context import Context
 from stages.corpus import CorpusConfig, CorpusInputs
 from stages.corpus.embedded import LANGUAGES, documents, pairs
 from stages.corpus.filters import Cleaner, Ledger, comparison_keys, normalise, overlap
 from stages.corpus.reader import BATCH_ROWS, Reader
 from stages.errors import DataError, StageError
 from stages.shards import read_shards, write_shards
-from stages.stage import Work
 
 
-def write_text(inputs: CorpusInputs, config: CorpusConfig, work: Work) -> None:
+def write_text(inputs: CorpusInputs, config: CorpusConfig, context: Context) -> None:
     """Do what `stages.corpus.run` promises."""
     reader = Reader(config.source_language, config.target_language)
     raw = embedded_tables(config) if config.embedded else reader.read(inputs.files)
-    tables = _watched(map(_normalised, raw), config.embedded, work)
+    tables = _watched(map(_normalised, raw), config.embedded, context)
     if config.filters is None:
-        counts = write_shards(_numbered(tables), work.directory, config.shard_rows, work)
+        counts = write_shards(_numbered(tables), context.directory, config.shard_rows, context)
     else:
         excluded = excluded_keys(inputs.exclude)
         cleaner = Cleaner(config.filters, config.source_language, config.target_language, excluded)
-        counts = write_shards(_numbered(cleaner.clean(tables)), work.directory, config.shard_rows, work)
+        counts = write_shards(_numbered(cleaner.clean(tables)), context.directory, config.shard_rows, context)
         _check_kept(cleaner.ledger)
-        _check_nothing_left(excluded, sum(counts), work)
+        _check_nothing_left(excluded, sum(counts), context)
         files = [{"side": count.side, "digest": count.file.digest, "lines": count.lines} for count in reader.counts]
-        work.write_json(work.directory / "ledger.json", cleaner.ledger.to_json() | {"files": files})
-    work.write_json(
-        work.records("files.json"),
+        context.write_json(context.directory / "ledger.json", cleaner.ledger.to_json() | {"files": files})
+    context.write_json(
+        context.records("files.json"),
         [{"side": count.side, "path": str(count.file.path), "lines": count.lines} for count in reader.counts],
     )
     if not sum(counts):
         names = ", ".join(str(count.file.path) for count in reader.counts)
         raise DataError(f"expected at least one pair of sentences, got an empty text: {names}")
-    work.write_json(work.directory / "text.json", {"rows": sum(counts), "shards": len(counts), "shard_rows": config.shard_rows})
+    context.write_json(
+        context.directory / "text.json", {"rows": sum(counts), "shards": len(counts), "shard_rows": config.shard_rows}
+    )
 
 
 def embedded_tables(config: CorpusConfig) -> Iterator[pa.Table]:
@@ -98,12 +100,12 @@ def _numbered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
         start += table.num_rows
 
 
-def _watched(tables: Iterable[pa.Table], total: int, work: Work) -> Iterator[pa.Table]:
+def _watched(tables: Iterable[pa.Table], total: int, context: Context) -> Iterator[pa.Table]:
     done = 0
     for table in tables:
         yield table
         done += table.num_rows
-        work.progress(done, max(done, total), "pairs")
+        context.progress(done, max(done, total), "pairs")
 
 
 def _check_kept(ledger: Ledger) -> None:
@@ -114,15 +116,15 @@ def _check_kept(ledger: Ledger) -> None:
         )
 
 
-def _check_nothing_left(excluded: pa.StringArray, rows: int, work: Work) -> None:
+def _check_nothing_left(excluded: pa.StringArray, rows: int, context: Context) -> None:
     """Read back what was written: as many rows as were kept, and none that a test text holds. Raises StageError."""
     found = 0
-    for table in read_shards(work.directory):
+    for table in read_shards(context.directory):
         found += table.num_rows
         for side in ("source", "target"):
             if overlap(table[side].combine_chunks(), excluded).any():
                 raise StageError(
-                    f"{work.directory}: expected no sentence of a validation or test text in the {side} side, got some"
+                    f"{context.directory}: expected no sentence of a validation or test text in the {side} side, got some"
                 )
     if found != rows:
-        raise StageError(f"{work.directory}: expected {rows} rows in the shards, got {found}")
+        raise StageError(f"{context.directory}: expected {rows} rows in the shards, got {found}")

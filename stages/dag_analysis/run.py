@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from textwrap import shorten
 from typing import Any
 
@@ -17,6 +17,7 @@ from models.dag.model import DagModel
 from models.training.batch import collate
 from stages.artifacts import System, Trained
 from stages.benchmark.timing import evenly_spaced
+from stages.context import Context, StepContext, WorkerContext
 from stages.dag_analysis import DagAnalysisConfig, DagAnalysisInputs
 from stages.dag_analysis.statistics import Counts, counts_of, summary
 from stages.decoding.batching import batches
@@ -25,8 +26,6 @@ from stages.errors import ArtifactError, DataError
 from stages.likelihood.pairs import left_out, loaded
 from stages.report.dag_drawing import draw, drawing_of
 from stages.report.dag_figures import posteriors, statistics
-from stages.stage import Work
-from stages.workers import LocalWorkers
 
 PIECE_ROWS = 64
 """Pairs looked at a time."""
@@ -70,7 +69,7 @@ class Piece:
     drawn: dict[int, int]
 
 
-def run(inputs: DagAnalysisInputs, config: DagAnalysisConfig, work: Work) -> None:
+def run(inputs: DagAnalysisInputs, config: DagAnalysisConfig, context: StepContext) -> None:
     """Write `dag_analysis.json` and drawings: for each chosen sentence its graph and the place of its target in it, and the
     statistics.
 
@@ -81,12 +80,12 @@ def run(inputs: DagAnalysisInputs, config: DagAnalysisConfig, work: Work) -> Non
     update = _first_update(inputs.trained)
     found: dict[int, Found] = {}
     total = sum(len(piece.sentences) for piece in pieces)
-    work.progress(0, total, "sentences")
-    argument = inputs.system, inputs.trained, update, replace(work, workers=LocalWorkers())
-    for index, part in work.workers.map(make_inspector, argument, pieces):
+    context.progress(0, total, "sentences")
+    argument = inputs.system, inputs.trained, update, context.for_workers()
+    for index, part in context.workers.map(make_inspector, argument, pieces):
         found[index] = part
-        work.progress(sum(len(pieces[done].sentences) for done in found), total, "sentences")
-    write([found[index] for index in range(len(pieces))], update, work)
+        context.progress(sum(len(pieces[done].sentences) for done in found), total, "sentences")
+    write([found[index] for index in range(len(pieces))], update, context)
 
 
 def _first_update(trained: Trained | None) -> int | None:
@@ -110,11 +109,11 @@ def cut(sentences: Sequence[Sentence], config: DagAnalysisConfig) -> Iterator[Pi
         yield Piece(tuple(sentences[row] for row in part), places)
 
 
-def make_inspector(argument: tuple[System, Trained | None, int | None, Work]) -> Callable[[Piece], Found]:
+def make_inspector(argument: tuple[System, Trained | None, int | None, WorkerContext]) -> Callable[[Piece], Found]:
     """One worker: loads the networks once, then looks at pieces. Raises DataError for a system of another family, ArtifactError
     when the weights of the first validation are not there."""
-    artifact, trained, update, work = argument
-    system = loaded(artifact, work)
+    artifact, trained, update, context = argument
+    system = loaded(artifact, context)
     if system.family != "dag":
         raise DataError(f"dag_analysis: expected a system of family dag, got {system.name} of family {system.family}")
     assert isinstance(system.decoder, DagDecoder)
@@ -195,7 +194,7 @@ def _draw(
     yield Drawn(f"{number:02}-posteriors", posteriors(tokens, panels), caption)
 
 
-def write(found: Sequence[Found], update: int | None, work: Work) -> None:
+def write(found: Sequence[Found], update: int | None, context: Context) -> None:
     """`dag_analysis.json` and the figures. Raises DataError when no pair could be looked at."""
     late, early = _empty(), _empty()
     for part in found:
@@ -215,8 +214,8 @@ def write(found: Sequence[Found], update: int | None, work: Work) -> None:
     )
     drawn = [figure for part in found for figure in part.drawn]
     for figure in [Drawn("statistics", statistics(told["joint"], told["out_degrees"]), caption), *drawn]:
-        work.write_text(work.records("figures", f"{figure.name}.svg"), figure.svg)
-        work.write_json(work.records("figures", f"{figure.name}.json"), {"caption": figure.caption})
+        context.write_text(context.records("figures", f"{figure.name}.svg"), figure.svg)
+        context.write_json(context.records("figures", f"{figure.name}.json"), {"caption": figure.caption})
     if told["tokens"]:
-        work.metrics(0, {"token_accuracy": told["correct"] / told["tokens"]})
-    work.write_json(work.directory / "dag_analysis.json", result)
+        context.metrics(0, {"token_accuracy": told["correct"] / told["tokens"]})
+    context.write_json(context.directory / "dag_analysis.json", result)

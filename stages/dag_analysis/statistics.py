@@ -77,8 +77,8 @@ def summary(found: Counts) -> dict[str, Any]:
     """Return the part of `dag_analysis.json` on one network.
 
     Counts; `spread`, the mean over tokens of the number of vertices that a token is spread over given the target (exp of the
-    entropy of its posterior); `joint`, rows by passing and columns by token probability, both from 0 to 1; and the number of vertices by
-    their number of transitions (`out_degrees`).
+    entropy of its posterior); `joint`, rows by passing and columns by token probability, both from 0 to 1; and the number of
+    vertices by their number of transitions (`out_degrees`).
     """
     names = ("sentences", "impossible", "aligned", "tokens", "correct", "correct_ends", "vertices", "likely", "confident", "vague")
     degrees = sorted(key for key in found if isinstance(key, int))

@@ -4,34 +4,34 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.decode.draft_statistics import summarise
 from stages.decoding.driver import NEAR_TIE, PIECE_ROWS, Task, copy, decode_text
 from stages.shards import drop_shards_from, read_shard, shard_path
-from stages.stage import Work
 from stages.tune.penalty import with_tuned_penalty
 
 
-def run(inputs: DecodeInputs, config: DecodeConfig, work: Work) -> None:
+def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> None:
     """Write the hypotheses of every sentence, `hypotheses.txt` and `decode.json`.
 
     Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences.
     """
     search = with_tuned_penalty(config.search, inputs.tuned)
     task = Task(inputs.system, search, config.batch_tokens)
-    decoded = decode_text(inputs.text, task, PIECE_ROWS, work)
+    decoded = decode_text(inputs.text, task, PIECE_ROWS, context)
     lines: list[str] = []
     near_ties: list[int] = []
     for index, piece in enumerate(decoded):
-        copy(piece.decoded, shard_path(work.directory, index), work)
+        copy(piece.decoded, shard_path(context.directory, index), context)
         rows = read_shard(piece.decoded).select(["id", "rank", "text", "margin"]).to_pylist()
         best = [row for row in rows if row["rank"] == 0]
         lines += [row["text"] for row in best]
         near_ties += [row["id"] for row in best if row["margin"] is not None and row["margin"] < NEAR_TIE]
     drafting = summarise([read_shard(piece.decoded) for piece in decoded])
-    drop_shards_from(work.directory, len(decoded))
-    work.write_text(work.directory / "hypotheses.txt", "".join(f"{line}\n" for line in lines))
+    drop_shards_from(context.directory, len(decoded))
+    context.write_text(context.directory / "hypotheses.txt", "".join(f"{line}\n" for line in lines))
     summary = {"rows": len(lines), "search": asdict(search), "near_ties": {"count": len(near_ties), "first": near_ties[:10]}}
     if drafting is not None:
         summary["drafting"] = drafting
-    work.write_json(work.directory / "decode.json", summary)
+    context.write_json(context.directory / "decode.json", summary)

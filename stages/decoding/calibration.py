@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stages.context import Context
 from stages.decoding.batching import batches, decode_batch
-from stages.stage import Work
 
 if TYPE_CHECKING:
     import models.bundle.system
@@ -25,8 +25,8 @@ LOSS = 0.9
 class Calibration:
     """The batch size of one worker. Hypotheses do not depend on it (near-ties aside), so that it enters no fingerprint."""
 
-    def __init__(self, system: models.bundle.system.System, search: Any, device: str, work: Work) -> None:
-        self._system, self._search, self._work = system, search, work
+    def __init__(self, system: models.bundle.system.System, search: Any, device: str, context: Context) -> None:
+        self._system, self._search, self._work = system, search, context
         self._device = _name(device)
 
     def batch_tokens(self, lines: Sequence[str]) -> int:

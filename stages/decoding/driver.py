@@ -10,19 +10,19 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kernels import durable
 from stages.artifacts import System, Text
+from stages.context import Context, StepContext, WorkerContext
 from stages.decode.draft_statistics import numbers_of
 from stages.decoding.batching import batches, decode_batch
 from stages.decoding.calibration import Calibration
 from stages.decoding.ctranslate2 import check_engine
 from stages.errors import ArtifactError, TransientError, unwritable
 from stages.shards import read_shard, shard_paths, write_shard
-from stages.stage import Work
-from stages.workers import LocalWorkers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,28 +78,28 @@ class Pace:
     """Tokens of the best hypotheses, without EOS."""
 
 
-def decode_text(text: Text, task: Task, piece_rows: int, work: Work) -> list[Piece]:
+def decode_text(text: Text, task: Task, piece_rows: int, context: StepContext) -> list[Piece]:
     """Decode `text` in pieces of up to `piece_rows` rows of one shard; the decoded pieces, in the order of the text.
 
-    Pieces that an earlier attempt, or another run over a part of the same text, left in `work.shard_cache` are not decoded
+    Pieces that an earlier attempt, or another run over a part of the same text, left in `context.shard_cache` are not decoded
     again. Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences, TransientError when it was
     asked to stop (what was decoded is kept).
     """
-    work.shard_cache.mkdir(parents=True, exist_ok=True)
-    pieces = list(cut(text, task, piece_rows, work.shard_cache))
+    durable.make_directory(context.shard_cache)
+    pieces = list(cut(text, task, piece_rows, context.shard_cache))
     missing = [piece for piece in pieces if not _is_whole(piece)]
     total, done = sum(piece.rows for piece in pieces), sum(piece.rows for piece in pieces) - sum(piece.rows for piece in missing)
     began, fresh, tokens = time.monotonic(), 0, 0
-    work.progress(done, total, "rows")
-    helper = replace(work, workers=LocalWorkers())
-    for index, pace in work.workers.map(make_decoder, (task, helper), missing):
+    context.progress(done, total, "rows")
+    helper = context.for_workers()
+    for index, pace in context.workers.map(make_decoder, (task, helper), missing):
         check(missing[index])
         fresh, tokens = fresh + pace.rows, tokens + pace.tokens
         seconds = max(time.monotonic() - began, 1e-9)
-        work.progress(done + fresh, total, "rows")
-        if work.stop_requested() and done + fresh < total:
+        context.progress(done + fresh, total, "rows")
+        if context.stop_requested() and done + fresh < total:
             raise TransientError(f"asked to stop: {done + fresh} of {total} sentences are decoded and kept")
-        work.metrics(done + fresh, {"sentences_per_second": fresh / seconds, "target_tokens_per_second": tokens / seconds})
+        context.metrics(done + fresh, {"sentences_per_second": fresh / seconds, "target_tokens_per_second": tokens / seconds})
     return pieces
 
 
@@ -124,23 +124,23 @@ def content_key(rows: pa.Table, task: Task) -> str:
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
 
-def make_decoder(argument: tuple[Task, Work]) -> Callable[[Piece], Pace]:
+def make_decoder(argument: tuple[Task, WorkerContext]) -> Callable[[Piece], Pace]:
     """One worker: loads the system once, then decodes pieces into the shard cache. Raises StageError without its engine."""
     import torch
 
-    task, work = argument
+    task, context = argument
     check_engine(task.search)
-    torch.set_num_threads(work.resources.threads)
-    device, in_flight = ("cuda", 2) if work.resources.gpus else ("cpu", 1)
+    torch.set_num_threads(context.resources.threads)
+    device, in_flight = ("cuda", 2) if context.resources.gpus else ("cpu", 1)
     system = load(task.system, device)
-    calibration = Calibration(system, task.search, device, work)
+    calibration = Calibration(system, task.search, device, context)
 
     def decode(piece: Piece) -> Pace:
         rows = piece.read()
         lines = rows["source"].to_pylist()
         budget = calibration.batch_tokens(lines) if task.batch_tokens is None else task.batch_tokens
         sources, hypotheses = translate(system, lines, task.search, budget, in_flight)
-        write_shard(piece.decoded, decoded_table(system, rows["id"].to_pylist(), sources, hypotheses), work)
+        write_shard(piece.decoded, decoded_table(system, rows["id"].to_pylist(), sources, hypotheses), context)
         log.info("decoded %s", piece.decoded.stem)
         return Pace(len(hypotheses), sum(len(ranked[0].ids) for ranked in hypotheses))
 
@@ -244,11 +244,11 @@ def _is_whole(piece: Piece) -> bool:
     return False
 
 
-def copy(kept: Path, path: Path, work: Work) -> None:
+def copy(kept: Path, path: Path, context: Context) -> None:
     """Put a kept piece at `path`; a copy, so that damage to the one is not damage to the other. Raises StageError when it fails."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(kept, work.temporary(path))
-        os.replace(work.temporary(path), path)
+        shutil.copyfile(kept, context.temporary(path))
+        os.replace(context.temporary(path), path)
     except OSError as error:
         raise unwritable(path, error) from error

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 from stages.artifacts import Text
+from stages.context import StepContext
 from stages.decoding.driver import Piece, Task, decode_text
 from stages.distill import DistillConfig, DistillInputs
 from stages.distill.targets import distilled_tables
 from stages.errors import ArtifactError, StageError
 from stages.shards import drop_shards_from, write_shards
-from stages.stage import Work
 
 PIECE_ROWS = 512
 """Sentences decoded at a time: a killed attempt loses no more than this of each worker."""
@@ -28,33 +28,33 @@ TITLES = {
 """What becomes of a source, and how reports call it."""
 
 
-def run(inputs: DistillInputs, config: DistillConfig, work: Work) -> None:
+def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> None:
     """Write the text with the teacher's outputs as targets, without the pairs that it failed on, and `distill.json`.
 
     Raises StageError when the teacher failed on all of them, ArtifactError when the text or a decoded piece lacks or doubles rows
     and when the teacher's directory is damaged.
     """
     described = json.loads((inputs.text.path / "text.json").read_text(encoding="utf-8"))
-    decoded = decode_text(inputs.text, Task(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, work)
+    decoded = decode_text(inputs.text, Task(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, context)
     _check_rows(inputs.text, decoded, int(described["rows"]))
     counts = Counter({"rows": 0, "kept": 0, "empty": 0, "over_long": 0, "repeating": 0})
-    tables = distilled_tables(decoded, config, inputs.teacher, work, counts)
-    shards = write_shards(tables, work.directory, described["shard_rows"], work)
-    drop_shards_from(work.directory, len(shards))
+    tables = distilled_tables(decoded, config, inputs.teacher, context, counts)
+    shards = write_shards(tables, context.directory, described["shard_rows"], context)
+    drop_shards_from(context.directory, len(shards))
     if not counts["kept"]:
         raise StageError(
             f"distillation: the teacher made something of none of {counts['rows']} sources: {dict(counts)}; train it longer"
         )
     if (counts["rows"], counts["kept"]) != (described["rows"], sum(shards)):
         raise ArtifactError(
-            f"{work.directory}: expected {described['rows']} sources and {counts['kept']} pairs, got {counts['rows']} and "
+            f"{context.directory}: expected {described['rows']} sources and {counts['kept']} pairs, got {counts['rows']} and "
             f"{sum(shards)}; remove the directory and run again"
         )
-    work.write_json(
-        work.directory / "text.json", {"rows": sum(shards), "shards": len(shards), "shard_rows": described["shard_rows"]}
+    context.write_json(
+        context.directory / "text.json", {"rows": sum(shards), "shards": len(shards), "shard_rows": described["shard_rows"]}
     )
-    work.write_json(work.directory / "distill.json", dict(counts))
-    work.write_json(work.records("tables", "distillation.json"), _account(counts, config))
+    context.write_json(context.directory / "distill.json", dict(counts))
+    context.write_json(context.records("tables", "distillation.json"), _account(counts, config))
 
 
 def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:

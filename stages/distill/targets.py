@@ -6,16 +6,16 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from models.common.options import OutputLimits
-from stages.artifacts import System
+from stages.artifacts import CHECKPOINTS, System
+from stages.context import StepContext, WorkerContext
 from stages.distill import DistillConfig
 from stages.errors import ArtifactError
 from stages.shards import read_shard, write_shard
-from stages.stage import CHECKPOINTS, Work
 from stages.workers import LocalWorkers
 
 if TYPE_CHECKING:
@@ -58,23 +58,23 @@ class Judge:
 
 
 def distilled_tables(
-    pieces: Sequence[Piece], config: DistillConfig, teacher: System, work: Work, counts: Counter[str]
+    pieces: Sequence[Piece], config: DistillConfig, teacher: System, context: StepContext, counts: Counter[str]
 ) -> Iterator[pa.Table]:
     """The pairs of each decoded piece whose output is sound (id, source, target), counting what became of all sources.
 
     What was chosen in an earlier attempt is not chosen again.
     """
     judge = Judge(config, *limits_of(teacher))
-    folder = work.directory / CHECKPOINTS / f"chosen-{hashlib.sha256(repr(config).encode()).hexdigest()[:16]}"
+    folder = context.directory / CHECKPOINTS / f"chosen-{hashlib.sha256(repr(config).encode()).hexdigest()[:16]}"
     places = [(piece, folder / piece.decoded.name) for piece in pieces]
     missing = [place for place in places if not place[1].is_file()]
     # To look at scores takes no longer than to start a worker.
-    workers = work.workers if config.choose == "reference" else LocalWorkers()
+    workers = context.workers if config.choose == "reference" else LocalWorkers()
     done = len(places) - len(missing)
-    for _ in workers.map(make_chooser, (judge, replace(work, workers=LocalWorkers())), missing):
+    for _ in workers.map(make_chooser, (judge, context.for_workers()), missing):
         done += 1
         if config.choose == "reference":
-            work.progress(done, len(places), "shards chosen from")
+            context.progress(done, len(places), "shards chosen from")
     for _, path in places:
         table = read_shard(path)
         counts.update(json.loads(table.schema.metadata[COUNTS]))
@@ -94,14 +94,14 @@ def limits_of(teacher: System) -> tuple[int | None, int]:
     return None if "max_source_tokens" in described else longest, longest
 
 
-def make_chooser(argument: tuple[Judge, Work]) -> Callable[[tuple[Piece, Path]], None]:
+def make_chooser(argument: tuple[Judge, WorkerContext]) -> Callable[[tuple[Piece, Path]], None]:
     """One worker: writes the chosen pairs of a piece."""
-    judge, work = argument
+    judge, context = argument
     nearest = Nearness(judge.config.target_language) if judge.config.choose == "reference" else None
 
     def choose(place: tuple[Piece, Path]) -> None:
         piece, path = place
-        write_shard(path, chosen_pairs(piece, judge, nearest), work)
+        write_shard(path, chosen_pairs(piece, judge, nearest), context)
 
     return choose
 

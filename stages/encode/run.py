@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sentencepiece import SentencePieceProcessor
 
+from stages.context import Context, StepContext, WorkerContext
 from stages.encode import EncodeConfig, EncodeInputs
 from stages.errors import StageError
 from stages.shards import drop_shards_from, read_shard, row_counts, rows_of, shard_path, shard_paths, write_shard
-from stages.stage import Work
 from stages.vocabulary.run import processor
-from stages.workers import LocalWorkers
 
 LARGEST_NARROW = 65535
 """Ids of a vocabulary of at most this many pieces are stored in 16 bits."""
@@ -36,19 +34,21 @@ class Encoded(NamedTuple):
     sources_cut: int
 
 
-def run(inputs: EncodeInputs, config: EncodeConfig, work: Work) -> None:
+def run(inputs: EncodeInputs, config: EncodeConfig, context: StepContext) -> None:
     """Write one token shard for each text shard, with its number and rows. Shards that an earlier attempt finished stay."""
     rows = row_counts(inputs.text.path)
-    argument = (inputs, config, replace(work, workers=LocalWorkers()))
+    argument = (inputs, config, context.for_workers())
     encoded: dict[int, Encoded] = {}
     done, total = 0, sum(rows)
-    for index, shard in work.workers.map(make_encoder, argument, range(len(rows))):
+    for index, shard in context.workers.map(make_encoder, argument, range(len(rows))):
         encoded[index] = shard
         done += shard.rows
-        work.progress(done, total, "pairs")
-    drop_shards_from(work.directory, len(rows))
-    if [encoded[index].rows for index in sorted(encoded)] != rows or row_counts(work.directory) != rows:
-        raise StageError(f"{work.directory}: expected token shards of {rows} rows, got {row_counts(work.directory)}; run again")
+        context.progress(done, total, "pairs")
+    drop_shards_from(context.directory, len(rows))
+    if [encoded[index].rows for index in sorted(encoded)] != rows or row_counts(context.directory) != rows:
+        raise StageError(
+            f"{context.directory}: expected token shards of {rows} rows, got {row_counts(context.directory)}; run again"
+        )
     summary = {
         "rows": total,
         "shards": len(rows),
@@ -60,26 +60,26 @@ def run(inputs: EncodeInputs, config: EncodeConfig, work: Work) -> None:
     if config.max_source_tokens is not None:
         cut = sum(shard.sources_cut for shard in encoded.values())
         summary |= {"max_source_tokens": config.max_source_tokens, "sources_cut": cut}
-    work.write_json(work.directory / "tokens.json", summary)
+    context.write_json(context.directory / "tokens.json", summary)
 
 
-def make_encoder(argument: tuple[EncodeInputs, EncodeConfig, Work]) -> Callable[[int], Encoded]:
+def make_encoder(argument: tuple[EncodeInputs, EncodeConfig, WorkerContext]) -> Callable[[int], Encoded]:
     """What a worker does with the number of a shard; both vocabularies are loaded once."""
-    inputs, config, work = argument
+    inputs, config, context = argument
     processors = {side: processor(inputs.vocabulary.path, side) for side in ("source", "target")}
-    return partial(_encode_shard, shard_paths(inputs.text.path), processors, config.max_source_tokens, work)
+    return partial(_encode_shard, shard_paths(inputs.text.path), processors, config.max_source_tokens, context)
 
 
 def _encode_shard(
-    texts: list[Path], processors: dict[str, SentencePieceProcessor], limit: int | None, work: Work, index: int
+    texts: list[Path], processors: dict[str, SentencePieceProcessor], limit: int | None, context: Context, index: int
 ) -> Encoded:
 
-    path = shard_path(work.directory, index)
+    path = shard_path(context.directory, index)
     if not path.exists() or rows_of(path) != rows_of(texts[index]):
         text = read_shard(texts[index])
         columns = {side: encode_lines(text[side].to_pylist(), processors[side]) for side in ("source", "target")}
         table = pa.table({"id": text["id"], **columns})
-        write_shard(path, table if limit is None else _cut(table, limit), work)
+        write_shard(path, table if limit is None else _cut(table, limit), context)
     table = read_shard(path)
     source, target = (pc.sum(pc.list_value_length(table[side])).as_py() or 0 for side in ("source", "target"))
     return Encoded(table.num_rows, source, target, int((table.schema.metadata or {}).get(SOURCES_CUT, 0)))

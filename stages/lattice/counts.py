@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fewstep.candidates import CandidateTables, CountSummary, TableSummary
+from kernels import durable
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates, read_counts
 from models.bundle.vocabulary_digest import vocabulary_digest
 from models.family import RESERVED
+from stages.artifacts import CHECKPOINTS
+from stages.context import Context, WorkerContext
 from stages.errors import ArtifactError, unwritable
 from stages.lattice.links import aligner_of, forward_links, sentences
 from stages.shards import read_shard, row_counts, shard_path, shard_paths
-from stages.stage import CHECKPOINTS, Work
 
 if TYPE_CHECKING:
     from stages.lattice import LatticeConfig, LatticeInputs
@@ -37,7 +39,7 @@ class Job:
 
     inputs: LatticeInputs
     config: LatticeConfig
-    work: Work
+    context: WorkerContext
 
 
 class Group(NamedTuple):
@@ -47,9 +49,9 @@ class Group(NamedTuple):
     end: int
     rows: int
 
-    def path(self, work: Work) -> Path:
+    def path(self, context: Context) -> Path:
         """Where the counts of the group are kept while the step is not done."""
-        return work.directory / CHECKPOINTS / "counts" / f"{self.first:05d}-{self.end:05d}.run"
+        return context.directory / CHECKPOINTS / "counts" / f"{self.first:05d}-{self.end:05d}.run"
 
 
 def groups_of(inputs: LatticeInputs) -> list[Group]:
@@ -80,28 +82,28 @@ def make_counter(job: Job) -> Callable[[Group], CountSummary]:
     )
 
     def count(group: Group) -> CountSummary:
-        return counted(group, job.work) or _count(group, job, options)
+        return counted(group, job.context) or _count(group, job, options)
 
     return count
 
 
-def counted(group: Group, work: Work) -> CountSummary | None:
+def counted(group: Group, context: Context) -> CountSummary | None:
     """What an earlier attempt left of the group; None when it is not there or not whole."""
     try:
-        summary = read_counts(group.path(work))
+        summary = read_counts(group.path(context))
     except (OSError, ValueError):
         return None
     return summary if summary.pairs + summary.empty + summary.too_long == group.rows else None
 
 
 def _count(group: Group, job: Job, options: CountOptions) -> CountSummary:
-    path = group.path(job.work)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = group.path(job.context)
+    durable.make_directory(path.parent)
     pairs = [_read(job.inputs, index) for index in range(group.first, group.end)]
     source, target, links = (joined([pair[side] for pair in pairs]) for side in range(3))
     with explained(path, job.inputs.links.path):
-        summary = count_candidates(source, target, links.values, job.work.temporary(path), options=options)
-        os.replace(job.work.temporary(path), path)
+        summary = count_candidates(source, target, links.values, job.context.temporary(path), options=options)
+        durable.rename(job.context.temporary(path), path)
     return summary
 
 
@@ -133,7 +135,7 @@ def make_finisher(job: Job) -> Callable[[Sequence[Group]], tuple[TableSummary, R
     from stages.lattice.recall import measure
 
     def finish(groups: Sequence[Group]) -> tuple[TableSummary, Recall]:
-        inputs, work = job.inputs, job.work
+        inputs, context = job.inputs, job.context
         aligner = aligner_of(inputs.links)
         options = TableOptions(
             top=job.config.top,
@@ -142,15 +144,15 @@ def make_finisher(job: Job) -> Callable[[Sequence[Group]], tuple[TableSummary, R
             backoff=job.config.backoff,
             vocabulary=vocabulary_digest(inputs.vocabulary.path),
         )
-        path = work.directory / TABLES
-        with explained(path, work.directory):
-            merge_candidates([group.path(work) for group in groups], work.temporary(path), options=options)
-            os.replace(work.temporary(path), path)
+        path = context.directory / TABLES
+        with explained(path, context.directory):
+            merge_candidates([group.path(context) for group in groups], context.temporary(path), options=options)
+            os.replace(context.temporary(path), path)
             tables = CandidateTables.load(path)
         validation = map(read_shard, shard_paths(inputs.validation.path))
         pairs = ((sentences(table["source"]), sentences(table["target"])) for table in validation)
         with explained(path, inputs.validation.path):
-            recall = measure(tables, aligner, pairs, job.config.length_window, work.resources.threads)
+            recall = measure(tables, aligner, pairs, job.config.length_window, context.resources.threads)
         return tables.summary, recall
 
     return finish

@@ -11,9 +11,9 @@ import numpy as np
 from fewstep.candidates import CandidateOptions, CandidateTables, Floats, Ints, lattice_candidates
 from kernels.candidates import Sentences
 from models.family import RESERVED
+from stages.context import Context
 from stages.lattice.links import Aligner
 from stages.report.figures import recall_curves
-from stages.stage import Work
 
 CANDIDATES = tuple(2**power for power in range(10))
 """K: 1, 2, 4, ..., 512."""
@@ -178,16 +178,16 @@ def _add_shared(recall: Recall, ranking: Ranking, source: Ints, target: Ints) ->
     recall.shared_words += [int((all_ranks < count).sum()) for count in CANDIDATES]
 
 
-def record(recall: Recall, work: Work) -> None:
+def record(recall: Recall, context: Context) -> None:
     """Recall as metrics (the step is K), as a table and as a figure."""
     series = {key: recall.share(found) for key, found in recall.series().items()}
     for place, count in enumerate(CANDIDATES):
-        work.metrics(count, {key: values[place] for key, values in series.items()})
+        context.metrics(count, {key: values[place] for key, values in series.items()})
     caption = _caption(recall)
-    work.write_json(work.records("tables", "lattice_recall.json"), _table(recall, series, caption))
+    context.write_json(context.records("tables", "lattice_recall.json"), _table(recall, series, caption))
     named = {NAMES[key]: list(zip(CANDIDATES, values, strict=True)) for key, values in series.items()}
-    work.write_text(work.records("figures", "lattice_recall.svg"), recall_curves(named))
-    work.write_json(work.records("figures", "lattice_recall.json"), {"caption": caption})
+    context.write_text(context.records("figures", "lattice_recall.svg"), recall_curves(named))
+    context.write_json(context.records("figures", "lattice_recall.json"), {"caption": caption})
 
 
 def _table(recall: Recall, series: dict[str, list[float]], caption: str) -> dict[str, Any]:

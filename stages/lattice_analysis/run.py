@@ -14,6 +14,7 @@ from models.lattice.batches import SentenceTimes
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from stages.benchmark.timing import environment, evenly_spaced
+from stages.context import Context, StepContext
 from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
 from stages.errors import DataError
@@ -21,7 +22,6 @@ from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.likelihood.pairs import loaded
 from stages.report.lattice_figures import latencies
 from stages.report.lattice_figures import ranks as figure
-from stages.stage import Work
 
 PARTS = ("lookup", "encoder", "scoring", "search")
 """What decoding consists of."""
@@ -39,14 +39,13 @@ LONGEST = (8, 16, 24, 32)
 """Ends of the classes of lengths, in words of the output; one more holds what is longer."""
 
 
-def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, work: Work) -> None:
+def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, context: StepContext) -> None:
     """Write `lattice_analysis.json`, and the time of each part as records.
 
     The search is the system's own, without a window of lengths.
-
     Raises DataError for a system of another family, and for a text without a sentence that the system can read.
     """
-    system = loaded(inputs.system, work)
+    system = loaded(inputs.system, context)
     if system.family != "lattice":
         raise DataError(f"lattice_analysis: expected a system of family lattice, got {system.name} of family {system.family}")
     assert isinstance(system.decoder, LatticeDecoder)
@@ -55,12 +54,12 @@ def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, work: Work
     if not sources:
         raise DataError(f"lattice_analysis: expected a sentence to read, got none in {inputs.text.path}")
     search = replace(system.search, strategy="viterbi", length_window=0)
-    work.progress(0, len(sources), "sentences")
-    _write_ranks(_ranked(system.decoder, sources, search), search, config.name, work)
-    work.progress(len(sources), len(sources), "sentences")
+    context.progress(0, len(sources), "sentences")
+    _write_ranks(_ranked(system.decoder, sources, search), search, config.name, context)
+    context.progress(len(sources), len(sources), "sentences")
     timed = replace(system.search, strategy="viterbi")
     chosen = [sources[row] for row in evenly_spaced(len(sources), config.timed)]
-    _write_times(_timed(system.decoder, chosen, timed), timed, config.name, work)
+    _write_times(_timed(system.decoder, chosen, timed), timed, config.name, context)
 
 
 def _ranked(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> Iterator[Ranks | None]:
@@ -69,7 +68,7 @@ def _ranked(decoder: LatticeDecoder, sources: Sequence[list[int]], search: Latti
         yield from ranks(decoder, [sources[row] for row in batch], search)
 
 
-def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str, work: Work) -> None:
+def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str, context: Context) -> None:
 
     counts: dict[str, Counter[int]] = {"words": Counter(), "edges": Counter()}
     sentences = Counter[str]()
@@ -83,23 +82,23 @@ def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str
         "impossible": sentences["without a path"],
         **{kind: {str(rank): count for rank, count in sorted(values.items())} for kind, values in counts.items()},
     }
-    work.write_json(work.directory / "lattice_analysis.json", result)
+    context.write_json(context.directory / "lattice_analysis.json", result)
     shares = {kind: values[1] / max(1, values.total()) for kind, values in counts.items()}
-    work.metrics(0, {f"first_{kind}": share for kind, share in shares.items()})
+    context.metrics(0, {f"first_{kind}": share for kind, share in shares.items()})
     caption = (
         f"What the search chose on the best paths of {sentences.total():,} sentences ({search.candidates} candidates a slot, "
         "as many words as predicted), by its rank before the search: of words among the candidates of their slot by the counts, of "
         "pairs of neighbours among all pairs of their slots by the score of the pair alone."
     )
-    work.write_text(work.records("figures", "lattice_ranks.svg"), figure(counts["words"], counts["edges"]))
-    work.write_json(work.records("figures", "lattice_ranks.json"), {"caption": f"{name}. {caption}"})
+    context.write_text(context.records("figures", "lattice_ranks.svg"), figure(counts["words"], counts["edges"]))
+    context.write_json(context.records("figures", "lattice_ranks.json"), {"caption": f"{name}. {caption}"})
     columns = ["rank", "words, %", "pairs, %"]
     ranks = sorted(set(counts["words"]) | set(counts["edges"]))
     rows = [
         [class_name(rank), *(f"{100 * values[rank] / max(1, values.total()):.1f}" for values in counts.values())] for rank in ranks
     ]
     table = {"title": f"Rank before search of {name}", "caption": caption, "columns": columns, "rows": rows}
-    work.write_json(work.records("tables", "lattice_ranks.json"), table)
+    context.write_json(context.records("tables", "lattice_ranks.json"), table)
 
 
 def _class_of(rank: int) -> int:
@@ -123,7 +122,7 @@ def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: Lattic
     ]
 
 
-def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: str, work: Work) -> None:
+def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: str, context: Context) -> None:
 
     classes: dict[str, list[SentenceTimes]] = {}
     for one in sorted(found, key=lambda taken: taken.tokens):
@@ -131,12 +130,12 @@ def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: st
     medians = {
         length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()
     }
-    device = "cuda" if work.resources.gpus else "cpu"
-    record = {"environment": environment(device, work.resources.threads), "milliseconds": medians, "search": search.label}
-    work.write_json(work.records("latency.json"), record)
+    device = "cuda" if context.resources.gpus else "cpu"
+    record = {"environment": environment(device, context.resources.threads), "milliseconds": medians, "search": search.label}
+    context.write_json(context.records("latency.json"), record)
     caption = (
         f"Milliseconds that the parts of decoding take, one sentence at a time ({search.label}, {device}, "
-        f"{work.resources.threads} threads, medians), by words of the output. Here the look-up is not overlapped with the network."
+        f"{context.resources.threads} threads, medians), by words of the output. Here look-up does not overlap with the network."
     )
     rows = [
         [length, str(len(classes[length])), *(f"{value:.3f}" for value in parts.values()), f"{sum(parts.values()):.3f}"]
@@ -144,9 +143,9 @@ def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: st
     ]
     columns = ["words", "sentences", *PARTS, "all"]
     table = {"title": f"Latency by part of {name}", "caption": caption, "columns": columns, "rows": rows}
-    work.write_json(work.records("tables", "latency.json"), table)
-    work.write_text(work.records("figures", "latency.svg"), latencies(medians))
-    work.write_json(work.records("figures", "latency.json"), {"caption": f"{name}. {caption}"})
+    context.write_json(context.records("tables", "latency.json"), table)
+    context.write_text(context.records("figures", "latency.svg"), latencies(medians))
+    context.write_json(context.records("figures", "latency.json"), {"caption": f"{name}. {caption}"})
 
 
 def length_name(words: int) -> str:

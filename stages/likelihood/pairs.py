@@ -7,8 +7,8 @@ from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
 from stages.artifacts import System
+from stages.context import Context
 from stages.decoding.driver import load
-from stages.stage import Work
 
 if TYPE_CHECKING:
     import models.bundle.system
@@ -25,12 +25,12 @@ class Scored(NamedTuple):
     """Why there is no score: a side is `empty` or `over_long`, or the target `impossible`; None where there is one."""
 
 
-def loaded(system: System, work: Work) -> models.bundle.system.System:
+def loaded(system: System, context: Context) -> models.bundle.system.System:
     """A system that is ready to score, in one worker of a step. Raises ArtifactError when its directory holds no whole one."""
     import torch
 
-    torch.set_num_threads(work.resources.threads)
-    return load(system, "cuda" if work.resources.gpus else "cpu")
+    torch.set_num_threads(context.resources.threads)
+    return load(system, "cuda" if context.resources.gpus else "cpu")
 
 
 def score_pairs(system: models.bundle.system.System, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:

@@ -9,25 +9,25 @@ from typing import Any
 
 from fewstep.ngram import SEPARATORS, Perplexity
 from kernels import NgramModel
+from stages.context import Context
 from stages.errors import StageError
-from stages.stage import Work
 
 TOLERANCE = 1e-4
 """By which the logarithm of a word's probability may differ from KenLM's, on average."""
 
 
-def measure(model: NgramModel, fitted: dict[str, Any], arpa: Path, lines: Path, work: Work) -> None:
+def measure(model: NgramModel, fitted: dict[str, Any], arpa: Path, lines: Path, context: Context) -> None:
     """Perplexity and unknown words of `lines`, as metrics and in a table.
 
     Raises StageError where KenLM, which is asked about the ARPA file of the same model, does not agree with the model.
     """
-    found, theirs = model.perplexity(lines, threads=work.resources.threads), kenlm_perplexity(arpa, lines)
+    found, theirs = model.perplexity(lines, threads=context.resources.threads), kenlm_perplexity(arpa, lines)
     same = (found.words, found.unknown) == (theirs.words, theirs.unknown)
     if not same or abs(found.log_prob - theirs.log_prob) > TOLERANCE * found.words:
         raise StageError(
             f"{arpa}: expected of the model what KenLM says, {theirs}, got {found}; this is a defect, please report it"
         )
-    work.metrics(
+    context.metrics(
         0,
         {
             "perplexity": theirs.perplexity,
@@ -35,7 +35,7 @@ def measure(model: NgramModel, fitted: dict[str, Any], arpa: Path, lines: Path, 
             "unknown_rate": theirs.unknown_rate,
         },
     )
-    work.write_json(work.records("tables", "ngram.json"), _table(model, fitted, theirs))
+    context.write_json(context.records("tables", "ngram.json"), _table(model, fitted, theirs))
 
 
 def kenlm_perplexity(arpa: Path, lines: Path) -> Perplexity:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from math import exp, fsum
 from pathlib import Path
@@ -13,39 +13,38 @@ from typing import Any
 import pyarrow as pa
 
 from stages.artifacts import System, Text
+from stages.context import Context, StepContext, WorkerContext
 from stages.errors import ArtifactError, DataError, TransientError
 from stages.likelihood import LikelihoodConfig, LikelihoodInputs
 from stages.likelihood.pairs import loaded, score_pairs
 from stages.shards import drop_shards_from, read_shard, rows_of, shard_path, shard_paths, write_shard
-from stages.stage import Work
-from stages.workers import LocalWorkers
 
 PIECE_ROWS = 256
 """Pairs scored at a time, and in a shard: a killed attempt loses no more than this of each worker."""
 
 
-def run(inputs: LikelihoodInputs, config: LikelihoodConfig, work: Work) -> None:
+def run(inputs: LikelihoodInputs, config: LikelihoodConfig, context: StepContext) -> None:
     """Write the log-probability of every target (of several references, the first) and `likelihood.json`.
 
     Pairs with an empty side or one too long for the network are left out and counted. Raises DataError when none is left,
     TransientError when it was asked to stop (what was scored is kept).
     """
-    pieces = list(cut(inputs.text, work))
+    pieces = list(cut(inputs.text, context))
     missing = [piece for piece in pieces if not piece.is_whole()]
     total = sum(piece.rows for piece in pieces)
     done = total - sum(piece.rows for piece in missing)
-    work.progress(done, total, "sentences")
-    for _, rows in work.workers.map(make_scorer, (inputs.system, replace(work, workers=LocalWorkers())), missing):
+    context.progress(done, total, "sentences")
+    for _, rows in context.workers.map(make_scorer, (inputs.system, context.for_workers()), missing):
         done += rows
-        work.progress(done, total, "sentences")
-        if work.stop_requested() and done < total:
+        context.progress(done, total, "sentences")
+        if context.stop_requested() and done < total:
             raise TransientError(f"asked to stop: {done} of {total} sentences are scored and kept")
-    drop_shards_from(work.directory, len(pieces))
+    drop_shards_from(context.directory, len(pieces))
     summary = summarise([row for piece in pieces for row in read_shard(piece.scored).to_pylist()])
     if not summary["tokens"]:
         raise DataError(f"likelihood: expected pairs that the system can score, got none of {total} ({summary['left_out']})")
-    work.metrics(0, {"perplexity": summary["perplexity"]})
-    work.write_json(work.directory / "likelihood.json", {**summary, "vocabulary": vocabulary_of(inputs.system)})
+    context.metrics(0, {"perplexity": summary["perplexity"]})
+    context.write_json(context.directory / "likelihood.json", {**summary, "vocabulary": vocabulary_of(inputs.system)})
 
 
 @dataclass(frozen=True)
@@ -69,20 +68,20 @@ class Piece:
             return False
 
 
-def cut(text: Text, work: Work) -> Iterator[Piece]:
+def cut(text: Text, context: Context) -> Iterator[Piece]:
     """The pieces of a text, in order."""
     count = 0
     for path in shard_paths(text.path):
         rows = rows_of(path)
         for start in range(0, rows, PIECE_ROWS):
-            yield Piece(path, start, min(PIECE_ROWS, rows - start), shard_path(work.directory, count))
+            yield Piece(path, start, min(PIECE_ROWS, rows - start), shard_path(context.directory, count))
             count += 1
 
 
-def make_scorer(argument: tuple[System, Work]) -> Callable[[Piece], int]:
+def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Piece], int]:
     """One worker: loads the system once, then scores pieces; the rows of each."""
-    artifact, work = argument
-    system = loaded(artifact, work)
+    artifact, context = argument
+    system = loaded(artifact, context)
 
     def score(piece: Piece) -> int:
         table = piece.read()
@@ -93,7 +92,7 @@ def make_scorer(argument: tuple[System, Work]) -> Callable[[Piece], int]:
             "tokens": pa.array([scored.tokens for scored in found], pa.int32()),
             "left_out": pa.array([scored.left_out for scored in found], pa.string()),
         }
-        write_shard(piece.scored, pa.table(columns), work)
+        write_shard(piece.scored, pa.table(columns), context)
         return len(found)
 
     return score

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernels import NgramModel
+from stages.context import Context
 from stages.errors import DataError, StageError, TransientError
-from stages.stage import Work
 
 if TYPE_CHECKING:
     from stages.ngram import NgramConfig
@@ -24,14 +24,14 @@ MEMORY_GIB = 8.0
 """Memory that estimation may take where none is reserved: the native engine refuses a larger text, lmplz goes to disk."""
 
 
-def estimate(training: Path, config: NgramConfig, work: Work) -> tuple[NgramModel, dict[str, Any]]:
+def estimate(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
     """A model of the lines of `training`, and what `ngram.json` says of how it was fitted. Special words count as white space."""
     if list(config.prune) != sorted(config.prune) or not config.prune:
         raise DataError(f"ngram.prune: expected counts, none smaller than the one before, got {list(config.prune)}")
-    return _natively(training, config, work) if config.engine == "native" else _by_lmplz(training, config, work)
+    return _natively(training, config, context) if config.engine == "native" else _by_lmplz(training, config, context)
 
 
-def _natively(training: Path, config: NgramConfig, work: Work) -> tuple[NgramModel, dict[str, Any]]:
+def _natively(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
     try:
         model = NgramModel.estimate(
             training,
@@ -39,8 +39,8 @@ def _natively(training: Path, config: NgramConfig, work: Work) -> tuple[NgramMod
             prune=config.prune,
             discount_fallback=config.discount_fallback,
             skip_special=True,
-            threads=work.resources.threads,
-            memory_gib=_memory_gib(work),
+            threads=context.resources.threads,
+            memory_gib=_memory_gib(context),
         )
     except MemoryError as error:
         raise StageError(f"ngram: {error} (cluster.resources.ngram.memory_gib, or ngram.engine: lmplz)") from error
@@ -67,9 +67,9 @@ def find_executable(name: str) -> str:
     )
 
 
-def _memory_gib(work: Work) -> float:
+def _memory_gib(context: Context) -> float:
     """What estimation may take: what is reserved for the step, else `MEMORY_GIB`."""
-    return work.resources.memory_gib or MEMORY_GIB
+    return context.resources.memory_gib or MEMORY_GIB
 
 
 def command(executable: str, config: NgramConfig, folder: Path, memory_gib: float) -> list[str]:
@@ -82,10 +82,10 @@ def command(executable: str, config: NgramConfig, folder: Path, memory_gib: floa
     return arguments
 
 
-def _by_lmplz(training: Path, config: NgramConfig, work: Work) -> tuple[NgramModel, dict[str, Any]]:
+def _by_lmplz(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
     executable = find_executable(config.executable)
-    arpa, log = training.with_name("lmplz.arpa"), work.records("logs", "lmplz.txt")
-    _run(command(executable, config, training.parent, _memory_gib(work)), training, arpa, log, work)
+    arpa, log = training.with_name("lmplz.arpa"), context.records("logs", "lmplz.txt")
+    _run(command(executable, config, training.parent, _memory_gib(context)), training, arpa, log, context)
     try:
         model = NgramModel.load(arpa)
     except ValueError as error:
@@ -96,7 +96,7 @@ def _by_lmplz(training: Path, config: NgramConfig, work: Work) -> tuple[NgramMod
     return model, {"discounts": [[float(value) for value in values] for _, *values in said]}
 
 
-def _run(arguments: list[str], stdin: Path, stdout: Path, log: Path, work: Work) -> None:
+def _run(arguments: list[str], stdin: Path, stdout: Path, log: Path, context: Context) -> None:
     """Raises StageError when the program fails, TransientError when this step is asked to stop."""
     try:
         with stdin.open("rb") as source, stdout.open("wb") as out, log.open("wb") as said:
@@ -105,7 +105,7 @@ def _run(arguments: list[str], stdin: Path, stdout: Path, log: Path, work: Work)
         raise StageError(f"{arguments[0]}: expected KenLM's program lmplz, but it cannot be run: {error}") from error
     try:
         while process.poll() is None:
-            if work.stop_requested():
+            if context.stop_requested():
                 raise TransientError("asked to stop while lmplz was running; it starts anew")
             time.sleep(0.02)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stages.artifacts import (
+    Artifact,
     Contrasted,
     DagAnalysis,
     Hypotheses,
@@ -19,7 +20,7 @@ from stages.artifacts import (
     Tuned,
 )
 from stages.score.tasks import TaskName
-from stages.stage import Artifact, Implementation, Stage
+from stages.stage import Implementation, Stage
 
 
 @dataclass(frozen=True)

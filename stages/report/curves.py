@@ -8,7 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from stages.stage import RECORDS
+from stages.artifacts import RECORDS
 
 Series = list[tuple[int, float]]
 """(update, value), by update."""

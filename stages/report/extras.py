@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stages.artifacts import MANIFEST
 from stages.report import drafts as drafting
 from stages.report.breakdown_tables import bin_name
 from stages.report.curves import Series, read_curves
@@ -22,12 +23,11 @@ from stages.report.figures import (
 )
 from stages.report.results import NAMES
 from stages.score.tasks import Task
-from stages.stage import MANIFEST
 
 if TYPE_CHECKING:
+    from stages.artifacts import Artifact
     from stages.report import Evaluated, ReportInputs
     from stages.report.results import Findings
-    from stages.stage import Artifact
 
 LOSSES = ("nll", "valid_loss")
 """Metrics of a training: loss on its own text and on the validation text, both without label smoothing."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from stages.context import StepContext
 from stages.decoding.sentences import best_in_order, ranked_in_order, read_sentences
 from stages.ngram.counts import head_and_tail
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity
 from stages.score.metrics import Comparison, score, word_splitter
 from stages.score.tokenizers import tokenizer_of
-from stages.stage import Work
 
 
-def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
+def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     """Write `scores.json`: metric name -> {score, signature, ...}, and where they are asked for `head_and_tail.json`,
     `by_length.json` and `diversity.json`.
 
@@ -24,20 +24,22 @@ def run(inputs: ScoreInputs, config: ScoreConfig, work: Work) -> None:
     how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
     scores = {}
     for done, name in enumerate(config.metrics):
-        work.progress(done, len(config.metrics), "metrics")
+        context.progress(done, len(config.metrics), "metrics")
         scores[name] = score(name, hypotheses, references, how)
-    work.progress(len(config.metrics), len(config.metrics), "metrics")
-    work.metrics(0, {name: value["score"] for name, value in scores.items()})
+    context.progress(len(config.metrics), len(config.metrics), "metrics")
+    context.metrics(0, {name: value["score"] for name, value in scores.items()})
     if config.head_and_tail:
         words = word_splitter(how)
         split = [[words(text) for text in texts] for texts in references]
         found = head_and_tail([words(text) for text in hypotheses], split, config.long_sentences)
-        work.write_json(work.directory / "head_and_tail.json", found)
+        context.write_json(context.directory / "head_and_tail.json", found)
     if config.length_bins:
         words = word_splitter(how)
         lengths = [len(words(texts[0])) for texts in references]
-        work.write_json(work.directory / "by_length.json", by_length(hypotheses, references, lengths, config.length_bins, how))
+        context.write_json(
+            context.directory / "by_length.json", by_length(hypotheses, references, lengths, config.length_bins, how)
+        )
     if config.diversity:
         ranked = ranked_in_order(inputs.hypotheses, sentences)
-        work.write_json(work.directory / "diversity.json", diversity(ranked, references, how))
-    work.write_json(work.directory / "scores.json", scores)
+        context.write_json(context.directory / "diversity.json", diversity(ranked, references, how))
+    context.write_json(context.directory / "scores.json", scores)

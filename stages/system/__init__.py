@@ -41,12 +41,12 @@ class SystemConfig:
     """Language code of what it writes."""
     searches: dict[str, SearchConfig]
     """Its searches by label."""
-    default: str
-    """Label of the search that it decodes with unless another is asked for."""
     task: TaskName = "translation"
     """What it does."""
     max_source_tokens: int | None = None
     """Longer sources are cut to their first so many tokens, as in training; None: only what the network cannot take is cut."""
+    default: str = ""
+    """Label of the search that it decodes with unless another is asked for. Empty: the first."""
     averaging: TrainingConfig | None = None
     """Which of the candidates that its training kept are averaged; None: those that the training averaged."""
 

@@ -14,14 +14,15 @@ from models.bundle.weights import WEIGHTS, BundleError, save_weights
 from models.family import Sizes
 from models.training import averaging
 from models.training.config import TrainingConfig
+from stages.artifacts import CHECKPOINTS
+from stages.context import Context, StepContext
 from stages.errors import ArtifactError, unwritable
 from stages.score.tasks import TASKS, TaskName
-from stages.stage import CHECKPOINTS, Work
 from stages.system import SystemConfig, SystemInputs
 from stages.tune.penalty import with_tuned_penalty
 
 
-def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
+def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> None:
     """Write the system and load it once, so that what does not fit together fails here.
 
     Raises ArtifactError when weights, network and vocabulary do not belong to one another, StageError when the disk is full.
@@ -33,11 +34,11 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
     _check_links(inputs)
     try:
         write_system(
-            work.directory,
+            context.directory,
             family=config.family,
             network=description["network"],
             sizes=Sizes(**description["sizes"]),
-            weights=_weights(inputs, config, description["network"], work),
+            weights=_weights(inputs, config, description["network"], context),
             members=[member.path / WEIGHTS for member in inputs.members],
             source_vocabulary=vocabulary / "source.spm",
             target_vocabulary=vocabulary / "target.spm",
@@ -45,25 +46,25 @@ def run(inputs: SystemInputs, config: SystemConfig, work: Work) -> None:
             source_language=config.source_language,
             target_language=config.target_language,
             searches={label: with_tuned_penalty(search, inputs.tuned.get(label)) for label, search in config.searches.items()},
-            default=config.default,
+            default=config.default or next(iter(config.searches)),
             task=config.task,
             max_source_tokens=config.max_source_tokens,
             ngram=None if inputs.ngram is None else inputs.ngram.path / "model.ngram",
             tables=None if inputs.tables is None else inputs.tables.file,
             companions={role: companion.path for role, companion in inputs.companions.items()},
         )
-        load_system(work.directory)
+        load_system(context.directory)
     except BundleError as error:
         raise ArtifactError(f"system {config.name}: {error}") from error
     except OSError as error:
-        raise unwritable(work.directory, error) from error
+        raise unwritable(context.directory, error) from error
 
 
-def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], work: Work) -> Path:
+def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], context: Context) -> Path:
     """The file with the weights of the training, or with the mean of other candidates of it."""
     if config.averaging is None:
         return inputs.trained.path / WEIGHTS
-    path = work.directory / CHECKPOINTS / "mean.safetensors"
+    path = context.directory / CHECKPOINTS / "mean.safetensors"
     path.parent.mkdir(exist_ok=True)
     save_weights(path, _mean(inputs.trained.path, config.averaging, config.task), network)
     return path

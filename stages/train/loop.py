@@ -24,9 +24,9 @@ from models.training.parallel import broadcast, prefetch_batches
 from models.training.precision import arithmetic
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
+from stages.context import WorkerContext
 from stages.errors import DataError, StageError, TransientError
 from stages.score.tasks import TASKS
-from stages.stage import Work
 from stages.train import TrainConfig, TrainInputs
 from stages.train.meter import Meter, finite, perplexity
 from stages.train.state import TrainingFiles
@@ -49,7 +49,7 @@ class Job:
 
     inputs: TrainInputs
     config: TrainConfig
-    work: Work
+    context: WorkerContext
 
 
 def train(job: Job, training_worker: TrainingWorker) -> None:
@@ -82,7 +82,7 @@ class Worker:
             self.optimizer = Optimizer(self.model, self.recipe)
         except ValueError as error:
             raise DataError(str(error)) from error
-        self.files = TrainingFiles(job.work, job.config)
+        self.files = TrainingFiles(job.context, job.config)
         self.progress = self.files.resume(self.model, self.optimizer, self.training_worker)
         self.meter = Meter()
         self.saved = time.monotonic()
@@ -94,7 +94,7 @@ class Worker:
         if (used := arithmetic(self.recipe.precision, self.training_worker.device)) != self.recipe.precision:
             log.info("computing in %s: this CPU has no instructions for %s", used, self.recipe.precision)
         if self.training_worker.rank == 0:
-            self.job.work.progress(start.update, self.recipe.updates, "updates")
+            self.job.context.progress(start.update, self.recipe.updates, "updates")
         if averaging.stopped(self.recipe, start.validations):
             return
         mine = shares(
@@ -102,7 +102,7 @@ class Worker:
             start.position,
             rank=self.training_worker.rank,
             size=self.training_worker.world_size,
-            microbatch_tokens=self.job.work.microbatch_tokens,
+            microbatch_tokens=self.job.context.microbatch_tokens,
         )
         batches = prefetch_batches(mine)
         reports = updates(self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update)
@@ -122,8 +122,8 @@ class Worker:
     def _log(self, update: int) -> None:
         line = self.meter.line()
         if self.training_worker.rank == 0:
-            self.job.work.metrics(update, line)
-            self.job.work.progress(update, self.recipe.updates, "updates")
+            self.job.context.metrics(update, line)
+            self.job.context.progress(update, self.recipe.updates, "updates")
 
     def _validate(self) -> None:
         found = self.validator.validate(self.model, self.progress.update)
@@ -132,7 +132,7 @@ class Worker:
             self.files.save_candidate(found.update, self.model)
             line = {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
             metric = TASKS[self.job.config.task].metric
-            self.job.work.metrics(
+            self.job.context.metrics(
                 found.update, finite(line if found.quality is None else {**line, f"valid_{metric}": found.quality})
             )
             log.info("update %d: validation loss %.4f, %s %s", found.update, found.loss, metric, found.quality)
@@ -145,8 +145,8 @@ class Worker:
         if not done and self.training_worker.device != "cpu" and update % GPU_ASK_EVERY:
             return
         first = self.training_worker.rank == 0
-        asked = first and (interrupted() or self.job.work.stop_requested())
-        due = first and time.monotonic() - self.saved >= self.job.work.checkpoint_seconds
+        asked = first and (interrupted() or self.job.context.stop_requested())
+        due = first and time.monotonic() - self.saved >= self.job.context.checkpoint_seconds
         stop, save = broadcast(self.training_worker, [asked, asked or due])
         if (done or save) and first:
             self.files.save(self.progress, self.model, self.optimizer)

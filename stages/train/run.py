@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from stages.stage import Work
+from stages.context import StepContext
 from stages.train import TrainConfig, TrainInputs
 from stages.train.loop import Job, train
-from stages.workers import LocalWorkers
 
 
-def run(inputs: TrainInputs, config: TrainConfig, work: Work) -> None:
+def run(inputs: TrainInputs, config: TrainConfig, context: StepContext) -> None:
     """Write the files of `Trained`. A rerun continues from the newest checkpoint and ends with the same bytes.
 
     Raises DataError for tokens that cannot be trained on and for a precision that the device lacks, StageError when training
     diverges or the disk is full, TransientError when it was asked to stop (its state is then saved).
     """
-    work.workers.train(train, Job(inputs, config, replace(work, workers=LocalWorkers())))
+    context.workers.train(train, Job(inputs, config, context.for_workers()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import nn
 
+from kernels import durable
 from models.bundle.directory import save_model
 from models.bundle.weights import save_weights
 from models.family import Sizes
@@ -22,9 +22,10 @@ from models.training.checkpoint import Checkpoint
 from models.training.optimizer import Optimizer
 from models.training.parallel import broadcast
 from models.training.worker import TrainingWorker
+from stages.artifacts import CHECKPOINTS
+from stages.context import Context
 from stages.errors import ArtifactError, unwritable
 from stages.score.tasks import TASKS
-from stages.stage import CHECKPOINTS, Work
 from stages.train import TrainConfig
 
 START = Position()
@@ -42,10 +43,10 @@ class Progress:
 class TrainingFiles:
     """The files of one training. Only the first worker writes."""
 
-    def __init__(self, work: Work, config: TrainConfig) -> None:
-        self._work, self._config = work, config.training
-        self._owner = work.directory.name  # the step's fingerprint: its inputs, config and version
-        self.directory = work.directory / CHECKPOINTS
+    def __init__(self, context: Context, config: TrainConfig) -> None:
+        self._work, self._config = context, config.training
+        self._owner = context.directory.name  # the step's fingerprint: its inputs, config and version
+        self.directory = context.directory / CHECKPOINTS
         self.candidates = self.directory / "candidates"
 
     def candidate(self, update: int) -> Path:
@@ -54,13 +55,10 @@ class TrainingFiles:
     def save_candidate(self, update: int, model: nn.Module) -> None:
         """Keep the weights as they are now. Raises StageError when the disk is full."""
         path = self.candidate(update)
-        temporary = self._work.temporary(path)
         try:
-            self.candidates.mkdir(parents=True, exist_ok=True)
-            save_weights(temporary, model.state_dict())
-            os.replace(temporary, path)
+            durable.make_directory(self.candidates)
+            durable.write_whole(path, lambda temporary: save_weights(temporary, model.state_dict()), self._work.temporary(path))
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise unwritable(path, error) from error
 
     def save(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from models.family import BOS, EOS, PAD, RESERVED, UNK
+from stages.context import Context, StepContext
 from stages.errors import ArtifactError, DataError
 from stages.shards import read_shards
-from stages.stage import Work
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 
 LONGEST_LINE = 1 << 20
 """Bytes; SentencePiece leaves longer lines out of its training."""
 
 
-def run(inputs: VocabularyInputs, config: VocabularyConfig, work: Work) -> None:
+def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext) -> None:
     """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
 
     Raises DataError when the text cannot fill `size` pieces, or has more characters than fit.
@@ -32,9 +32,9 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, work: Work) -> None:
     else:
         models = {side: train_pieces(_lines(inputs.text.path, (side,), config.sentences), config, side) for side in sides}
     for side, model in models.items():
-        _write(work.directory / f"{side}.spm", model, work)
-    sizes = {f"{side}_size": processor(work.directory, side).get_piece_size() for side in sides}
-    work.write_json(work.directory / "vocabulary.json", {"joint": config.joint, **sizes})
+        _write(context.directory / f"{side}.spm", model, context)
+    sizes = {f"{side}_size": processor(context.directory, side).get_piece_size() for side in sides}
+    context.write_json(context.directory / "vocabulary.json", {"joint": config.joint, **sizes})
 
 
 def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:
@@ -97,9 +97,9 @@ def _lines(directory: Path, sides: tuple[str, ...], most: int) -> Iterator[str]:
             start += table.num_rows
 
 
-def _write(path: Path, data: bytes, work: Work) -> None:
-    work.temporary(path).write_bytes(data)
-    os.replace(work.temporary(path), path)
+def _write(path: Path, data: bytes, context: Context) -> None:
+    context.temporary(path).write_bytes(data)
+    os.replace(context.temporary(path), path)
 
 
 def _explained(error: RuntimeError, config: VocabularyConfig, side: str) -> DataError:

@@ -26,8 +26,7 @@ from ray.exceptions import (
 
 from models.training.worker import TrainingWorker
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
-from stages.stage import Resources
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 from stages.workers.logs import logged
 
 A = TypeVar("A")

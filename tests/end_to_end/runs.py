@@ -23,6 +23,8 @@ class Watched:
     def __init__(self, store: Path, *options: str) -> None:
         self.store = store
         self.options = options
+        self.output_file = store.with_name(f"{store.name}.output.txt")
+        """Beside the store, which must be new or empty."""
 
     def command(self) -> list[str]:
         return [sys.executable, "-m", "pipeline", "run", str(SMALL), "--set", f"store.path={self.store}", *self.options]
@@ -30,7 +32,7 @@ class Watched:
     def start(self) -> subprocess.Popen[str]:
         """In a session of its own, so that all of it can be ended."""
         self.store.mkdir(parents=True, exist_ok=True)
-        output = (self.store / "output.txt").open("a")
+        output = self.output_file.open("a")
         return subprocess.Popen(
             self.command(), cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -42,7 +44,7 @@ class Watched:
             code = process.wait(seconds)
         finally:
             end(process)
-        assert code == 0, (self.store / "output.txt").read_text()[-4000:]
+        assert code == 0, self.output_file.read_text()[-4000:]
 
     def kill_when(self, ready: Callable[[], bool], seconds: float = 240) -> None:
         """Start the command and SIGKILL its driver as soon as `ready`."""
@@ -55,8 +57,8 @@ class Watched:
     def wait(self, ready: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 240) -> None:
         deadline = time.time() + seconds
         while not ready():
-            assert process.poll() is None, (self.store / "output.txt").read_text()[-4000:]
-            assert time.time() < deadline, (self.store / "output.txt").read_text()[-4000:]
+            assert process.poll() is None, self.output_file.read_text()[-4000:]
+            assert time.time() < deadline, self.output_file.read_text()[-4000:]
             time.sleep(0.05)
 
     def run_directory(self) -> Path:
@@ -106,7 +108,7 @@ class Watched:
         return found
 
     def agrees_with(self, other: "Watched") -> bool:
-        """Is each of its artifacts, of which there are some, the other's?"""
+        """True if this run has artifacts and each of them equals the other run's."""
         files, wanted = self.files(), other.files()
         return files != {} and files == {step: wanted[step] for step in files}
 

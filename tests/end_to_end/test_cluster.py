@@ -15,8 +15,11 @@ from pipeline.plan.step import Builder
 from pipeline.run import execute
 from pipeline.run.machines import RayMachines
 from pipeline.store.artifacts import Store
+from stages.artifacts import Artifact
+from stages.context import StepContext
 from stages.errors import ArtifactError, StageError
-from stages.stage import Artifact, Resources, Stage, Work
+from stages.stage import Stage
+from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -86,13 +89,13 @@ class Nothing:
     folder: str
 
 
-def fails_twice(inputs: None, config: Nothing, work: Work) -> None:
+def fails_twice(inputs: None, config: Nothing, context: StepContext) -> None:
     for number in (1, 2):
         mark = Path(config.folder) / f"failure{number}"
         if not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-    work.write_text(work.directory / "text", "made")
+    context.write_text(context.directory / "text", "made")
 
 
 def test_a_step_whose_process_dies_twice_is_made_the_third_time(

@@ -1,4 +1,4 @@
-"""What goes wrong outside of us: a full disk, an altered artifact, a network that sees the future. Nothing is lost, all is said."""
+"""Faults from outside (a full disk, an altered artifact, a network that sees the future) lose no work and are reported."""
 
 import json
 import os

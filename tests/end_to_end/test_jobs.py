@@ -32,7 +32,7 @@ class Submitted(Watched):
         return [sys.executable, "-m", "pipeline", "submit", config, *settings, *self.options]
 
     def output(self) -> str:
-        return (self.store / "output.txt").read_text()
+        return self.output_file.read_text()
 
     def job(self) -> str:
         """Id of the job submitted last."""
@@ -51,7 +51,7 @@ def ask(address: str, path: str, token: str, method: str = "GET") -> int:
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
-    """Of clusters and of those who submit to them: the same token, and this Python where a job looks for one."""
+    """The environment of clusters and of those who submit to them: one token, and this Python first on the path."""
     token = tmp_path / "token"
     token.write_text(TOKEN)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -94,7 +94,7 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
         assert "distill:train done in" in run.output()
         assert run.agrees_with(undisturbed)
         assert run.started("train:teacher") == 3
-        # The second loss is told by the next driver, or by that of the lost cluster where it lives a little longer.
+        # The second loss is reported by the next driver, or by the driver of the lost cluster where it lives a little longer.
         lost = [step for event in run.events("run_started") for step in event.get("lost", ())]
         assert [*lost, *(event["step"] for event in run.events("step_retried"))] == ["train:teacher", "train:teacher"]
 

@@ -69,7 +69,7 @@ def kill_workers(run: Watched, step: str, ready: int, *, alone: bool = False) ->
         assert bool(workers) != alone
         for worker in workers or [own]:
             os.kill(worker, signal.SIGKILL)
-        assert process.wait(400) == 0, (run.store / "output.txt").read_text()[-4000:]
+        assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
     finally:
         end(process)
 

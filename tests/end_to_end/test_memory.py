@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.config.schema import Cluster
 from pipeline.run.machines import RayMachines
-from stages.stage import Resources
+from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]

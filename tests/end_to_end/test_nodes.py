@@ -18,8 +18,8 @@ from runs import ALONE, Watched, end
 from stages import align, corpus
 from stages.align import native as align_native
 from stages.artifacts import Text
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers, Workers
+from stages.context import StepContext
+from stages.workers import LocalWorkers, Resources, Workers
 from stages.workers.ray_workers import RayWorkers
 
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
@@ -58,7 +58,7 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
             nodes.kill(node)
             time.sleep(8.0)  # long enough that the machines are seen to be gone
             node = nodes.add(1)
-        assert process.wait(400) == 0, (run.store / "output.txt").read_text()[-4000:]
+        assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
     finally:
         end(process)
         nodes.kill(node)
@@ -87,9 +87,11 @@ def test_work_goes_where_what_it_asks_for_is(nodes: Nodes, tmp_path: Path) -> No
             nodes.kill(node)
 
 
-def work(directory: Path, workers: Workers) -> Work:
+def context(directory: Path, workers: Workers) -> StepContext:
     directory.mkdir(parents=True)
-    return Work(directory=directory, attempt="x", workers=workers, resources=Resources(cpus=1, workers=2), shard_cache=directory)
+    return StepContext(
+        directory=directory, attempt="x", workers=workers, resources=Resources(cpus=1, workers=2), shard_cache=directory
+    )
 
 
 def results(directory: Path) -> dict[str, bytes]:
@@ -103,10 +105,10 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
     monkeypatch.setattr(align_native, "IN_MEMORY_BYTES", 0)
     text = Text(tmp_path / "text", "text")
     config = corpus.CorpusConfig(source_language="en", target_language="de", embedded=48000, shard_rows=12000)
-    corpus.STAGE.run(corpus.CorpusInputs(corpus.TextFiles()), config, work(text.path, LocalWorkers()))
+    corpus.STAGE.run(corpus.CorpusInputs(corpus.TextFiles()), config, context(text.path, LocalWorkers()))
     # Iterations enough to be under way when the node goes.
     inputs, settings = align.AlignInputs(text), align.AlignConfig(unit="words", iterations=12)
-    align.STAGE.run(inputs, settings, work(tmp_path / "undisturbed", LocalWorkers()))
+    align.STAGE.run(inputs, settings, context(tmp_path / "undisturbed", LocalWorkers()))
 
     alive: list[Any] = [nodes.add(2)]  # both workers, so that whoever is at work goes with it
     ray.init(address=nodes.address, log_to_driver=False)
@@ -116,7 +118,7 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
 
     try:
         with ThreadPoolExecutor(1) as pool:  # Ray starts nodes in the main thread alone
-            aligned = pool.submit(align.run, inputs, settings, work(directory, workers))
+            aligned = pool.submit(align.run, inputs, settings, context(directory, workers))
             while not (aligned.done() or list(directory.rglob("iteration0/counts/*.json"))):
                 time.sleep(0.01)
             nodes.kill(alive.pop())

@@ -20,6 +20,7 @@ from runs import ROOT, Watched, end
 
 from pipeline.store import garbage
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.marker import open_store
 from pipeline.store.mirror import Mirror
 
 pytestmark = [pytest.mark.slow]
@@ -152,7 +153,7 @@ def killed_when(ready: Callable[[], bool], method: str, store: Store, url: str) 
 
 def test_killed_in_the_midst_of_an_upload_and_of_a_download(s3: S3, tmp_path: Path) -> None:
     url = "s3://fewstep/large"
-    one, two = Store(tmp_path / "one"), Store(tmp_path / "two")
+    one, two = open_store(tmp_path / "one"), open_store(tmp_path / "two")
     directory, copy = large(one), two.directory("system", "a" * 32)
 
     def some_uploaded() -> bool:

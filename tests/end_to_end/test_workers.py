@@ -45,7 +45,7 @@ def test_two_workers_learn_what_one_learns_and_survive_the_death_of_one(tmp_path
         _, *workers = dict.fromkeys(int(pid) for pid in re.findall(r" \[(\d+)\] ", disturbed.log("train:teacher")))
         assert len(workers) == 2
         os.kill(workers[1], signal.SIGKILL)
-        assert process.wait(400) == 0, (disturbed.store / "output.txt").read_text()[-4000:]
+        assert process.wait(400) == 0, disturbed.output_file.read_text()[-4000:]
     finally:
         end(process)
     assert [e["step"] for e in disturbed.events("step_retried")] == ["train:teacher"]

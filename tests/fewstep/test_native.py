@@ -1,4 +1,4 @@
-"""The loader takes only an extension that fits, and says how to build one; the stub tells what is in it."""
+"""The loader accepts only an extension of the same ABI and says how to build one; the stub matches its contents."""
 
 import ast
 import subprocess

@@ -1,11 +1,11 @@
-"""Write the golden files anew: `python tests/golden/regenerate.py`. Look at the difference before you commit it."""
+"""Write the golden files again: `python tests/golden/regenerate.py`. Review the difference before committing it."""
 
 import importlib.util
 import json
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SPEC = importlib.util.spec_from_file_location("test_fingerprint", HERE.parent / "pipeline" / "test_fingerprint.py")
+SPEC = importlib.util.spec_from_file_location("test_fingerprint", HERE.parent / "pipeline" / "plan" / "test_fingerprint.py")
 assert SPEC is not None
 assert SPEC.loader is not None
 MODULE = importlib.util.module_from_spec(SPEC)

@@ -29,7 +29,7 @@ def instructions(text: str) -> list[Instruction]:
 
 @dataclass
 class Stage:
-    """What stands between two FROM lines."""
+    """The instructions between two FROM lines."""
 
     name: str
     base: str
@@ -58,7 +58,7 @@ class Scratch:
     tools: Path
     """Programs that stand in for those that would change this machine; first on the PATH."""
     values: dict[str, str]
-    """Of ARG and ENV."""
+    """The values of ARG and ENV."""
     workdir: Path = Path("/")
     ran: list[str] = field(default_factory=list)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Graphs(NamedTuple):
-    """What the kernels take."""
+    """The arguments of the DAG kernels."""
 
     tokens: Tensor
     transitions: Tensor
@@ -91,7 +91,7 @@ def log_sum(scores):
 
 
 def posteriors(graphs, sentence):
-    """Of tokens at vertices and of transitions, by counting paths."""
+    """Return the posteriors of tokens at vertices and of transitions, by enumerating paths."""
     scores = path_scores(graphs, sentence)
     total = log_sum(scores.values())
     tokens, transitions = torch.zeros_like(graphs.tokens[0]), torch.zeros_like(graphs.transitions[0])

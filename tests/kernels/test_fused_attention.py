@@ -9,7 +9,7 @@ from kernels.reference import fused_attention as slow
 
 
 def heads_of(rows, heads):
-    """[B,T,H d] as [B,H,T,d], where it lies"""
+    """Return a view of `rows` [B,T,H d] as [B,H,T,d]."""
     return rows.unflatten(2, (heads, -1)).transpose(1, 2)
 
 

@@ -1,4 +1,4 @@
-"""n-gram models agree with the slow estimator, with lmplz and with KenLM's queries, whatever the threads and the file."""
+"""N-gram models agree with the slow estimator, with lmplz and with KenLM's queries, whatever the threads and the file."""
 
 import gzip
 import math

@@ -7,15 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.context import StepContext
 from stages.errors import ArtifactError, StageError
 from stages.shards import read_shard, read_shards, rechunk, row_counts, shard_path, shard_paths, write_shard, write_shards
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 
-def work_in(directory: Path) -> Work:
+def work_in(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory / "cache",
+    )
 
 
 def table(start: int, rows: int) -> pa.Table:
@@ -42,9 +48,9 @@ def test_bytes_do_not_depend_on_how_the_stream_was_cut(tmp_path: Path) -> None:
 
 
 def test_shards_of_a_longer_attempt_are_removed(tmp_path: Path) -> None:
-    work = work_in(tmp_path)
-    write_shards([table(0, 10)], tmp_path, 2, work)
-    write_shards([table(0, 5)], tmp_path, 2, work)
+    context = work_in(tmp_path)
+    write_shards([table(0, 10)], tmp_path, 2, context)
+    write_shards([table(0, 5)], tmp_path, 2, context)
     assert row_counts(tmp_path) == [2, 2, 1]
     assert [i for part in read_shards(tmp_path) for i in part["id"].to_pylist()] == list(range(5))
 

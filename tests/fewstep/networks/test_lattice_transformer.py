@@ -248,7 +248,7 @@ def test_more_candidates_and_wider_windows_never_score_less(seed, candidates):
 
 @pytest.fixture
 def tables(tmp_path):
-    """Of pairs that repeat themselves, source piece x next to target piece x."""
+    """Tables of pairs that repeat themselves: source piece x next to target piece x."""
     draw = np.random.default_rng(0)
     pairs = [draw.integers(7, 30, draw.integers(1, 9)).tolist() for _ in range(60)]
     links = [position for pair in pairs for position in range(len(pair))]
@@ -286,7 +286,7 @@ def test_decoding_with_tables_is_looking_up_and_searching(tables, normaliser):
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
 def test_a_window_ends_where_the_codes_of_slots_do(tables, normaliser):
-    """Of four codes three are words', whatever the line predicts."""
+    """Three of four position codes are those of words, whatever the length line predicts."""
     shape = shape_of(2, 8)
     network = LatticeTransformer(arrays_for(shape, 1, vocabulary=30, positions=12, slots=4), shape=shape)
     sources, lengths = np.array([[7, 9, 11, 8, 9, 13, EOS], [8, EOS, 0, 0, 0, 0, 0]]), np.array([7, 2])

@@ -46,7 +46,7 @@ def test_an_output_ends_where_it_has_ended_with_enough_probability():
 
 
 def offered(seed, rows, slots, count):
-    """The best words of each slot, best first, some of which are none, and EOS."""
+    """The best tokens of each slot, best first, some with probability 0, and EOS."""
     draw = np.random.default_rng(seed)
     scores = -np.sort(draw.exponential(2.0, (rows, slots, count)).astype(np.float32))
     scores[draw.random(scores.shape) < 0.1] = -np.inf

@@ -33,28 +33,36 @@ def one_thread():
 
 
 def search(strategy="gad", **options):
-    return AggressiveSearch(strategy=strategy, **{"max_extra_tokens": 12, "worthwhile": 0.0, **options})
+    return AggressiveSearch(
+        strategy=strategy, **{"output_limits": OutputLimits(max_extra_tokens=12), "min_tokens_per_pass": 0.0, **options}
+    )
+
+
+def suited(how, drafter):
+    """The search without what only drafters have that write token after token."""
+    return how if isinstance(drafter, DraftHead) else dataclasses.replace(how, confidence=0.0)
 
 
 def run(decoder, inputs, how):
+    how = suited(how, decoder.model) if isinstance(how, AggressiveSearch) else how
     return [ranked[0] for ranked in decoder.decode(decoder.prepare(inputs), how)]
 
 
 def greedy(verifier, inputs, **options):
-    """What the verifier writes by itself, natively."""
-    decoder = stepwise.StepwiseDecoder(verifier, frozen=True)
-    return run(decoder, inputs, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=12), **options))
+    """Return the output of the verifier alone, decoded natively."""
+    decoder = stepwise.frozen(verifier)
+    return run(decoder, inputs, StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=12), **options}))
 
 
 def pairs():
     """Verifiers and drafters of all kinds."""
     pre = verifier_of()
     yield pre, drafter_of()
-    yield pre, drafter_of(decoder_layers=3, prefix="prefix", layer_positions=False)
+    yield pre, drafter_of(decoder_layers=3, prefix_attention="causal", layer_positions=False)
     yield pre, drafter_of(decoder_layers=2, soft_copy=False)
     yield pre, sharing(pre)
-    yield pre, sharing(pre, decoder_layers=2, prefix="prefix")
-    yield pre, sharing(pre, decoder_layers=1, prefix="prefix", last_token=True)
+    yield pre, sharing(pre, decoder_layers=2, prefix_attention="causal")
+    yield pre, sharing(pre, decoder_layers=1, prefix_attention="causal", feed_last_token=True)
     post = verifier_of(joint=False, norm="post", positions="learned")
     yield post, drafter_of(joint=False, norm="post", positions="learned", width=16, encoder_layers=1)
     yield post, sharing(post, norm="post", positions="learned")
@@ -82,8 +90,8 @@ def test_native_drafts_leave_greedy_decoding_as_it_is_to_the_last_bit(pair, widt
     verifier, drafter = pair
     inputs = sources(24)
     expected = greedy(verifier, inputs)
-    ways = ({}, {"adaptive": True}, {"worthwhile": 1.5}, {"drafter": "lookup"}, {"draft_words": 12}, {"confidence": 0.3})
-    few = ({"draft_words": 12}, {"draft_words": 8, "draft_links": 3})
+    few = ({"draft_shortlist": Shortlist(tokens=12, links=0)}, {"draft_shortlist": Shortlist(tokens=8, links=3)})
+    ways = ({}, {"adaptive": True}, {"min_tokens_per_pass": 1.5}, {"drafter": "lookup"}, few[0], {"confidence": 0.3})
     for options in (*ways, {"draft_precision": "int8"}, *({"draft_precision": "int8", **words} for words in few)):
         linked = links(verifier.sizes.target)
         found = run(frozen(drafter, verifier, None, linked), inputs, search(draft_width=width, **options))
@@ -104,7 +112,7 @@ def test_a_verifier_in_8_bits_writes_what_its_greedy_search_in_8_bits_does(pair)
         assert [one.ids for one in found] == [one.ids for one in expected]
         assert [one.score for one in found] == [one.score for one in expected]
     for refusing, how in ((AggressiveDecoder(drafter, verifier), search()), (decoder, search("sample"))):
-        with pytest.raises(ValueError, match="verifier_precision: expected fp32 for sampling, and for a system that is not"):
+        with pytest.raises(ValueError, match="verifier_precision: expected float32 for sampling"):
             run(refusing, inputs, dataclasses.replace(how, verifier_precision="int8"))
 
 
@@ -112,30 +120,30 @@ def test_a_verifier_in_8_bits_writes_what_its_greedy_search_in_8_bits_does(pair)
 def test_a_verifier_with_a_list_writes_what_its_greedy_search_with_that_list_does(pair):
     verifier, drafter = pair
     inputs, words = sources(24), links(verifier.sizes.target)
-    decoder, how = frozen(drafter, verifier, None, words), {"shortlist_words": 9, "shortlist_links": 1}
-    alone = stepwise.StepwiseDecoder(verifier, frozen=True, lexicon=words)
-    for precision, name in (("fp32", "float32"), ("int8", "int8")):
-        expected = run(alone, inputs, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=12), precision=name, **how))
+    decoder, how = frozen(drafter, verifier, None, words), {"shortlist": Shortlist(tokens=9, links=1)}
+    alone = stepwise.frozen(verifier, lexicon=words)
+    for precision in ("float32", "int8"):
+        expected = run(alone, inputs, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=12), precision=precision, **how))
         assert sum(one.ids != other.ids for one, other in zip(expected, greedy(verifier, inputs), strict=True)) > 10
         ways = (
             {},
             {"draft_precision": "int8"},
             {"strategy": "greedy"},
             {"drafter": "lookup"},
-            {"draft_words": 8, "draft_links": 3},
+            {"draft_shortlist": Shortlist(tokens=8, links=3)},
         )
         for options in ways:
             found = run(decoder, inputs, search(**options, verifier_precision=precision, **how))
             assert [one.ids for one in found] == [one.ids for one in expected]
             assert [one.score for one in found] == [one.score for one in expected]
-    with pytest.raises(ValueError, match="shortlist_words: expected none for a system without candidate tables, got 9"):
+    with pytest.raises(ValueError, match="shortlist: expected none for a system without candidate tables"):
         run(frozen(drafter, verifier), inputs, search(**how))
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=KINDS)
 def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
     decoder, inputs = frozen(pair[1], pair[0]), sources(24)
-    alone = {"draft_width": 1, "max_tokens": 3}
+    alone = {"draft_width": 1, "output_limits": OutputLimits(max_extra_tokens=12, max_tokens=3)}
     whole = run(decoder, inputs, search("draft", **alone))
     narrow = run(decoder, inputs, search("draft", draft_precision="int8", **alone))
     same = [(one.score, other.score) for one, other in zip(whole, narrow, strict=True) if one.ids == other.ids]
@@ -153,19 +161,19 @@ def test_drafts_in_8_bits_are_nearly_those_in_floats(pair):
         search("gad++"),
         search("gad++", top_k=5, max_logprob_gap=3.0, require_top1_eos=False),
         search("draft"),
-        search("draft", draft_width=3, output_limits=OutputLimits(min_tokens=3)),
+        search("draft", draft_width=3, output_limits=OutputLimits(max_extra_tokens=12, min_tokens=3)),
         search("greedy"),
         search(adaptive=True, min_tokens_per_pass=1.5),
-        search(drafter="lookup", output_limits=OutputLimits(allow_unknown=True)),
-        search(confidence=0.4, draft_shortlist=Shortlist(tokens=12), draft_width=6),
+        search(drafter="lookup", output_limits=OutputLimits(max_extra_tokens=12, allow_unknown=True)),
+        search(confidence=0.4, draft_shortlist=Shortlist(tokens=12, links=0), draft_width=6),
         search(draft_shortlist=Shortlist(tokens=8, links=2)),
         search(confidence=0.4, draft_shortlist=Shortlist(tokens=9, links=32), draft_width=6),
         search(output_limits=OutputLimits(max_extra_tokens=0)),
-        search(output_limits=OutputLimits(max_tokens=1)),
+        search(output_limits=OutputLimits(max_extra_tokens=12, max_tokens=1)),
         search(shortlist=Shortlist(tokens=9, links=3)),
         search("gad++", top_k=4, max_logprob_gap=2.0, shortlist=Shortlist(tokens=10, links=2)),
     ],
-    ids=lambda how: f"{how.name}-{how.mode}",
+    ids=lambda how: f"{how.label}-{how.mode}",
 )
 def test_torch_and_native_code_find_the_same(pair, how):
     verifier, drafter = pair
@@ -194,7 +202,7 @@ def drafts_of(pair, lexicon, **options):
     return [(one.statistics["drafted"], one.statistics["accepted"]) for one in found]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
     """Words that are linked to a source stand in for common ones; a source without links has the common ones alone."""
     nothing, differ = torch.full((23, 32), -1), 0
@@ -207,8 +215,8 @@ def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
         with_rest, without = (
             drafts_of(pair, lexicon, draft_shortlist=Shortlist(tokens=9, links=32), **how) for lexicon in lexicons
         )
-        assert with_rest == drafts_of(pair, None, draft_shortlist=Shortlist(tokens=23), **how)
-        assert without == drafts_of(pair, None, draft_shortlist=Shortlist(tokens=9), **how)
+        assert with_rest == drafts_of(pair, None, draft_shortlist=Shortlist(tokens=23, links=0), **how)
+        assert without == drafts_of(pair, None, draft_shortlist=Shortlist(tokens=9, links=0), **how)
         differ += with_rest != without
     assert differ >= 5
 
@@ -217,9 +225,10 @@ def test_shortlists_choose_as_longer_lists_with_the_same_words_do(precision):
 def test_limits_are_those_of_greedy_decoding(limits):
     verifier, drafter = PAIRS[0]
     inputs = sources(20)
-    decoder = stepwise.StepwiseDecoder(verifier, frozen=True)
-    expected = run(decoder, inputs, StepwiseSearch(**{"max_extra_tokens": 12, **limits}))
-    found = run(frozen(drafter, verifier), inputs, search(**limits))
+    decoder = stepwise.frozen(verifier)
+    limits = OutputLimits(**{"max_extra_tokens": 12, **limits})
+    expected = run(decoder, inputs, StepwiseSearch(output_limits=limits))
+    found = run(frozen(drafter, verifier), inputs, search(output_limits=limits))
     assert [one.ids for one in found] == [one.ids for one in expected]
 
 
@@ -323,7 +332,7 @@ def test_an_end_is_strict_unless_asked_otherwise():
             return [[Hypothesis([], 0.0, 0)] for _ in rows]
 
     decoder = frozen(drafter, verifier, (Ender(), None))
-    options = {"drafter": "system", "ranks": 22, "gap": 1e9, "min_tokens": 1}
+    options = {"drafter": "system", "top_k": 22, "max_logprob_gap": 1e9}
     strict = run(decoder, inputs, search("gad++", **options))
     assert [one.ids for one in strict] == [one.ids for one in greedy(verifier, inputs)]
     loose = run(decoder, inputs, search("gad++", require_top1_eos=False, **options))
@@ -356,10 +365,17 @@ def test_a_drafter_that_would_always_write_a_pad_is_passed_over_to_its_next_word
     last = "head" if isinstance(drafter, DraftHead) else "decoder"
     drafter.get_parameter(f"{last}.norm.bias").data.add_(100 * towards / towards.norm())
     found = run(
-        kind(drafter, verifier), inputs, search(draft_shortlist=Shortlist(tokens=words), output_limits=OutputLimits(min_tokens=30))
+        kind(drafter, verifier),
+        inputs,
+        search(
+            draft_shortlist=words and Shortlist(tokens=words, links=0),
+            output_limits=OutputLimits(max_extra_tokens=12, min_tokens=30),
+        ),
     )
     assert sum(one.statistics["drafted"] for one in found) > sum(one.steps for one in found), "no block is cut at its first slot"
-    assert [one.ids for one in found] == [one.ids for one in greedy(verifier, inputs, output_limits=OutputLimits(min_tokens=30))]
+    assert [one.ids for one in found] == [
+        one.ids for one in greedy(verifier, inputs, output_limits=OutputLimits(max_extra_tokens=12, min_tokens=30))
+    ]
 
 
 @pytest.mark.parametrize("drafter", ["lookup", "system"])
@@ -406,17 +422,14 @@ def test_pairs_that_do_not_go_together_are_refused():
     with pytest.raises(ValueError, match="expected max_positions 64 as the drafter has, got 40"):
         AggressiveDecoder(drafter_of(max_positions=64), verifier)
     for kind in (AggressiveDecoder, frozen):
-        with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
+        with pytest.raises(ValueError, match="top_k: expected at most the vocabulary's 23, got 24"):
             run(kind(drafter_of(), verifier), [[8]], search("gad++", top_k=24))
     with pytest.raises(ValueError, match="drafter_system"):
         run(AggressiveDecoder(drafter_of(), verifier), [[8]], search(drafter="system"))
-    for linked, options in ((None, {"draft_words": 8}), (links(), {})):
-        with pytest.raises(ValueError, match="expected 0 for a system without candidate tables and a search without draft_words"):
-            run(
-                AggressiveDecoder(drafter_of(), verifier, None, linked),
-                [[8]],
-                search(draft_shortlist=Shortlist(links=2), **options),
-            )
+    with pytest.raises(ValueError, match=r"draft_shortlist\.links: expected 0 for a system without candidate tables, got 2"):
+        run(AggressiveDecoder(drafter_of(), verifier), [[8]], search(draft_shortlist=Shortlist(tokens=8, links=2)))
+    with pytest.raises(ValueError, match="confidence: expected 0 for a drafter that fills blocks at once"):
+        AggressiveDecoder(drafter_of(), verifier).decode(None, search(confidence=0.2))
 
 
 def test_the_drafter_alone_writes_to_its_end():
@@ -433,12 +446,9 @@ def test_samples_follow_the_verifier_whatever_is_drafted(drafts, pair):
     decoder = AggressiveDecoder(drafter, verifier)
     source, rows = [8, 9, 10], [list(row) for row in itertools.product(range(7, 19), repeat=3)]
     prepared = decoder.prepare([source] * len(rows))._replace(rows=rows)  # one source, and random numbers of many
-    found = decoder.decode(
-        prepared,
-        search(
-            "sample", drafter=drafts, output_limits=OutputLimits(max_tokens=2), sampling=Sampling(temperature=2.0), confidence=0.2
-        ),
-    )
+    limits = OutputLimits(max_extra_tokens=12, max_tokens=2)
+    how = search("sample", drafter=drafts, output_limits=limits, sampling=Sampling(temperature=2.0), confidence=0.2)
+    found = decoder.decode(prepared, suited(how, drafter))
     seconds = [ranked[0].ids[1] if len(ranked[0].ids) > 1 else EOS for ranked in found]
     frequencies = np.bincount(seconds, minlength=23) / len(rows)
     assert 0.5 * np.abs(frequencies - _second_token(verifier, source)).sum() < 0.06
@@ -471,20 +481,3 @@ def _second_token(verifier, source):
 
     first = following([])
     return sum(first[token] * following([token]) for token in range(23) if first[token] > 0).numpy()
-
-
-def test_searches_have_names_of_their_own():
-    names = [
-        search().name,
-        search("gad++").name,
-        search("gad++", top_k=5, max_logprob_gap=3.0).name,
-        search("draft").name,
-        search(drafter="lookup").name,
-        dataclasses.replace(search(), draft_width=15).name,
-        search(adaptive=True).name,
-        search(confidence=0.25).name,
-        search(draft_precision="int8").name,
-        search(draft_precision="int8", verifier_precision="int8").name,
-    ]
-    first = ["gad", "gadpp3-1", "gadpp5-3", "draft", "gad-lookup", "gad-k15", "gad-adaptive", "gad-c0.25", "gad-int8"]
-    assert names == [*first, "gad-int8-verifier-int8"]

@@ -60,7 +60,7 @@ class Table:
 
 @functools.cache
 def written(sentence, limit):
-    """What greedy decoding writes, and whether it ends with EOS."""
+    """Return the output of greedy decoding, and whether it ends with EOS."""
     prefix = ()
     while len(prefix) < limit:
         row = logits_of(sentence, prefix)

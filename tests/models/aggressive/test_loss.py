@@ -36,7 +36,7 @@ def batch_of(count, length, seed=0):
 
 
 def test_every_prefix_comes_as_often_and_the_empty_one_too():
-    """m = 6 tokens with EOS: p is 0 to 5, each a sixth of the time."""
+    """A target of m = 6 tokens with EOS has prefixes p of 0 to 5 tokens, each a sixth of the time."""
     batch = collate(range(6000), [[8]] * 6000, [[9, 10, 11, 12, 13]] * 6000)
     torch.manual_seed(0)
     counts = torch.bincount(draw(DRAFTER, batch, training=True).prefix_lengths, minlength=6)
@@ -120,7 +120,7 @@ def test_several_prefixes_of_a_pair_are_as_many_pairs():
 @pytest.mark.parametrize("carried", [False, True])
 def test_empty_slots_may_carry_the_last_token(carried):
     """With one layer, whose other inputs are the same for both prefixes but for what attention brings: it is shut off."""
-    model = drafter_of(decoder_layers=1, last_token=carried)
+    model = drafter_of(decoder_layers=1, feed_last_token=carried)
     for layer in model.decoder.layers:
         torch.nn.init.zeros_(layer.attention.output.weight)
     source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
@@ -210,7 +210,7 @@ def test_a_soft_copy_does_not_care_in_which_order_the_words_stand_that_bring_the
 
 
 def test_a_prefix_that_sees_only_itself_does_not_change_with_what_comes_after():
-    model = drafter_of(decoder_layers=2, prefix="prefix")
+    model = drafter_of(decoder_layers=2, prefix_attention="causal")
     source = model.read(torch.tensor([[8, 9, EOS]]), torch.tensor([3]))
     tokens = torch.tensor([[9, 10, 11, 12]])
     short, long = (
@@ -259,7 +259,7 @@ def test_a_shared_encoder_stays_as_it_is_and_reads_without_dropout():
     before = {name: values.clone() for name, values in model.state_dict().items()}
     batch = batch_of(8, 9)
     assert model.read(batch.source, batch.source_lengths).words.requires_grad is False
-    optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="fp32"))
+    optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="float32"))
     for update in (1, 2):
         optimizer.clear()
         one = loss(model, batch, update, 0.1)
@@ -344,7 +344,7 @@ def copies(count, draws):
 
 def taught(model, objective, draws):
     """After a few hundred updates on copying."""
-    optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="fp32"))
+    optimizer = Optimizer(model, TrainingConfig(updates=150, warmup_updates=20, learning_rate=0.005, precision="float32"))
     model.train()
     for update in range(1, 151):
         rows = copies(48, draws)

@@ -42,6 +42,12 @@ def pieces(tmp_path_factory):
     return path.with_suffix(".model")
 
 
+SEARCHES = {
+    "best": StepwiseSearch(strategy="beam", beam_size=3, n_best=2, output_limits=OutputLimits(max_extra_tokens=4)),
+    "greedy": StepwiseSearch(),
+}
+
+
 def network(sizes=Sizes(37, 37, True)):  # noqa: B008
     torch.manual_seed(0)
     model = build(CONFIG, sizes)
@@ -68,7 +74,7 @@ def make_system(tmp_path, pieces, **more):
         name="small",
         source_language="en",
         target_language="de",
-        search=StepwiseSearch(strategy="beam", beam_size=3, n_best=2, output_limits=OutputLimits(max_extra_tokens=4)),
+        searches=SEARCHES,
         **more,
     )
     return tmp_path / "system"
@@ -111,7 +117,8 @@ def test_weights_of_another_order_are_refused_though_they_fit(tmp_path):
 def test_a_system_translates_as_its_network_and_vocabulary_do(directory):
     system = load_system(directory)
     assert (system.name, system.family, system.source_language, system.target_language) == ("small", "stepwise", "en", "de")
-    assert system.search == StepwiseSearch(strategy="beam", beam_size=3, n_best=2, output_limits=OutputLimits(max_extra_tokens=4))
+    assert system.search == SEARCHES["best"]
+    assert system.searches == SEARCHES
     sources = system.encode(["ein hund läuft"])
     assert system.source_pieces.decode(sources[0]) == "ein hund läuft"
     for search in (None, StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4))):
@@ -239,11 +246,11 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(1, "make it again"), (3, "use the version"), ("x", "use the version"), (None, "make it again")]
+    ("found", "remedy"), [(2, "make it again"), (4, "use the version"), ("x", "use the version"), (None, "make it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)
-    with pytest.raises(BundleError, match=f"expected a system of format 2, got {found!r}; {remedy}"):
+    with pytest.raises(BundleError, match=f"expected a system of format 3, got {found!r}; {remedy}"):
         load_system(directory)
 
 
@@ -280,7 +287,8 @@ def test_all_tensors_that_do_not_fit_are_named_at_once(directory):
     [
         ({"family": "martian"}, "family: expected one of"),
         ({"network": {"wdith": 3}}, "wdith"),
-        ({"search": {"beam": 3}}, "beam"),
+        ({"searches": {"best": {"beam": 3}}}, "beam"),
+        ({"search": "fast"}, "fast"),
         ({"sizes": None}, "sizes"),
         ({"languages": None}, "languages missing"),
         ({"sizes": {"source": 38, "target": 37, "joint": True}}, r"source.spm: expected 38 pieces .* got 37"),

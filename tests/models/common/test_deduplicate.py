@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from models.common.deduplicate import deduplicate
 
 FEW = st.lists(st.integers(7, 9), max_size=24)
-"""Of so few tokens that repetitions abound."""
+"""Sentences over three tokens, in which repetitions abound."""
 
 
 def repeats(ids, longest=4):

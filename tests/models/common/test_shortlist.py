@@ -1,4 +1,4 @@
-"""What lists of words are made of, and for which sources."""
+"""Shortlists: their contents, and the sources that get one."""
 
 from pathlib import Path
 

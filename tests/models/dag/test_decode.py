@@ -89,7 +89,9 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
         path = [0]
         while path[-1] != lengths[row] - 1:
             weight = token_weight if strategy == "lookahead" else 0.0
-            step = {j: graph.transitions[row, path[-1], j].item() + weight * graph.tokens.scores[row, j, 0].item() for j in range(7)}
+            step = {
+                j: graph.transitions[row, path[-1], j].item() + weight * graph.tokens.scores[row, j, 0].item() for j in range(7)
+            }
             path.append(max(step, key=step.get))
         assert hypothesis.ids == ids_on(graph, row, path)
         assert hypothesis.score == pytest.approx(path_score(graph, row, path), abs=1e-5)
@@ -127,7 +129,12 @@ def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
 
 
 @settings(deadline=None)
-@given(st.integers(MIN_BLOCKWISE - 1, MIN_BLOCKWISE + 2 * BLOCK), st.integers(1, MIN_BLOCKWISE // BLOCK + 3), st.integers(1, 2000), st.integers(0, 99))
+@given(
+    st.integers(MIN_BLOCKWISE - 1, MIN_BLOCKWISE + 2 * BLOCK),
+    st.integers(1, MIN_BLOCKWISE // BLOCK + 3),
+    st.integers(1, 2000),
+    st.integers(0, 99),
+)
 def test_the_highest_of_many_are_those_of_all(size, count, different, seed):
     """Also where many are equal, where there are fewer blocks than are wanted, and behind the last block."""
     values = torch.from_numpy(np.random.default_rng(seed).integers(0, different, size=(3, size))).float()

@@ -1,4 +1,4 @@
-"""What is shown in training, how much of it, and what it does to the paths."""
+"""Glancing: the tokens shown in training, their number, and their effect on the paths."""
 
 import math
 

@@ -149,14 +149,14 @@ def test_label_smoothing_mixes_in_the_mean_over_the_vocabulary():
 
 
 def test_the_length_is_learned_where_the_graph_follows_from_it():
-    model = network(graph_size="predicted", length_loss=0.5)
+    model = network(graph_size="predicted", length_loss_weight=0.5)
     batch = batch_of(PAIRS)
     with torch.no_grad():
         model.length.weight.zero_()
         total = loss(model, batch, 1, 0.0).total
         read = model.read(batch.source, batch.source_lengths)
     assert read.lengths.shape == (3, 256)
-    without = loss(network(graph_size="predicted", length_loss=0.0), batch, 1, 0.0).total
+    without = loss(network(graph_size="predicted", length_loss_weight=0.0), batch, 1, 0.0).total
     assert (total - without).item() == pytest.approx(0.5 * 3 * math.log(256), abs=1e-3)
 
 

@@ -36,7 +36,7 @@ def test_normalisers_are_on_average_those_over_all_words():
 def test_a_sample_of_everything_changes_neither_loss_nor_gradient(glancing):
     found = []
     for sampled in (None, 14, 99):
-        model = network(glancing=glancing, sampled_words=sampled).train()
+        model = network(glancing=glancing, sampled_tokens=sampled).train()
         torch.manual_seed(7)
         result = loss(model, batch_of(PAIRS), 1, 0.0)
         result.total.backward()
@@ -49,12 +49,12 @@ def test_a_sample_of_everything_changes_neither_loss_nor_gradient(glancing):
 def test_evaluation_is_over_all_words():
     batch = batch_of(PAIRS)
     with torch.no_grad():
-        assert loss(network(sampled_words=1), batch, 1, 0.0).total == loss(network(), batch, 1, 0.0).total
+        assert loss(network(sampled_tokens=1), batch, 1, 0.0).total == loss(network(), batch, 1, 0.0).total
 
 
 def test_training_learns_from_a_sample():
     """The network that saw samples ranks by the loss over all words what it was taught."""
-    model, batch = network(sampled_words=3, glancing="none"), batch_of(PAIRS)
+    model, batch = network(sampled_tokens=3, glancing="none"), batch_of(PAIRS)
     before = loss(model, batch, 1, 0.0).total.item()
     optimiser = torch.optim.Adam(model.parameters(), 0.01)
     torch.manual_seed(1)

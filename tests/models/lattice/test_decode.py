@@ -153,7 +153,7 @@ def test_a_source_longer_than_any_that_was_counted_is_translated(tables):
 def test_no_output_is_longer_than_there_are_positions_for(tmp_path, kind, normalizer):
     """The line predicts 62 words for the longest source; the network writes at most 31, and ends no other sentence with it."""
     pairs = [([7, 8], [7, 7, 8, 8], [0, 0, 1, 1]), ([8], [8, 8], [0, 0])] * 9
-    decoder = kind(network(), counted(tmp_path / "tables.bin", pairs))
+    decoder = kind(network(normalizer_penalty=0.1), counted(tmp_path / "tables.bin", pairs))
     sources = [[7 + place % 2 for place in range(31)], [7, 8]]
     long, short = outputs(decoder, sources, normalizer=normalizer, token_bonus=20.0)
     assert len(long[0].ids) == 31

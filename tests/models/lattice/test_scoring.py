@@ -10,9 +10,9 @@ from models.common.losses.cross_entropy import CPU_LOGITS
 from models.family import EOS
 from models.lattice import normalizer
 from models.lattice.batches import Slots
-from models.lattice.scoring import score_slots
 from models.lattice.config import LatticeSearch
 from models.lattice.loss import log_probability
+from models.lattice.scoring import score_slots
 from models.lattice.tables import bigram_tables
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, network

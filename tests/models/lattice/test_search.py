@@ -32,7 +32,7 @@ def words(paths, row=0, rank=0):
 
 
 def test_a_lattice_by_hand():
-    """Of all lengths "b a" is best, "a b a" second; of three words "a b a"."""
+    """Over all lengths "b a" is best and "a b a" second; of three words "a b a" is best."""
     paths = found(BY_HAND, 1, 3, 2)
     assert [words(paths), words(paths, 0, 1)] == [[1, 0], [0, 1, 0]]
     assert paths.scores[0].tolist() == pytest.approx([-1.6, -1.7])

@@ -2,19 +2,14 @@
 
 import dataclasses
 import os
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.engines.agreement import Agreement, agreement, compared
 from models.bundle.directory import load_system
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from agreement import Agreement, agreement, compared
-
 from tests.public_data import public_data
 
 SENTENCES = 200

@@ -42,7 +42,7 @@ def beams(size, **options):
 
 
 def next_log_probs(model, source, prefix):
-    """log p(. | prefix) as a list, teacher-forced, without the code of decoding."""
+    """Return log p(. | prefix) as a list, teacher-forced, without the code of decoding."""
     batch = collate([0], [source], [list(prefix)])
     with torch.no_grad():
         states = model(batch.source, batch.source_lengths, batch.target, batch.target_lengths).states
@@ -234,7 +234,7 @@ def test_the_longest_output_may_be_stated(search):
 
 
 def step_log_probs(model, source, prefix):
-    """log p of each token in each slot of the step after flat tokens `prefix` (whole steps), without the code of decoding."""
+    """Return log p of each token in each slot of the step after `prefix` (whole steps), without the code of decoding."""
     batch = collate([0], [source], [[]])
     size = model.order.step_size
     with torch.no_grad():

@@ -50,7 +50,7 @@ def decode(decoder, search):
 
 @torch.no_grad()
 def log_probs(members, source, prefix):
-    """log of the mean probability of each next word, of an autoregressive ensemble."""
+    """Return the logarithm of the mean probability of each next token, of an autoregressive ensemble."""
     batch = collate([0], [source], [[*prefix, 7]])
     found = []
     for member in members:

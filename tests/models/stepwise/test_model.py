@@ -54,7 +54,7 @@ def seen(model, slots):
 
 
 def visible(order, k, t):
-    """Does the prediction of flat index t see the token at flat index k?"""
+    """Return whether the prediction of flat index t sees the token at flat index k."""
     step = order.step_size
     if order.mask == "causal":
         return k <= t - step

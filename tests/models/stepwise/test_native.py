@@ -57,7 +57,7 @@ def beams(size, **options):
 
 
 def both(model, inputs, search):
-    """What torch and what the native code finds."""
+    """Return the hypotheses of the torch engine and of the native one."""
     decoders = StepwiseDecoder(model), frozen(model)
     return [decoder.decode(decoder.prepare(inputs), search) for decoder in decoders]
 
@@ -187,7 +187,7 @@ LISTED = {"shortlist": Shortlist(tokens=9, links=2)}
 
 
 def listed_words(source):
-    """What `LISTED` lets a source write, EOS and what is reserved aside. A word's links end at the first -1."""
+    """Return the tokens that `LISTED` allows for a source, except EOS and reserved ones. A token's links end at the first -1."""
     linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_tokens[[*source, EOS], :2].tolist()]
     return {12, 9} | {word for row in linked for word in row if word > 6}
 
@@ -234,8 +234,8 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(search, prec
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 19))])
     whole = frozen(model, lexicon=LEXICON._replace(common_tokens=order))
     with_list, without = (
-        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist=words and Shortlist(tokens=words)))
-        for words in (19, None)
+        whole.decode(whole.prepare(inputs), dataclasses.replace(search, shortlist=shortlist))
+        for shortlist in (Shortlist(tokens=19), None)
     )
     for one, other in zip(with_list, without, strict=True):
         assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]

@@ -1,4 +1,4 @@
-"""Which candidates are kept and averaged, and when training stops early."""
+"""Choice of the checkpoints to keep and average, and early stopping."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ FOUND = [
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ({"num_averaged": 1}, [400]),  # of equals the later
+        ({"num_averaged": 1}, [400]),  # the later one on a tie
         ({"num_averaged": 3}, [200, 300, 400]),
         ({"num_averaged": 2, "validation_metric": "loss"}, [300, 400]),
         ({"num_averaged": 2, "average": "last"}, [400, 500]),

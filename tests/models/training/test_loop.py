@@ -133,9 +133,9 @@ def test_dropout_depends_on_update_and_seed_alone():
     assert losses[0] == losses[1] != losses[2]
 
 
-def test_bf16_keeps_weights_and_sums_in_float32(monkeypatch):
+def test_bfloat16_keeps_weights_and_sums_in_float32(monkeypatch):
     monkeypatch.setattr("models.training.precision.has_bf16", lambda: True)
-    reports, model, optimizer = run(replace(RECIPE, precision="bf16"))
+    reports, model, optimizer = run(replace(RECIPE, precision="bfloat16"))
     exact, _, _ = run(RECIPE)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert optimizer.gradient.dtype == torch.float32
@@ -174,7 +174,7 @@ def test_prefetching_keeps_order_and_raises_in_place():
         next(stream)
 
 
-def work(results, rank):
+def context(results, rank):
     """One of two processes; this file is also their program."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{results}/store", rank=rank, world_size=2)
@@ -202,13 +202,14 @@ def test_two_processes_equal_one_up_to_rounding(tmp_path):
 
 
 if __name__ == "__main__":
-    work(sys.argv[1], int(sys.argv[2]))
+    context(sys.argv[1], int(sys.argv[2]))
 
 
 @pytest.mark.parametrize(
-    ("can", "precision", "expected"), [(True, "bf16", "bf16"), (False, "bf16", "fp32"), (False, "fp32", "fp32")]
+    ("can", "precision", "expected"),
+    [(True, "bfloat16", "bfloat16"), (False, "bfloat16", "float32"), (False, "float32", "float32")],
 )
-def test_bf16_is_for_cpus_that_have_instructions_for_it(monkeypatch, can, precision, expected):
+def test_bfloat16_is_for_cpus_that_have_instructions_for_it(monkeypatch, can, precision, expected):
     monkeypatch.setattr("models.training.precision.has_bf16", lambda: can)
     seen = set()
 
@@ -218,4 +219,4 @@ def test_bf16_is_for_cpus_that_have_instructions_for_it(monkeypatch, can, precis
 
     run(replace(RECIPE, precision=precision), loss=loss)
     assert seen == {TYPES[expected]}
-    assert arithmetic("bf16", "cuda:0") == "bf16"
+    assert arithmetic("bfloat16", "cuda:0") == "bfloat16"

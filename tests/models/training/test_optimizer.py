@@ -116,9 +116,9 @@ def test_twenty_bad_updates_in_a_row_end_training():
         spoil(MAX_SKIPPED)
 
 
-def test_fp16_on_a_cpu_names_the_choice():
-    with pytest.raises(ValueError, match=r"training\.precision: expected fp32 or bf16 on a CPU, got fp16"):
-        Optimizer(make()[0], config(precision="fp16"))
+def test_float16_on_a_cpu_names_the_choice():
+    with pytest.raises(ValueError, match=r"training\.precision: expected float32 or bfloat16 on a CPU, got float16"):
+        Optimizer(make()[0], config(precision="float16"))
 
 
 def test_state_continues_bit_for_bit():

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from pipeline.__main__ import main
-from pipeline.commands.cli import app
+from pipeline.commands.app import COMMANDS, load_command
 from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
@@ -46,17 +45,19 @@ def finished_run(store: Path, name: str = "demo-1") -> Run:
 
 def test_commands_and_options() -> None:
     """The command line grows only on purpose."""
-    group: Any = typer.main.get_command(app)
     options = {
         name: [o for p in command.params for o in (p.opts if p.opts[0].startswith("-") else [p.name])]
-        for name, command in group.commands.items()
+        for name, command in ((name, load_command(name)) for name in COMMANDS)
     }
     assert options == {
+        "init": ["source", "target", "--output", "--languages", "--validation", "--test"],
         "run": ["config", "--until", "--set", "--in-process"],
         "submit": ["config", "--address", "--until", "--set", "--with-extension", "--no-wait"],
-        "plan": ["config", "--until", "--set", "--estimate"],
-        "status": ["name", "--store", "--follow"],
-        "report": ["name", "--store"],
+        "plan": ["config", "--until", "--set", "--estimate", "--json"],
+        "status": ["name", "--store", "--follow", "--json"],
+        "runs": ["--store", "--json"],
+        "report": ["name", "--store", "--runs", "--json"],
+        "diff": ["first", "second", "--store", "--json"],
         "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--no-verify", "--store"],
         "export": ["where", "--output", "system", "--to", "--precision", "--no-verify", "--store"],
         "publish": ["name", "--store"],
@@ -147,7 +148,7 @@ def test_how_a_command_ends(
     def explain(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("pipeline.plan.explain.explain", explain)
+    monkeypatch.setattr("pipeline.commands.plan.explain", explain)
     monkeypatch.setattr("pipeline.__main__._drop_output", lambda: None)
     assert main(["plan", DEMO, "--set", f"store.path={tmp_path}"]) == code
     err = capfd.readouterr().err
@@ -267,7 +268,7 @@ def test_publish_uses_the_tracking_section_of_the_run(
         calls.append((run_dir, settings.experiment))
         return "a place"
 
-    monkeypatch.setattr("pipeline.tracking.mlflow_server.publish", publish)
+    monkeypatch.setattr("pipeline.commands.publish.publish_run", publish)
     assert main(["publish", "--store", str(tmp_path)]) == 0
     assert calls == [(run.path, "demo")]
     assert "published to a place" in capsys.readouterr().out

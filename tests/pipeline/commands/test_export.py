@@ -12,7 +12,7 @@ from models.common.options import OutputLimits
 from models.family import EOS, RESERVED
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import ctranslate2
-from pipeline.commands.export import export
+from pipeline.commands.export import export_system
 from pipeline.errors import ArtifactError, DataError, StageError
 from stages.benchmark.peak_memory import peak_memory
 from tests.stages.dag_analysis.test_dag_analysis import WORDS, make_system
@@ -31,7 +31,7 @@ def lines() -> list[str]:
 @pytest.mark.parametrize(("precision", "least"), [("float32", 19), ("int8", 1)])
 def test_the_export_translates_as_the_system_does(system: Path, tmp_path: Path, precision: str, least: int) -> None:
     output = tmp_path / "out"
-    export(system, output, precision)
+    export_system(system, output, precision)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out"]
     source, target = (SentencePieceProcessor(model_file=str(output / name)) for name in ("source.spm", "target.spm"))
     translator = ctranslate2().Translator(str(output), inter_threads=1, intra_threads=1)
@@ -48,25 +48,25 @@ def test_the_export_translates_as_the_system_does(system: Path, tmp_path: Path, 
 
 def test_what_cannot_be_exported(system: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "there").mkdir()
-    with pytest.raises(DataError, match="not there yet"):
-        export(system, tmp_path / "there", "float32")
+    with pytest.raises(DataError, match="which exists"):
+        export_system(system, tmp_path / "there", "float32")
     with pytest.raises(DataError, match="expected a single autoregressive network"):
-        export(make_system(tmp_path, "dag").path, tmp_path / "out", "float32")
+        export_system(make_system(tmp_path, "dag").path, tmp_path / "out", "float32")
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     for path in system.iterdir():
         (damaged / path.name).write_bytes(path.read_bytes()[:-9] if path.name == "model.safetensors" else path.read_bytes())
     with pytest.raises(ArtifactError, match="damaged"):
-        export(damaged, tmp_path / "out", "float32")
+        export_system(damaged, tmp_path / "out", "float32")
     weights = bytearray((system / "model.safetensors").read_bytes())
     weights[-4] ^= 1
     (damaged / "model.safetensors").write_bytes(weights)
     with pytest.raises(ArtifactError, match=r"model.safetensors: expected crc32"):
-        export(damaged, tmp_path / "out", "float32")
-    export(damaged, tmp_path / "anyway", "float32", verify=False)
+        export_system(damaged, tmp_path / "out", "float32")
+    export_system(damaged, tmp_path / "anyway", "float32", verify=False)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
-        export(system, tmp_path / "out", "float32")
+        export_system(system, tmp_path / "out", "float32")
     assert not list(tmp_path.glob("out*"))
 
 

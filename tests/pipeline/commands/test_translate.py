@@ -3,6 +3,7 @@
 import logging
 import os
 import select
+import shutil
 import subprocess
 import sys
 import threading
@@ -37,7 +38,7 @@ class Shouter:
 
 
 def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
-    """What comes out when `data` lies in a file."""
+    """Return the output for a file that holds `data`."""
     system = Shouter()
     inner, outer = os.pipe()
     back, out = os.pipe()
@@ -75,7 +76,7 @@ def test_bad_bytes_are_replaced_with_a_warning_that_names_the_line(caplog: pytes
     with caplog.at_level(logging.WARNING, "fewstep"):
         out, _ = piped(b"good\nb\xffd\nfine\n", batch=1)
     assert out.decode() == "GOOD\nB\ufffdD\nFINE\n"
-    assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; replaced what cannot be read"]
+    assert [record.getMessage() for record in caplog.records] == ["line 2: not UTF-8 at byte 2; the invalid bytes are replaced"]
 
 
 def test_an_answer_comes_before_the_next_question() -> None:
@@ -244,7 +245,7 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
     systems = {"made": {}, "begun": {}, "teacher-as-it-is": {"use": "teacher"}}
     plan = [{"step": f"system:{n}", "stage": "system", "fingerprint": f} for n, f in (("made", "11"), ("begun", "22"))]
     run = Run(store / "runs/demo-1")
-    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "plan": plan})
+    run.create({"config": {"systems": systems, "teacher": {"from": str(pinned)}}, "store": str(store), "plan": plan})
 
     assert translate.system_directory(Path("store"), str(pinned), None) == pinned
     for name in ("latest", "demo-1", str(run.path)):
@@ -260,3 +261,15 @@ def test_where_a_system_is_found(tmp_path: Path) -> None:
         translate.system_directory(store, "latest", "begun")
     with pytest.raises(DataError, match="nowhere: expected a run"):
         translate.system_directory(store, "nowhere", "made")
+
+
+def test_a_system_pinned_in_a_store_is_found_in_its_copy(tmp_path: Path) -> None:
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    pinned = store / "system/11"
+    pinned.mkdir(parents=True)
+    (pinned / "system.json").write_text("{}")
+    config = {"systems": {"teacher": {"use": "teacher"}}, "teacher": {"from": str(pinned)}}
+    Run(store / "runs/demo-1").create({"config": config, "store": str(store), "plan": []})
+    shutil.copytree(store, copy, symlinks=True)
+    assert translate.system_directory(copy, "latest", "teacher") == copy / "system/11"
+    assert translate.system_directory(store, "latest", "teacher") == pinned

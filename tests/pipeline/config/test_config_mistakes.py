@@ -38,7 +38,8 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
         ("systems: {}", "c.yaml:1: systems: expected at least 1 entry, got a map"),
         (
             "defaults: {training: {precision: bfloat61}}",
-            "c.yaml:1: defaults.training.precision: expected 'float32', 'bfloat16', 'float16' or 'int8', got 'bfloat61'; did you mean 'bfloat16'?",
+            "c.yaml:1: defaults.training.precision: expected 'float32', 'bfloat16', 'float16' or 'int8', got 'bfloat61'; did you mean "
+            "'bfloat16'?",
         ),
         ("cluster:\n  resources:\n    trian: {}", "got 'trian'; did you mean 'train'?"),
         ("vocabulary: {size: 8}", "c.yaml:1: vocabulary.size: expected more than 8, got 8"),
@@ -47,8 +48,8 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
         ("benchmark: {rounds: 1}", "c.yaml:1: benchmark.rounds: expected at least 2, got 1"),
         (
             "systems: {a: {order: interleaved, search: {greedy: {engine: ctranslate2}}}}",
-            "c.yaml:1: systems.a.search.greedy.engine: expected auto or torch for an order other than one token a step from left to right, "
-            "got ctranslate2",
+            "c.yaml:1: systems.a.search.greedy.engine: expected auto or torch for an order other than one token a step "
+            "from left to right, got ctranslate2",
         ),
         (
             "systems: {a: {search: {sample: {engine: ctranslate2}}}}",
@@ -223,7 +224,8 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
         ),
         (
             PAIR + "systems: {fold: {use: teacher}, ones: {}}\nteacher: {from: d}",
-            "x.parallel: expected a system of this config that writes several tokens a step, got one that is pinned, or of another family",
+            "x.parallel: expected a system of this config that writes several tokens a step, got one that is pinned, or of another "
+            "family",
         ),
         (
             "evaluation: {likelihood: true, mutual_information: {x: {parallel: a}}}",

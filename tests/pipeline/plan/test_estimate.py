@@ -15,7 +15,7 @@ from pipeline.plan.step import Plan
 from pipeline.plan.wiring import build_plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
-from stages.stage import Resources
+from stages.workers import Resources
 
 SMALL = Path(__file__).resolve().parents[2] / "end_to_end/small.yaml"
 SECONDS = 10.0

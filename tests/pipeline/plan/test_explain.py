@@ -13,8 +13,10 @@ from pipeline.plan import explain
 from pipeline.plan.step import Builder, Plan
 from pipeline.run import execute
 from pipeline.store.artifacts import Store
+from stages.artifacts import MANIFEST, Artifact, ExternalFile
+from stages.context import StepContext
 from stages.errors import ArtifactError
-from stages.stage import MANIFEST, Artifact, ExternalFile, Stage, Work
+from stages.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Config:
     others: dict[str, Recipe | None] = field(default_factory=dict)
 
 
-def toy(inputs: Inputs, config: Config, work: Work) -> None:
-    work.write_text(work.directory / "text", config.text)
+def toy(inputs: Inputs, config: Config, context: StepContext) -> None:
+    context.write_text(context.directory / "text", config.text)
 
 
 STAGE = Stage("toy", 1, toy, Toy)

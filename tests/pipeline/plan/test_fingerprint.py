@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.plan.fingerprint import artifacts, canonical, digest, fingerprint
-from stages.stage import Artifact, ExternalFile
+from stages.artifacts import Artifact, ExternalFile
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "fingerprinted_defaults.json"
 PLAIN = st.recursive(
@@ -75,6 +75,7 @@ def test_artifacts_are_found_by_name() -> None:
 
 def fingerprinted() -> dict[str, Any]:
     """Class.field -> default, of every config that enters a fingerprint."""
+    from models.family import FAMILIES
     from pipeline.plan.wiring import STAGES
 
     defaults: dict[str, Any] = {}
@@ -92,6 +93,9 @@ def fingerprinted() -> dict[str, Any]:
 
     for stage in STAGES:
         walk(get_type_hints(import_module(stage.module).run)["config"])
+    for family in FAMILIES.values():
+        walk(family.network)
+        walk(family.search)
     return defaults
 
 

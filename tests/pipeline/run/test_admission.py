@@ -6,12 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.run.admission import admit, held, minus, settle, total
+from stages.artifacts import Artifact
+from stages.context import StepContext
 from stages.errors import StageError
-from stages.stage import Artifact, Resources, Stage, Work
+from stages.stage import Stage
+from stages.workers import Resources
 
 
-def nothing(inputs: Any, config: Any, work: Work) -> None:
-    Path(work.directory / "x").touch()
+def nothing(inputs: Any, config: Any, context: StepContext) -> None:
+    Path(context.directory / "x").touch()
 
 
 LEAF = Stage("leaf", 1, nothing, Artifact)

@@ -19,8 +19,10 @@ from pipeline.run.execute import required
 from pipeline.run.lease import Lease, step_lease
 from pipeline.run.machines import InProcess
 from pipeline.store.artifacts import Store
+from stages.artifacts import Artifact
+from stages.context import StepContext
 from stages.errors import DataError, TransientError
-from stages.stage import Artifact, Stage, Work
+from stages.stage import Stage
 
 CALLS: list[str] = []
 FAULTS: dict[str, list[Exception]] = {}
@@ -41,12 +43,12 @@ class ToyConfig:
     text: str
 
 
-def toy(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
+def toy(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
     CALLS.append(config.text)
     if FAULTS.get(config.text):
         raise FAULTS[config.text].pop()
     before = "".join((artifact.path / "text").read_text() for artifact in inputs.before)
-    work.write_text(work.directory / "text", before + config.text)
+    context.write_text(context.directory / "text", before + config.text)
 
 
 STAGE = Stage("toy", 1, toy, Toy)
@@ -186,8 +188,8 @@ def test_a_second_driver_waits_and_shares(store: Store) -> None:
 
     def finish() -> None:
         time.sleep(1.0)
-        work = _work(store, step.directory)
-        toy(step.inputs, step.config, work)
+        context = _work(store, step.directory)
+        toy(step.inputs, step.config, context)
         store.commit(step.directory, _manifest(step))
         lease.release()
 
@@ -216,8 +218,8 @@ def test_an_attempt_whose_step_was_taken_over_commits_nothing(store: Store) -> N
     plan = diamond(store).until("toy:a")
     step = plan.steps[0]
 
-    def taken_over(inputs: ToyInputs, given: ToyConfig, work: Work) -> None:
-        toy(inputs, given, work)
+    def taken_over(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
+        toy(inputs, given, context)
         if len(CALLS) == 1:
             holder = {"owner": "another driver", "host": socket.gethostname(), "pid": 2**22 + 1, "started": 1}
             step_lease(step.directory, "another driver", 30).path.write_text(json.dumps(holder))
@@ -253,7 +255,7 @@ def test_a_second_driver_beside_the_first_does_not_change_the_state_of_the_run(s
 
 
 def test_an_interrupted_step_does_not_hold_up_the_end(store: Store) -> None:
-    def interrupted(inputs: ToyInputs, given: ToyConfig, work: Work) -> None:
+    def interrupted(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
         raise KeyboardInterrupt
 
     builder = Builder(store.root)
@@ -272,14 +274,14 @@ def test_two_steps_of_one_name_are_no_plan(store: Store) -> None:
 
 
 def test_in_process_neither_memory_nor_custom_resources_are_counted(store: Store) -> None:
-    from stages.stage import Resources
+    from stages.workers import Resources
 
     asking = {"corpus": Resources(workers=2, memory_gib=1e6, custom={"fast_disk": 1})}
     builder = Builder(store.root)
     seen: list[Resources] = []
 
-    def look(inputs: ToyInputs, given: ToyConfig, work: Work) -> None:
-        seen.append(work.resources)
+    def look(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
+        seen.append(context.resources)
 
     builder.add(replace(STAGE, name="corpus", run=look), "a", ToyInputs(), ToyConfig("a"))
     generous = replace(config(store), cluster=Cluster(resources=asking))
@@ -288,7 +290,7 @@ def test_in_process_neither_memory_nor_custom_resources_are_counted(store: Store
 
 
 def test_asking_for_what_is_not_there_fails_at_once(store: Store) -> None:
-    from stages.stage import Resources
+    from stages.workers import Resources
 
     greedy = replace(config(store), cluster=Cluster(resources={"corpus": Resources(gpus=3)}))
     builder = Builder(store.root)
@@ -299,7 +301,7 @@ def test_asking_for_what_is_not_there_fails_at_once(store: Store) -> None:
 
 
 def test_what_cannot_run_fails_before_what_it_needs_is_made(store: Store) -> None:
-    from stages.stage import Resources
+    from stages.workers import Resources
 
     builder = Builder(store.root)
     a = builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
@@ -313,13 +315,12 @@ def test_what_cannot_run_fails_before_what_it_needs_is_made(store: Store) -> Non
     assert report.run.state().steps["toy:c"].status == "skipped"
 
 
-def _work(store: Store, directory: Path) -> Work:
-    from stages.stage import Resources
-    from stages.workers import LocalWorkers
+def _work(store: Store, directory: Path) -> StepContext:
+    from stages.workers import LocalWorkers, Resources
 
     partial = store.partial(directory)
     partial.mkdir(parents=True)
-    return Work(directory=partial, attempt="x", workers=LocalWorkers(), resources=Resources(), shard_cache=store.shard_cache)
+    return StepContext(directory=partial, attempt="x", workers=LocalWorkers(), resources=Resources(), shard_cache=store.shard_cache)
 
 
 def _manifest(step: Any) -> Any:

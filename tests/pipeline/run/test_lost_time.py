@@ -1,4 +1,4 @@
-"""What is told of work that had to be done again."""
+"""Reports of work that had to be done again."""
 
 import json
 import os
@@ -13,11 +13,12 @@ from pipeline.plan.step import Builder, Step
 from pipeline.run.history import Run
 from pipeline.run.lost_time import deaths_file, interrupted, lost_seconds, told_deaths
 from pipeline.store.artifacts import Store
-from stages.stage import Artifact, Stage
+from stages.artifacts import Artifact
+from stages.stage import Stage
 
 
 def stage(**kinds: Any) -> Stage[Any, Any, Any]:
-    return Stage("toy", 1, lambda inputs, config, work: None, Artifact, **kinds)
+    return Stage("toy", 1, lambda inputs, config, context: None, Artifact, **kinds)
 
 
 def step(root: Path, **kinds: Any) -> Step:

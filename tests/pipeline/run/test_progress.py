@@ -14,9 +14,9 @@ from rich.console import Console
 from pipeline.run.history import Run
 from pipeline.run.progress import LiveDisplay, Narrator, Row, duration, progress_line, rows, show_status
 from pipeline.run.records import Progress, progress_of
-from stages import stage
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages import context as step_context
+from stages.context import StepContext
+from stages.workers import LocalWorkers, Resources
 
 
 @pytest.fixture
@@ -32,11 +32,17 @@ def run(tmp_path: Path) -> Run:
 
 
 def report(run: Run, done: int, moment: float, attempt: str = "a-1", total: int = 700) -> None:
-    """What the step itself says at a moment of our choice."""
+    """Write the progress that the step itself reports at a chosen moment."""
     directory = run.store / "train" / "traintrain.partial"
-    work = Work(directory, attempt, LocalWorkers(), Resources(workers=1, cpus=1), run.store / "shards")
-    with patch.object(stage, "time", SimpleNamespace(time=lambda: moment)):
-        work.progress(done, total, "updates")
+    context = StepContext(
+        directory=directory,
+        attempt=attempt,
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=run.store / "shards",
+    )
+    with patch.object(step_context, "time", SimpleNamespace(time=lambda: moment)):
+        context.progress(done, total, "updates")
 
 
 def event(run: Run, name: str, moment: float, **values: Any) -> None:
@@ -146,7 +152,7 @@ def test_status_of_a_failed_run_names_the_steps_and_the_logs(run: Run, capsys: p
 def test_plain_lines(run: Run) -> None:
     now = time.time()
     event(run, "run_started", now - 900, attempt="z")
-    event(run, "step_started", now - 900, step="corpus:x", step_attempt="z-1")  # an earlier start of the run is not told again
+    event(run, "step_started", now - 900, step="corpus:x", step_attempt="z-1")  # an earlier start of the run is not reported again
     training(run, now)
     output = io.StringIO()
     with LiveDisplay(run.path, console=Console(file=output, width=40), poll_seconds=3600):

@@ -1,4 +1,4 @@
-"""What `gc` takes, and above all what it leaves."""
+"""`gc` deletes unused artifacts and keeps everything else."""
 
 import json
 import os
@@ -16,14 +16,16 @@ from pipeline.run.lease import Lease, step_lease
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.downloads import folder
+from pipeline.store.marker import open_store
 from stages.errors import ArtifactError
 
 A, B, C = (letter * 32 for letter in "abc")
+ZERO, ONE = "0" * 64, "1" * 64
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+    return open_store(tmp_path / "store")
 
 
 def write(path: Path, text: str = "0123456789") -> Path:
@@ -35,7 +37,7 @@ def write(path: Path, text: str = "0123456789") -> Path:
 def artifact(store: Store, fingerprint: str, **inputs: str) -> Path:
     directory = store.directory("train", fingerprint)
     write(directory / "model")
-    write(directory / "manifest.json", json.dumps({"inputs": inputs}))
+    write(directory / "manifest.json", json.dumps({"stage": "train", "fingerprint": fingerprint, "inputs": inputs}))
     return directory
 
 
@@ -128,13 +130,13 @@ def test_a_living_process_loses_nothing(store: Store) -> None:
     """Not even what no run names, nor its temporary files anywhere."""
     directory = store.directory("train", A)
     write(store.partial(directory) / "model.living-1.tmp")
-    write(store.shard_cache / "0.arrow.living-1.tmp")
-    write(store.shard_cache / "0.arrow")
+    write(store.shard_cache / f"{ZERO}.arrow.living-1.tmp")
+    write(store.shard_cache / f"{ZERO}.arrow")
     lease = step_lease(directory, "living", 30)
     lease.acquire()
     assert taken(store, shards=True) == {}
     lease.release()
-    assert set(taken(store, shards=True)) == {f"train/{A}.partial", "shards/0.arrow.living-1.tmp", "shards/0.arrow"}
+    assert set(taken(store, shards=True)) == {f"train/{A}.partial", f"shards/{ZERO}.arrow.living-1.tmp", f"shards/{ZERO}.arrow"}
 
 
 def test_a_process_of_another_host_is_alive_while_it_beats(store: Store) -> None:
@@ -156,10 +158,10 @@ def test_leases_of_the_dead(store: Store) -> None:
 
 
 def test_decoded_shards_stay_unless_asked_for(store: Store) -> None:
-    write(store.shard_cache / "0.arrow")
-    write(store.shard_cache / "1.arrow.dead-1.tmp")
-    assert taken(store) == {"shards/1.arrow.dead-1.tmp": "its attempt is over"}
-    assert taken(store, shards=True) == {"shards/0.arrow": "finished artifacts hold copies"}
+    write(store.shard_cache / f"{ZERO}.arrow")
+    write(store.shard_cache / f"{ONE}.arrow.dead-1.tmp")
+    assert taken(store) == {f"shards/{ONE}.arrow.dead-1.tmp": "its attempt is over"}
+    assert taken(store, shards=True) == {f"shards/{ZERO}.arrow": "finished artifacts hold copies"}
 
 
 def test_downloads(store: Store) -> None:
@@ -169,21 +171,21 @@ def test_downloads(store: Store) -> None:
         path = write(folder(store) / sha / "text.gz")
         downloads._remember(store, f"https://host/{name}", sha, path)
     write(folder(store) / (C * 2) / "pinned.gz")
-    write(folder(store) / "0123.tmp")
+    write(folder(store) / f"{ZERO[:16]}.tmp")
     pinned = {"url": "https://host/pinned", "sha256": f"sha256:{C * 2}"}
     run(store, "one", config={"corpus": {"train": {"source": [{"url": "https://host/named", "sha256": ""}], "target": [pinned]}}})
     assert taken(store) == {}  # all of it was touched just now, maybe by a run that is about to begin
     old(folder(store))
-    note = downloads._memory(store, "https://host/other").relative_to(store.root)
-    assert set(taken(store)) == {f"downloads/{B * 2}", "downloads/0123.tmp", str(note)}
+    note = downloads.note_file(store, "https://host/other").relative_to(store.root)
+    assert set(taken(store)) == {f"downloads/{B * 2}", f"downloads/{ZERO[:16]}.tmp", str(note)}
 
 
 def test_what_is_being_fetched_stays(store: Store) -> None:
-    young = write(store.directory("train", A).with_name(f"{A}.0123.fetching") / "model").parent
+    young = write(store.directory("train", A).with_name(f"{A}.01234567.fetching") / "model").parent
     run(store, "one", A)
     assert taken(store) == {}
     old(young)
-    assert taken(store) == {f"train/{A}.0123.fetching": "its download was interrupted"}
+    assert taken(store) == {f"train/{A}.01234567.fetching": "its download was interrupted"}
 
 
 def test_notes_about_what_is_gone(store: Store, tmp_path: Path) -> None:
@@ -231,7 +233,7 @@ def test_an_interrupted_removal_leaves_no_half_artifact(store: Store, monkeypatc
 
 
 def test_nothing_goes_while_a_run_looks_what_is_there(store: Store) -> None:
-    """What it found is named in run.json before anything may be removed."""
+    """Artifacts found in the store are named in run.json before anything may be removed."""
     artifact(store, A)
     removed: list[garbage.Garbage] = []
     with garbage.in_use(store):
@@ -249,7 +251,7 @@ def test_the_command_removes_only_when_told(store: Store, capsys: pytest.Capture
     assert main(["gc", "--store", str(store.root)]) == 0
     listed = capsys.readouterr().out
     assert f"train/{A}  no run names it" in listed
-    assert "can go; give --delete" in listed
+    assert "can be deleted; give --delete" in listed
     assert store.directory("train", A).exists()
     assert main(["gc", "--store", str(store.root), "--delete"]) == 0
     assert " in 1 places removed" in capsys.readouterr().out

@@ -18,8 +18,10 @@ from pipeline.store import mirror, remote
 from pipeline.store.artifacts import Store
 from pipeline.store.mirror import Mirror
 from pipeline.store.remote import Folder, wrong_url
+from stages.artifacts import Artifact
+from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, TransientError
-from stages.stage import Artifact, Stage, Work
+from stages.stage import Stage
 
 CALLS: list[str] = []
 
@@ -39,19 +41,19 @@ class ToyConfig:
     text: str
 
 
-def toy(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
+def toy(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
     CALLS.append(config.text)
     before = "".join((artifact.path / "deep/text").read_text() for artifact in inputs.before)
-    (work.directory / "deep").mkdir(exist_ok=True)
-    work.write_text(work.directory / "deep/text", before + config.text)
-    work.write_text(work.directory / "other", "x" * 100)
-    work.metrics(1, {"loss": 1.0})
+    (context.directory / "deep").mkdir(exist_ok=True)
+    context.write_text(context.directory / "deep/text", before + config.text)
+    context.write_text(context.directory / "other", "x" * 100)
+    context.metrics(1, {"loss": 1.0})
 
 
-def training(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
+def training(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
     """Counts to 3, an update an attempt, in checkpoints as a training leaves them: the candidate first, the rest under its name
     once it is whole, for the mirror looks on."""
-    folder = work.directory / "checkpoints"
+    folder = context.directory / "checkpoints"
     done = max((int(path.name) for path in folder.glob("[0-9]*")), default=0)
     CALLS.append(f"{config.text} from {done}")
     (folder / "candidates").mkdir(parents=True, exist_ok=True)
@@ -62,7 +64,7 @@ def training(inputs: ToyInputs, config: ToyConfig, work: Work) -> None:
     temporary.rename(folder / str(done + 1))
     if done + 1 < 3:
         raise TransientError("not yet")
-    work.write_text(work.directory / "model", "".join(path.read_text() for path in sorted((folder / "candidates").iterdir())))
+    context.write_text(context.directory / "model", "".join(path.read_text() for path in sorted((folder / "candidates").iterdir())))
 
 
 STAGE = Stage("toy", 1, toy, Toy)

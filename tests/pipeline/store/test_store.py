@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.store.artifacts import Manifest, Store, write_atomically
+from stages.artifacts import MANIFEST, STOP, Artifact, ExternalFile
 from stages.errors import ArtifactError, DataError, StageError
-from stages.stage import MANIFEST, STOP, Artifact, ExternalFile, Stage
+from stages.stage import Stage
 
 
 def manifest(fingerprint: str = "f" * 32) -> Manifest:
@@ -138,7 +139,7 @@ def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -
     moved = tmp_path / "elsewhere"
     directory.rename(moved)
     manifest = store.manifest(moved)
-    stage, other = (Stage(name, 1, lambda inputs, config, work: None, Toy) for name in ("toy", "other"))
+    stage, other = (Stage(name, 1, lambda inputs, config, context: None, Toy) for name in ("toy", "other"))
     assert store.pinned([other, stage], moved, "vocabulary.from") == (Toy(moved, "f" * 32), manifest)
     with pytest.raises(DataError, match=r"vocabulary\.from: expected the directory of a finished artifact"):
         store.pinned([stage], tmp_path, "vocabulary.from")
@@ -150,7 +151,7 @@ def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -
 def test_a_pinned_artifact_with_a_flipped_bit_is_refused(store: Store, tmp_path: Path, place: str) -> None:
     """Even where its times are those of the original."""
     finished(store).rename(tmp_path / place)
-    pinned, stage = tmp_path / place, Stage("toy", 1, lambda inputs, config, work: None, Toy)
+    pinned, stage = tmp_path / place, Stage("toy", 1, lambda inputs, config, context: None, Toy)
     store.pinned([stage], pinned, "vocabulary.from")
     status = (pinned / "result.txt").stat()
     (pinned / "result.txt").write_text("hellk")

@@ -1,6 +1,6 @@
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +121,7 @@ def whole_run(run: Run) -> None:
 
 
 class Browser:
-    """What a user sees of a run in MLflow."""
+    """The view that a user has of a run in MLflow."""
 
     def __init__(self, uri: str, run: Run) -> None:
         from mlflow.tracking import MlflowClient
@@ -353,9 +353,32 @@ def test_a_disabled_tracker_does_nothing(store: Path) -> None:
 def test_where_runs_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     assert tracking_uri(Settings(""), Path("/data/store")) == "sqlite:////data/store/mlflow.db"
+    assert tracking_uri(Settings(""), Path("/a b/c?d#e%f")) == "sqlite:////a b/c%3Fd#e%25f/mlflow.db"
     assert tracking_uri(Settings("http://a"), Path("/s")) == "http://a"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://b")
     assert tracking_uri(Settings("http://a"), Path("/s")) == "http://b"
+
+
+def test_artifacts_lie_beside_a_database_that_stores_share(tmp_path: Path, settings: Settings) -> None:
+    runs = [make_run(tmp_path / name) for name in ("one", "two")]
+    for run in runs:
+        whole_run(run)
+        publish(run.path, settings)
+        places = {r.info.artifact_uri.rpartition("/mlflow-artifacts/")[0] for r in Browser(settings.uri, run).runs.values()}
+        assert places == {Path(settings.uri.removeprefix("sqlite:///")).parent.as_uri()}
+        assert not (run.store / "mlflow-artifacts").exists()
+
+
+def test_artifacts_are_not_written_into_another_store(tmp_path: Path, settings: Settings) -> None:
+    from mlflow.tracking import MlflowClient
+
+    run, other = make_run(tmp_path / "store"), tmp_path / "other/mlflow-artifacts"
+    whole_run(run)
+    there = replace(settings, experiment="of another store")
+    MlflowClient(settings.uri).create_experiment(there.experiment, str(other))
+    with pytest.raises(StageError, match=rf"got {other}, which belongs to another store; name another experiment in tracking"):
+        publish(run.path, there)
+    assert not other.exists()
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,25 @@ import pyarrow as pa
 from kernels import AlignOptions, fast_align
 from stages.align import AlignConfig
 from stages.artifacts import Text, Tokens
+from stages.context import StepContext
 from stages.shards import read_shards, write_shards
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 WORDS = AlignConfig(unit="words")
 
 
-def work_in(directory: Path, **more: Any) -> Work:
+def work_in(directory: Path, **more: Any) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return replace(Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache"), **more)
+    return replace(
+        StepContext(
+            directory=directory,
+            attempt="a1",
+            workers=LocalWorkers(),
+            resources=Resources(workers=1, cpus=1),
+            shard_cache=directory / "cache",
+        ),
+        **more,
+    )
 
 
 def draw(count: int) -> list[tuple[str, str]]:
@@ -65,7 +74,7 @@ def pairs_of(rows: list[tuple[str, str]]) -> list[tuple[list[str], list[str]]]:
 
 
 def functions(rows: list[tuple[str, str]], options: AlignOptions) -> list[list[int]]:
-    """What `fast_align` says, as a position for each explained word."""
+    """Return the links of `fast_align` as a position for each explained word."""
     found = []
     for (source, target), links in zip(pairs_of(rows), fast_align(pairs_of(rows), options=options).links, strict=True):
         row = [-1] * len(source if options.reverse else target)

@@ -16,9 +16,9 @@ import stages.align.native
 from kernels import AlignmentModel, AlignOptions, fast_align, symmetrize
 from stages.align import AlignConfig, AlignInputs
 from stages.align.run import run
+from stages.artifacts import STOP
 from stages.errors import ArtifactError, DataError, StageError, TransientError
-from stages.stage import STOP, Resources
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 from tests.public_data import public_data
 from tests.stages.align.align_text import ROWS, WORDS, described, functions, pairs_of, table_of, text_of, tokens_of, work_in
 
@@ -124,12 +124,12 @@ def test_a_kill_at_any_item_costs_no_finished_one(tmp_path: Path, monkeypatch: p
         out, done = tmp_path / f"out {lives}", []
         for attempt, rest in (("a1", lives), ("a2", 10**9)):
             workers = ShuffledWorkers(lives=[rest])
-            work = work_in(out, workers=workers, attempt=attempt)
+            context = work_in(out, workers=workers, attempt=attempt)
             if attempt == "a1":
                 with pytest.raises(KeyboardInterrupt):
-                    run(inputs, WORDS, work)
+                    run(inputs, WORDS, context)
             else:
-                run(inputs, WORDS, work)
+                run(inputs, WORDS, context)
             done += workers.done
         assert sorted(map(repr, done)) == sorted(map(repr, whole.done))
         assert results(out) == expected
@@ -139,10 +139,10 @@ def test_a_stop_is_heard_between_items(tmp_path: Path, monkeypatch: pytest.Monke
     inputs = AlignInputs(text_of(tmp_path / "text", ROWS))
     for limit in (1 << 26, 0):
         monkeypatch.setattr(stages.align.native, "IN_MEMORY_BYTES", limit)
-        work = work_in(tmp_path / f"out {limit}")
-        (work.directory / STOP).touch()
+        context = work_in(tmp_path / f"out {limit}")
+        (context.directory / STOP).touch()
         with pytest.raises(TransientError, match="asked to stop"):
-            run(inputs, WORDS, work)
+            run(inputs, WORDS, context)
 
 
 def test_long_and_empty_pairs_keep_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
 from stages.benchmark import STAGE, BenchmarkConfig, BenchmarkInputs
+from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 
 class Echo:
@@ -38,7 +38,7 @@ class Echo:
         return [[Hypothesis(ids, 0.0, len(ids) * search.beam_size)] for ids in prepared]
 
 
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: BenchmarkConfig) -> tuple[Work, list[Path]]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: BenchmarkConfig) -> tuple[StepContext, list[Path]]:
     loaded: list[Path] = []
 
     def load_system(directory: Path, device: str = "cpu") -> Echo:
@@ -47,13 +47,19 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: BenchmarkConfig
 
     monkeypatch.setattr(models.bundle.directory, "load_system", load_system, raising=False)
     (tmp_path / "out").mkdir(exist_ok=True)
-    work = Work(tmp_path / "out", "a1", LocalWorkers(), Resources(workers=1, cpus=1), tmp_path / "cache")
+    context = StepContext(
+        directory=tmp_path / "out",
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=tmp_path / "cache",
+    )
     sources = ["a b", "", "a b c", " ", *["a b c d"] * 6]
     table = pa.table({"id": [10 + row for row in range(10)], "source": sources, "target": sources})
-    write_shard(shard_path(tmp_path / "text", 0), table, work)
+    write_shard(shard_path(tmp_path / "text", 0), table, context)
     systems = {"base": System(tmp_path / "base", "b"), "new": System(tmp_path / "new", "n")}
-    STAGE.run(BenchmarkInputs(systems, Text(tmp_path / "text", "t")), config, work)
-    return work, loaded
+    STAGE.run(BenchmarkInputs(systems, Text(tmp_path / "text", "t")), config, context)
+    return context, loaded
 
 
 def searches(*entries: str) -> dict[str, StepwiseSearch]:
@@ -63,9 +69,9 @@ def searches(*entries: str) -> dict[str, StepwiseSearch]:
 def test_entries_are_timed_in_turn_on_the_same_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = searches("base/beam1", "base/beam2", "new/beam3")
     config = BenchmarkConfig(searches=entries, baseline="base/beam2", sentences=4, rounds=2, batch_sizes=(2, 3), memory=False)
-    work, loaded = run(tmp_path, monkeypatch, config)
+    context, loaded = run(tmp_path, monkeypatch, config)
     assert loaded == [tmp_path / "base", tmp_path / "new"]
-    record: dict[str, Any] = json.loads(work.records("benchmark.json").read_text())
+    record: dict[str, Any] = json.loads(context.records("benchmark.json").read_text())
     assert [(turn["round"], turn["entry"]) for turn in record["turns"]] == [(n, entry) for n in range(2) for entry in entries]
     assert list(record["entries"]) == sorted(entries)
     assert record["entries"]["base/beam2"]["latency_ratio"]["median"] == 1.0
@@ -73,12 +79,12 @@ def test_entries_are_timed_in_turn_on_the_same_sentences(tmp_path: Path, monkeyp
     for key in ("device", "cpu", "threads", "precision", "torch", "load_average"):
         assert key in record["environment"]
     for name in ("benchmark", "benchmark-yardsticks", "benchmark-lengths"):
-        table = json.loads(work.records("tables", f"{name}.json").read_text())
+        table = json.loads(context.records("tables", f"{name}.json").read_text())
         assert [row[0] for row in table["rows"]] == list(entries)
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
     assert record["protocol"]["yardsticks"] == ["base/beam1", "base/beam2"]
     assert record["protocol"]["peers"] == {"base/beam1": "base/beam1", "base/beam2": "base/beam2", "new/beam3": None}
-    alike = json.loads(work.records("tables", "benchmark.json").read_text())
+    alike = json.loads(context.records("tables", "benchmark.json").read_text())
     assert [row[alike["columns"].index("Like for like")] for row in alike["rows"]] == ["1.00x", "1.00x", "-"]
     assert set(record["entries"]["base/beam2"]["batches"]) == {"2", "3"}
     assert [(part["shortest"], part["longest"]) for part in record["by_length"]] == [(2, 2), (4, 4), (4, 4), (4, 4)]
@@ -86,14 +92,14 @@ def test_entries_are_timed_in_turn_on_the_same_sentences(tmp_path: Path, monkeyp
 
 def test_the_result_tells_what_was_timed_and_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = BenchmarkConfig(searches=searches("base/beam1"), baseline="base/beam1", sentences=4, rounds=2, memory=False)
-    work, _ = run(tmp_path, monkeypatch, config)
-    first = (work.directory / "systems.json").read_bytes()
+    context, _ = run(tmp_path, monkeypatch, config)
+    first = (context.directory / "systems.json").read_bytes()
     result = json.loads(first)
     assert result["sentences"] == [10, 14, 16, 18]
     assert result["searches"]["base/beam1"]["beam_size"] == 1
-    assert [path.name for path in work.directory.iterdir() if path.name != "records"] == ["systems.json"]
+    assert [path.name for path in context.directory.iterdir() if path.name != "records"] == ["systems.json"]
     run(tmp_path, monkeypatch, config)
-    assert (work.directory / "systems.json").read_bytes() == first
+    assert (context.directory / "systems.json").read_bytes() == first
 
 
 def test_ctranslate2_is_a_yardstick_and_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,8 +109,8 @@ def test_ctranslate2_is_a_yardstick_and_needs_its_package(tmp_path: Path, monkey
         "new/greedy": StepwiseSearch(),
     }
     config = BenchmarkConfig(searches=entries, baseline="base/beam1", sentences=4, rounds=2, memory=False)
-    work, _ = run(tmp_path, monkeypatch, config)
-    record = json.loads(work.records("benchmark.json").read_text())
+    context, _ = run(tmp_path, monkeypatch, config)
+    record = json.loads(context.records("benchmark.json").read_text())
     assert record["protocol"]["yardsticks"] == ["base/beam1", "new/greedy-ct2-int8"]
     assert record["entries"]["new/greedy-ct2-int8"]["beside"]["new/greedy-ct2-int8"]["latency_ratio"] == 1.0
     assert "ctranslate2" in record["environment"]

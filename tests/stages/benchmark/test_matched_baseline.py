@@ -8,7 +8,7 @@ from models.stepwise.config import StepwiseSearch
 from stages.benchmark.matched_baseline import peer
 
 BASELINES = {
-    search.name: search
+    search.label: search
     for search in (
         StepwiseSearch(),
         StepwiseSearch(strategy="beam"),
@@ -25,24 +25,24 @@ BASELINES = {
     ("search", "expected"),
     [
         (StepwiseSearch(deduplicate=True, ngram_weight=0.3), "greedy"),
-        (StepwiseSearch(strategy="beam", ngram_weight=0.2, length_penalty=2.0), "beam5"),
-        (StepwiseSearch(strategy="beam", beam_threshold=1.0), "beam5-prune1"),
+        (StepwiseSearch(strategy="beam", ngram_weight=0.2, length_penalty=2.0), "beam"),
+        (StepwiseSearch(strategy="beam", beam_threshold=1.0), "beam-beam_threshold1"),
         (StepwiseSearch(strategy="beam", beam_threshold=2.0), None),
         (StepwiseSearch(strategy="beam", beam_size=4), None),
         (StepwiseSearch(engine="torch"), "greedy-torch"),
-        (StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=300)), "greedy-int8-list300x16"),
+        (StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=300)), "greedy-shortlist300x16-int8"),
         (StepwiseSearch(precision="int8", shortlist=Shortlist(tokens=200)), None),
         (StepwiseSearch(shortlist=Shortlist(tokens=300)), None),
         (StepwiseSearch(engine="ctranslate2"), None),
         (DagSearch(strategy="lookahead"), "greedy"),
         (DagSearch(strategy="joint-viterbi", precision="int8"), "greedy-int8"),
-        (DagSearch(strategy="beam"), "beam5"),
+        (DagSearch(strategy="beam"), "beam"),
         (DagSearch(strategy="greedy", engine="torch"), "greedy-torch"),
-        (DagSearch(strategy="sample"), "sample"),
+        (DagSearch(strategy="sample"), "sample-n_best5"),
         (LatticeSearch(), "greedy"),
-        (LatticeSearch(precision="bf16"), None),
+        (LatticeSearch(precision="bfloat16"), None),
         (AggressiveSearch(draft_precision="int8"), "greedy"),
-        (AggressiveSearch(verifier_precision="int8", shortlist=Shortlist(tokens=300)), "greedy-int8-list300x16"),
+        (AggressiveSearch(verifier_precision="int8", shortlist=Shortlist(tokens=300)), "greedy-shortlist300x16-int8"),
     ],
 )
 def test_an_entry_is_compared_with_the_search_that_has_what_it_has(search, expected):

@@ -12,14 +12,14 @@ import pytest
 import models.bundle.directory
 import stages.contrastive.run
 from stages.artifacts import System
+from stages.context import StepContext
 from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs
 from stages.contrastive.run import summarise
 from stages.corpus.embedded.contrast import contrasts
 from stages.errors import DataError
 from stages.likelihood.pairs import Scored
 from stages.shards import read_shards
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 RIGHT = {pair.right: pair.distance for pair in contrasts("de", 28)}
 
@@ -54,8 +54,14 @@ class LastFirst:
 
 def run(directory: Path, workers: Any = None) -> dict[str, Any]:
     directory.mkdir()
-    work = Work(directory, "a1", workers or LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache")
-    STAGE.run(ContrastiveInputs(System(directory, "s")), ContrastiveConfig(pairs=28, target_language="de"), work)
+    context = StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=workers or LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory / "cache",
+    )
+    STAGE.run(ContrastiveInputs(System(directory, "s")), ContrastiveConfig(pairs=28, target_language="de"), context)
     return dict(json.loads((directory / "contrastive.json").read_text()))
 
 

@@ -17,7 +17,7 @@ LANGUAGES: tuple[Language, ...] = ("de", "en")
 
 
 def test_the_corpus_is_what_it_was() -> None:
-    """Demo, tests and artifacts rest on it: one changed sentence would make all of them anew."""
+    """The demo, tests and artifacts depend on it: one changed sentence would change all of them."""
     text = "\n".join("\t".join(pair) for pair in pairs("train", 0, 2000))
     assert hashlib.sha256(text.encode()).hexdigest() == "e901c573a6ea11f876c175cc14281a97d64cfc072cf09a93142db5adf859bc84"
 

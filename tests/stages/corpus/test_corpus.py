@@ -10,23 +10,29 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stages.artifacts import Text
+from stages.artifacts import ExternalFile, Text
+from stages.context import StepContext
 from stages.corpus import CorpusConfig, CorpusInputs, Filters, TextFiles
 from stages.corpus.embedded import documents
 from stages.corpus.filters import comparison_keys
 from stages.corpus.run import run
 from stages.errors import ArtifactError, DataError, StageError
 from stages.shards import read_shards, row_counts, shard_path, shard_paths
-from stages.stage import ExternalFile, Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 from tests.public_data import public_data
 
 PAIRS = [(f"Sentence number {i} is here.", f"Der Satz mit der Nummer {i} steht da.") for i in range(50)]
 
 
-def work_in(directory: Path, attempt: str = "a1") -> Work:
+def work_in(directory: Path, attempt: str = "a1") -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, attempt, LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache")
+    return StepContext(
+        directory=directory,
+        attempt=attempt,
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory / "cache",
+    )
 
 
 def sides(folder: Path, pairs: list[tuple[str, str]], *references: list[str]) -> TextFiles:

@@ -307,7 +307,7 @@ def test_documents_have_three_to_six_sentences_and_the_summary_is_part_of_an_ear
 
 
 def within(summary: str, sentence: str) -> bool:
-    """Do the words of a summary stand in the sentence in their order?"""
+    """Return whether the words of a summary stand in the sentence in their order."""
     wanted, words = (["a" if word == "an" else word for word in re.findall(r"\w+", text.lower())] for text in (summary, sentence))
     left = iter(words)
     return all(word in left for word in wanted)

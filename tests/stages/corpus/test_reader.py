@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
 from stages.corpus import reader as reading
 from stages.corpus.reader import Reader
 from stages.errors import DataError
-from stages.stage import ExternalFile
 
 SOURCE = ["A man sleeps.", "Über  den Fluss", "", "日本語 text", "last line"]
 TARGET = ["Ein Mann schläft.", "over the river", "x", "y\u2028z", "Ende"]

@@ -22,6 +22,7 @@ from models.dag.vertices import TopTokens
 from models.family import BOS, EOS, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
+from stages.context import StepContext
 from stages.dag_analysis import STAGE, DagAnalysisConfig, DagAnalysisInputs
 from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
@@ -30,10 +31,9 @@ from stages.errors import ArtifactError, DataError
 from stages.report.dag_drawing import Drawing, Vertex, draw, drawing_of
 from stages.report.dag_figures import posteriors, statistics
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
 PAIRS = [
@@ -63,9 +63,15 @@ class LastFirst:
         raise NotImplementedError
 
 
-def make_work(directory: Path, workers: Any = None) -> Work:
+def make_work(directory: Path, workers: Any = None) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", workers or LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=workers or LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
 
 
 def make_system(root: Path, family: str = "dag") -> System:
@@ -97,7 +103,7 @@ def bundle(root: Path, name: str, weights: Path, family: str = "dag", network: A
         name="graph",
         source_language="en",
         target_language="de",
-        search=DagSearch() if family == "dag" else StepwiseSearch(),
+        searches={"default": DagSearch() if family == "dag" else StepwiseSearch()},
     )
     return System(root / name, "s")
 
@@ -112,13 +118,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], Work]:
-    work = make_work(directory, workers)
+def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None) -> tuple[dict[str, Any], StepContext]:
+    context = make_work(directory, workers)
     trained = Trained(root / "trained", "t") if early else None
     STAGE.run(
-        DagAnalysisInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), DagAnalysisConfig(sentences=2), work
+        DagAnalysisInputs(System(root / "system", "s"), Text(root / "text", "x"), trained), DagAnalysisConfig(sentences=2), context
     )
-    return json.loads((directory / "dag_analysis.json").read_text()), work
+    return json.loads((directory / "dag_analysis.json").read_text()), context
 
 
 def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) -> None:
@@ -137,7 +143,7 @@ def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) ->
 
 def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_path: Path) -> None:
     plain, _ = run(root, tmp_path / "a")
-    found, work = run(root, tmp_path / "b", early=True)
+    found, context = run(root, tmp_path / "b", early=True)
     early = found.pop("early")
     assert found == plain
     assert early.pop("update") == 50
@@ -148,7 +154,7 @@ def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_p
     del expected["left_out"]
     assert early == expected
     assert early["spread"] != found["spread"]
-    svg = work.records("figures", "01-posteriors.svg").read_text()
+    svg = context.records("figures", "01-posteriors.svg").read_text()
     assert "After 50 updates" in svg
     assert "At the end of training" in svg
 
@@ -212,7 +218,9 @@ def view_of(transitions: list[list[float]], words: list[list[tuple[int, float]]]
         "first": ids[:, 0],
         "posteriors": torch.zeros(4, len(edges), dtype=torch.float64),
     }
-    return View(**{**given, **more}, top_tokens=TopTokens(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0])
+    return View(
+        **{**given, **more}, top_tokens=TopTokens(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0]
+    )
 
 
 TRANSITIONS = [

@@ -16,13 +16,13 @@ import models.bundle.directory
 import stages.decode.run
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
-from stages.artifacts import System, Text
+from stages.artifacts import STOP, System, Text
+from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.decoding.batching import batches
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.shards import read_shards, shard_path, write_shard
-from stages.stage import STOP, Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 SEARCH = StepwiseSearch(strategy="beam", beam_size=2, n_best=2)
 
@@ -92,25 +92,33 @@ LINES = ["a b c", "", "d", "e f", "g h i j", "   ", "k l m", "n o p q r s t", "u
 
 
 def make_text(path: Path, lines: Sequence[str], shard_rows: int = 6) -> Text:
-    work = make_work(path)
+    context = make_work(path)
     for index, start in enumerate(range(0, len(lines), shard_rows)):
         part = list(lines[start : start + shard_rows])
         ids = [3 * row for row in range(start, start + len(part))]
-        write_shard(shard_path(path, index), pa.table({"id": ids, "source": part, "target": part}), work)
+        write_shard(shard_path(path, index), pa.table({"id": ids, "source": part, "target": part}), context)
     return Text(path, "text")
 
 
-def make_work(directory: Path, **changes: Any) -> Work:
+def make_work(directory: Path, **changes: Any) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    work = Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
-    return replace(work, **changes)
+    context = StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
+    return replace(context, **changes)
 
 
-def run(work: Work, text: Text, search: StepwiseSearch = SEARCH, batch_tokens: int = 12, system: str = "s") -> dict[str, bytes]:
+def run(
+    context: StepContext, text: Text, search: StepwiseSearch = SEARCH, batch_tokens: int = 12, system: str = "s"
+) -> dict[str, bytes]:
     config = DecodeConfig(search=search, batch_tokens=batch_tokens)
-    stages.decode.run.run(DecodeInputs(System(Path("nowhere"), system), text), config, work)
-    files = [path for path in sorted(work.directory.rglob("*")) if path.is_file() and "records" not in path.parts]
-    return {str(path.relative_to(work.directory)): path.read_bytes() for path in files}
+    stages.decode.run.run(DecodeInputs(System(Path("nowhere"), system), text), config, context)
+    files = [path for path in sorted(context.directory.rglob("*")) if path.is_file() and "records" not in path.parts]
+    return {str(path.relative_to(context.directory)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(autouse=True)
@@ -183,13 +191,13 @@ def test_a_killed_attempt_continues_at_the_next_piece(tmp_path: Path, log: Log) 
 
 
 def test_a_request_to_stop_keeps_what_is_decoded(tmp_path: Path, log: Log) -> None:
-    text, work = make_text(tmp_path / "text", LINES), make_work(tmp_path / "a")
-    (work.directory / STOP).touch()
+    text, context = make_text(tmp_path / "text", LINES), make_work(tmp_path / "a")
+    (context.directory / STOP).touch()
     with pytest.raises(TransientError, match="2 of 10 sentences are decoded"):
-        run(work, text, batch_tokens=1000)
-    (work.directory / STOP).unlink()
+        run(context, text, batch_tokens=1000)
+    (context.directory / STOP).unlink()
     log.batches.clear()
-    run(work, text, batch_tokens=1000)
+    run(context, text, batch_tokens=1000)
     assert len(log.batches) == 4
 
 
@@ -216,15 +224,15 @@ def test_missing_and_doubled_ids_are_caught(tmp_path: Path, log: Log, ids: list[
     class Careless:
         def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
             for index, pace in LocalWorkers().map(make, argument, shards):
-                write_shard(shards[index].decoded, pa.table({"id": ids, "rank": [0] * len(ids)}), work)
+                write_shard(shards[index].decoded, pa.table({"id": ids, "rank": [0] * len(ids)}), context)
                 yield index, pace
 
         def train(self, loop: Any, argument: Any) -> None:
             raise NotImplementedError
 
-    work = make_work(tmp_path / "a", workers=Careless())
+    context = make_work(tmp_path / "a", workers=Careless())
     with pytest.raises(ArtifactError, match=complaint):
-        run(work, make_text(tmp_path / "text", LINES))
+        run(context, make_text(tmp_path / "text", LINES))
 
 
 def test_damage_to_an_artifact_does_not_reach_the_pieces_that_are_kept(tmp_path: Path, log: Log) -> None:
@@ -238,11 +246,11 @@ def test_damage_to_an_artifact_does_not_reach_the_pieces_that_are_kept(tmp_path:
 
 
 def test_progress_and_pace_are_recorded(tmp_path: Path, log: Log) -> None:
-    work = make_work(tmp_path / "a")
-    run(work, make_text(tmp_path / "text", LINES))
-    progress = json.loads(work.records("progress.json").read_text())
+    context = make_work(tmp_path / "a")
+    run(context, make_text(tmp_path / "text", LINES))
+    progress = json.loads(context.records("progress.json").read_text())
     assert (progress["done"], progress["total"], progress["unit"]) == (10, 10, "rows")
-    lines = [json.loads(line) for line in work.records("metrics.a1.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in context.records("metrics.a1.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6, 8, 10]
     assert all(line["sentences_per_second"] > 0 and line["target_tokens_per_second"] > 0 for line in lines)
 

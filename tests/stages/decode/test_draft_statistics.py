@@ -1,4 +1,4 @@
-"""Systems that carry their verifier, and what their decoding tells of drafting."""
+"""Systems that carry their verifier, and the statistics of drafting that their decoding records."""
 
 from __future__ import annotations
 
@@ -23,20 +23,26 @@ from stages.artifacts import System, Text, Trained, Vocabulary
 from stages.benchmark.tables import table_of_parts
 from stages.benchmark.timing import measure
 from stages.benchmark.translator import timed_translator
+from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.system import STAGE, SystemConfig, SystemInputs
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 32, "heads": 2, "max_positions": 64}
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
 GAD = AggressiveSearch(min_tokens_per_pass=0.0, output_limits=OutputLimits(max_extra_tokens=8))
 
 
-def work_in(directory: Path) -> Work:
+def work_in(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / f"{directory.name}.cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / f"{directory.name}.cache",
+    )
 
 
 def vocabulary_of(path: Path, lines: list[str]) -> tuple[Vocabulary, Sizes]:
@@ -61,7 +67,7 @@ def vocabulary_of(path: Path, lines: list[str]) -> tuple[Vocabulary, Sizes]:
 
 
 def config_of(family: str, search: object) -> SystemConfig:
-    return SystemConfig(name=family, family=family, source_language="de", target_language="de", search=search)  # type: ignore[arg-type]
+    return SystemConfig(name=family, family=family, source_language="de", target_language="de", searches={"default": search})  # type: ignore[dict-item]
 
 
 def verifier_in(path: Path, vocabulary: Vocabulary, sizes: Sizes) -> System:
@@ -82,7 +88,7 @@ def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: Syste
     if verifier is not None:
         load_matching_weights(verifier.path / WEIGHTS, model)
     save_model(path, "aggressive", config, sizes, model.state_dict())
-    return SystemInputs(Trained(path, "trained"), vocabulary, verifier=verifier)
+    return SystemInputs(Trained(path, "trained"), vocabulary, companions={"verifier": verifier} if verifier else {})
 
 
 @pytest.fixture(scope="module")
@@ -105,8 +111,7 @@ def test_the_verifier_travels_along(built: tuple[Path, SystemInputs], tmp_path: 
     directory.rename(moved)
     try:
         system = load_system(moved)
-        assert inputs.verifier is not None
-        greedy = load_system(inputs.verifier.path)
+        greedy = load_system(inputs.companions["verifier"].path)
         assert system.translate(WORDS) == greedy.translate(WORDS)
         assert system.score(WORDS, WORDS) == pytest.approx(greedy.score(WORDS, WORDS), abs=1e-4)
     finally:
@@ -119,7 +124,7 @@ def test_another_vocabulary_is_refused(built: tuple[Path, SystemInputs], tmp_pat
     strange = drafter_in(tmp_path / "trained", other, sizes, None, "separate").trained
     with pytest.raises(ArtifactError, match="verifier"):
         STAGE.run(
-            SystemInputs(strange, other, verifier=inputs.verifier), config_of("aggressive", GAD), work_in(tmp_path / "system")
+            SystemInputs(strange, other, companions=inputs.companions), config_of("aggressive", GAD), work_in(tmp_path / "system")
         )
 
 
@@ -134,12 +139,11 @@ def test_another_vocabulary_of_the_same_size_is_refused(built: tuple[Path, Syste
 
 def test_a_drafter_of_another_encoder_is_refused(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     _, inputs = built
-    assert inputs.verifier is not None
-    sizes = load_system(inputs.verifier.path).decoder.model.sizes  # type: ignore[attr-defined]
+    sizes = load_system(inputs.companions["verifier"].path).decoder.model.sizes  # type: ignore[attr-defined]
     strange = drafter_in(tmp_path / "trained", inputs.vocabulary, sizes, None)
     with pytest.raises(ArtifactError, match="expected the one that the drafter was trained on"):
         STAGE.run(
-            SystemInputs(strange.trained, inputs.vocabulary, verifier=inputs.verifier),
+            SystemInputs(strange.trained, inputs.vocabulary, companions=inputs.companions),
             config_of("aggressive", GAD),
             work_in(tmp_path / "system"),
         )
@@ -160,7 +164,9 @@ def test_a_system_without_its_verifier_is_refused(built: tuple[Path, SystemInput
 def test_another_system_may_draft(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     """The verifier drafts for itself: every block is kept."""
     _, inputs = built
-    given = SystemInputs(inputs.trained, inputs.vocabulary, verifier=inputs.verifier, drafter=inputs.verifier)
+    given = SystemInputs(
+        inputs.trained, inputs.vocabulary, companions={**inputs.companions, "drafter": inputs.companions["verifier"]}
+    )
     STAGE.run(given, config_of("aggressive", GAD), work_in(tmp_path / "system"))
     system = load_system(tmp_path / "system")
     hinted = AggressiveSearch(

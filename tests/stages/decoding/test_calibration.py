@@ -10,12 +10,12 @@ import torch
 
 import stages.decoding.calibration
 from models.family import Hypothesis
+from stages.context import StepContext
 from stages.decoding.batching import decode_batch
 from stages.decoding.calibration import BUDGETS, Calibration
 from stages.decoding.driver import translate
 from stages.errors import StageError
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 
 class Slow:
@@ -40,8 +40,10 @@ class Slow:
         return [[Hypothesis(list(ids), 0.0, 1)] for ids in prepared]
 
 
-def make_work(path: Path) -> Work:
-    return Work(path, "a1", LocalWorkers(), Resources(workers=1, cpus=1), path / "cache")
+def make_work(path: Path) -> StepContext:
+    return StepContext(
+        directory=path, attempt="a1", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=path / "cache"
+    )
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from models.common.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
+from stages.context import StepContext
 from stages.distill import DistillConfig, DistillInputs
 from stages.distill.targets import failure, longest_output, loops
 from stages.errors import ArtifactError, StageError
 from stages.shards import read_shard, read_shards, shard_path, write_shard
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
 SEARCH = StepwiseSearch(strategy="beam", n_best=2, output_limits=OutputLimits(max_extra_tokens=5))
@@ -61,13 +61,15 @@ class Teacher:
 
 
 def make_text(path: Path, lines: Sequence[str], targets: Sequence[str], shard_rows: int = 4) -> Text:
-    work = Work(path, "a0", LocalWorkers(), Resources(workers=1, cpus=1), path / "unused")
+    context = StepContext(
+        directory=path, attempt="a0", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=path / "unused"
+    )
     starts = range(0, len(lines), shard_rows)
     for index, start in enumerate(starts):
         part = slice(start, start + shard_rows)
         ids = [2 * row for row in range(start, start + len(lines[part]))]
         table = pa.table({"id": pa.array(ids, pa.int64()), "source": list(lines[part]), "target": list(targets[part])})
-        write_shard(shard_path(path, index), table, work)
+        write_shard(shard_path(path, index), table, context)
     (path / "text.json").write_text(json.dumps({"rows": len(lines), "shards": len(starts), "shard_rows": shard_rows}))
     return Text(path, "text")
 
@@ -81,12 +83,18 @@ def finish(tmp_path: Path, text: Text, *, name: str = "out", **config: Any) -> t
     """Run the stage, perhaps on what an earlier attempt left."""
     directory = tmp_path / name
     directory.mkdir(exist_ok=True)
-    work = Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), tmp_path / "cache")
+    context = StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=tmp_path / "cache",
+    )
     described = {"network": {"max_positions": LONGEST + 1}, **config.pop("described", {})}
     (tmp_path / "teacher").mkdir(exist_ok=True)
     (tmp_path / "teacher" / "system.json").write_text(json.dumps(described))
     inputs = DistillInputs(text, System(tmp_path / "teacher", "system"))
-    stages.distill.run.run(inputs, DistillConfig(**{"search": SEARCH, **config}), work)
+    stages.distill.run.run(inputs, DistillConfig(**{"search": SEARCH, **config}), context)
     return directory, json.loads((directory / "distill.json").read_text())
 
 
@@ -132,7 +140,7 @@ def test_what_became_of_the_sources_is_a_table_of_the_report(tmp_path: Path) -> 
 
 
 def test_of_the_n_best_the_one_nearest_to_the_reference_is_taken(tmp_path: Path) -> None:
-    """A failure of the likeliest output does not lose the pair where the other is sound; of equals the likelier one is taken."""
+    """A failure of the likeliest output does not lose the pair where the other is sound; a tie goes to the likelier one."""
     targets = ["99", "99", "13 99", "so", "so", "11 12", "99", "99", "13"]
     directory, counts = distill(tmp_path, LINES, targets, choose="reference", target_language="de")
     assert list(targets_of(directory).values()) == ["99", "99", "13", "99", "99", "11 12", "99", "99", "13"]
@@ -226,9 +234,11 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 )
 def test_a_text_with_missing_or_doubled_rows_is_an_error(tmp_path: Path, ids: list[int], message: str) -> None:
     text = make_text(tmp_path / "text", LINES[:4], ["raw"] * 4)
-    work = Work(tmp_path, "a0", LocalWorkers(), Resources(workers=1, cpus=1), tmp_path)
+    context = StepContext(
+        directory=tmp_path, attempt="a0", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=tmp_path
+    )
     table = read_shard(shard_path(text.path, 0)).slice(0, len(ids)).set_column(0, "id", pa.array(ids, pa.int64()))
-    write_shard(shard_path(text.path, 0), table, work)
+    write_shard(shard_path(text.path, 0), table, context)
     with pytest.raises(ArtifactError, match=message):
         finish(tmp_path, text)
 
@@ -237,11 +247,13 @@ def test_a_kept_piece_with_missing_or_doubled_rows_is_decoded_anew(tmp_path: Pat
     text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
     directory, _ = finish(tmp_path, text)
     sound = [path.read_bytes() for path in sorted(directory.rglob("shards/*"))]
-    work = Work(tmp_path, "a0", LocalWorkers(), Resources(workers=1, cpus=1), tmp_path)
+    context = StepContext(
+        directory=tmp_path, attempt="a0", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=tmp_path
+    )
     first, second, *_ = sorted((tmp_path / "cache").glob("*.arrow"))
-    write_shard(first, read_shard(first).slice(2), work)
+    write_shard(first, read_shard(first).slice(2), context)
     table = read_shard(second)
-    write_shard(second, pa.concat_tables([table, table.slice(0, 2)]), work)
+    write_shard(second, pa.concat_tables([table, table.slice(0, 2)]), context)
     before = len(Teacher.lines)
     again, _ = finish(tmp_path, text, name="again")
     assert 0 < len(Teacher.lines) - before <= 6
@@ -259,7 +271,14 @@ def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path,
     sizes = {"source": 37, "target": 37, "joint": True}
     weights = tmp_path / "teacher" / "model.safetensors"
     weights.write_bytes(b"\x80\x00 as it was")
-    whole = {"format": FORMAT, "family": "stepwise", "name": "teacher", "search": {}, "sizes": sizes}
+    whole = {
+        "format": FORMAT,
+        "family": "stepwise",
+        "name": "teacher",
+        "search": "greedy",
+        "searches": {"greedy": {}},
+        "sizes": sizes,
+    }
     network = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": LONGEST + 1}
     languages = {"source": "en", "target": "de"}
     described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})
@@ -301,17 +320,14 @@ def test_a_teacher_without_a_description_is_an_error(tmp_path: Path) -> None:
     ],
 )
 def test_what_makes_an_output_useless(ids: list[int], text: str, reason: str | None) -> None:
-    assert (
-        failure(ids, text, longest_output(StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=10)), source_tokens=2))
-        == reason
-    )
+    assert failure(ids, text, longest_output(OutputLimits(max_extra_tokens=10), source_tokens=2)) == reason
 
 
 def test_an_output_may_be_limited_whatever_its_source() -> None:
     """As summaries are: what ran into that limit is over-long too."""
-    search = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=10, max_tokens=9))
-    assert [longest_output(search, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
-    assert longest_output(StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=1, max_tokens=9)), source_tokens=3) == 4
+    limits = OutputLimits(max_extra_tokens=10, max_tokens=9)
+    assert [longest_output(limits, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
+    assert longest_output(OutputLimits(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
 
 
 @given(st.lists(st.integers(0, 2), max_size=24), st.integers(1, 4))

@@ -12,16 +12,16 @@ import pytest
 
 import stages.encode.run
 from stages.artifacts import Text, Vocabulary
+from stages.context import StepContext
 from stages.corpus.embedded import pairs
 from stages.encode import EncodeConfig, EncodeInputs
 from stages.encode.run import encode_lines, run
 from stages.errors import ArtifactError, StageError
 from stages.shards import read_shard, read_shards, row_counts, shard_path, shard_paths, write_shard, write_shards
-from stages.stage import Resources, Work
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import processor
 from stages.vocabulary.run import run as train_vocabulary
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 PAIRS = [*pairs("train", 0, 449), ("", "")]
 
@@ -42,9 +42,18 @@ class ShuffledWorkers(LocalWorkers):
             yield index, make(pickle.loads(pickle.dumps(argument)))(shards[index])
 
 
-def work_in(directory: Path, **more: Any) -> Work:
+def work_in(directory: Path, **more: Any) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return replace(Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache"), **more)
+    return replace(
+        StepContext(
+            directory=directory,
+            attempt="a1",
+            workers=LocalWorkers(),
+            resources=Resources(workers=1, cpus=1),
+            shard_cache=directory / "cache",
+        ),
+        **more,
+    )
 
 
 def text_of(directory: Path, rows: list[tuple[str, str]]) -> Text:

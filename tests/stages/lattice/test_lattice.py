@@ -18,15 +18,15 @@ from kernels import AlignmentModel, AlignOptions
 from kernels.reference.candidates import Pair, ReferenceTables
 from models.bundle.vocabulary_digest import vocabulary_digest
 from stages import align
-from stages.artifacts import Links, Tokens, Vocabulary
+from stages.artifacts import STOP, Links, Tokens, Vocabulary
+from stages.context import StepContext
 from stages.errors import ArtifactError, DataError, TransientError
 from stages.lattice import LatticeConfig, LatticeInputs
 from stages.lattice import counts as lattice_counts
 from stages.lattice.recall import CANDIDATES
 from stages.lattice.run import run
 from stages.shards import shard_path, write_shards
-from stages.stage import STOP, Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 SIZE = 40
 RESULTS = ("tables.bin", "lattice.json")
@@ -49,9 +49,18 @@ class ShuffledWorkers(LocalWorkers):
             yield index, pickle.loads(pickle.dumps(result))
 
 
-def work_in(directory: Path, **more: Any) -> Work:
+def work_in(directory: Path, **more: Any) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return replace(Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=2), directory / "cache"), **more)
+    return replace(
+        StepContext(
+            directory=directory,
+            attempt="a1",
+            workers=LocalWorkers(),
+            resources=Resources(workers=1, cpus=2),
+            shard_cache=directory / "cache",
+        ),
+        **more,
+    )
 
 
 def pairs_of(generator: random.Random, count: int) -> list[Pair]:
@@ -76,17 +85,17 @@ def lists(rows: Sequence[Sequence[int]], kind: pa.DataType) -> pa.Array:
 def tokens_of(directory: Path, pairs: Sequence[Pair], shard_rows: int) -> Tokens:
     columns = {"source": lists([pair[0] for pair in pairs], pa.uint16()), "target": lists([pair[1] for pair in pairs], pa.uint16())}
     table = pa.table({"id": pa.array(range(len(pairs)), pa.int64()), **columns})
-    work = work_in(directory)
-    write_shards([table], directory, shard_rows, work)
-    work.write_json(directory / "tokens.json", {"source_size": SIZE, "target_size": SIZE})
+    context = work_in(directory)
+    write_shards([table], directory, shard_rows, context)
+    context.write_json(directory / "tokens.json", {"source_size": SIZE, "target_size": SIZE})
     return Tokens(directory, "tokens")
 
 
 def links_of(directory: Path, pairs: Sequence[Pair], shard_rows: int, **described: Any) -> Links:
     table = pa.table({"id": pa.array(range(len(pairs)), pa.int64()), "forward": lists([pair[2] for pair in pairs], pa.int16())})
-    work = work_in(directory)
-    write_shards([table], directory, shard_rows, work)
-    work.write_json(directory / "align.json", {"unit": "pieces", "forward": {"tension": 5.5}, **described})
+    context = work_in(directory)
+    write_shards([table], directory, shard_rows, context)
+    context.write_json(directory / "align.json", {"unit": "pieces", "forward": {"tension": 5.5}, **described})
     save_aligner(directory / "forward.align")
     return Links(directory, "links")
 
@@ -215,12 +224,12 @@ def test_counts_of_another_grouping_are_not_taken(tmp_path: Path, monkeypatch: p
 
 def test_a_step_that_is_asked_to_stop_keeps_its_counts(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
-    work = work_in(tmp_path / "out")
+    context = work_in(tmp_path / "out")
     (tmp_path / "out" / STOP).touch()
     with pytest.raises(TransientError, match="links of 100 of 300 pairs are counted and kept"):
-        run(inputs, LatticeConfig(), work)
+        run(inputs, LatticeConfig(), context)
     (tmp_path / "out" / STOP).unlink()
-    run(inputs, LatticeConfig(), work)
+    run(inputs, LatticeConfig(), context)
     assert json.loads((tmp_path / "out" / "records" / "progress.json").read_text())["done"] == 300
 
 

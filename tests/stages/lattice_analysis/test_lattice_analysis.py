@@ -1,4 +1,4 @@
-"""Systems that look their words up: what they hold, what they refuse, and what is told of their lattices."""
+"""Systems that look their candidates up: their contents, the inputs they refuse, and the analysis of their lattices."""
 
 import json
 import random
@@ -24,14 +24,14 @@ from models.training.batch import collate
 from stages import lattice_analysis as lattices
 from stages import system
 from stages.artifacts import System, Tables, Text, Trained, Vocabulary
+from stages.context import StepContext
 from stages.errors import ArtifactError, DataError
 from stages.lattice_analysis import LatticeAnalysisConfig, LatticeAnalysisInputs
 from stages.lattice_analysis.run import PARTS, _class_of, class_name, length_name
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 WORDS = ["ein", "zwei", "drei", "haus", "katze", "wald", "see"]
 NETWORK = LatticeModelConfig(width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1, max_positions=60)
@@ -39,9 +39,15 @@ SEARCH = LatticeSearch(candidates=4)
 LINES = ["ein haus", "", "zwei katze drei wald", "see", "ein ein ein", "wald " * 9]
 
 
-def make_work(directory: Path) -> Work:
+def make_work(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
 
 
 def make_tables(path: Path, vocabulary: Path, size: int, seed: int) -> Tables:
@@ -78,7 +84,9 @@ def make_parts(root: Path) -> system.SystemInputs:
 
 
 def make_system(parts: system.SystemInputs, directory: Path, **changes: Any) -> System:
-    config = system.SystemConfig(name="scorer", family="lattice", source_language="en", target_language="de", search=SEARCH)
+    config = system.SystemConfig(
+        name="scorer", family="lattice", source_language="en", target_language="de", searches={SEARCH.label: SEARCH}
+    )
     system.STAGE.run(replace(parts, **changes), config, make_work(directory))
     return System(directory, "s")
 
@@ -120,19 +128,19 @@ def test_tables_that_do_not_belong_to_a_system_are_refused(parts: system.SystemI
         make_system(parts, tmp_path / "none", tables=None)
 
 
-def run(parts: system.SystemInputs, tmp_path: Path, lines: list[str] = LINES) -> tuple[dict[str, Any], Work]:
+def run(parts: system.SystemInputs, tmp_path: Path, lines: list[str] = LINES) -> tuple[dict[str, Any], StepContext]:
     made = make_system(parts, tmp_path / "system")
     table = pa.table({"id": list(range(len(lines))), "source": lines, "target": lines})
     write_shard(shard_path(tmp_path / "text", 0), table, make_work(tmp_path / "text"))
-    work = make_work(tmp_path / "lattices")
+    context = make_work(tmp_path / "lattices")
     lattices.STAGE.run(
-        LatticeAnalysisInputs(made, Text(tmp_path / "text", "x")), LatticeAnalysisConfig(name="scorer on x", timed=3), work
+        LatticeAnalysisInputs(made, Text(tmp_path / "text", "x")), LatticeAnalysisConfig(name="scorer on x", timed=3), context
     )
-    return json.loads((work.directory / "lattice_analysis.json").read_text()), work
+    return json.loads((context.directory / "lattice_analysis.json").read_text()), context
 
 
 def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInputs, tmp_path: Path) -> None:
-    found, work = run(parts, tmp_path)
+    found, context = run(parts, tmp_path)
     assert (found["sentences"], found["impossible"], found["candidates"]) == (5, 0, 4)
     loaded = load_system(tmp_path / "system")
     decoder = loaded.decoder
@@ -144,9 +152,9 @@ def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInput
     assert sum(found["edges"].values()) == sum(words) - 5
     assert set(found["words"]) <= {"1", "2", "4"}
     assert set(found["edges"]) <= {"1", "2", "4", "8", "16"}
-    told = json.loads(work.records("tables", "lattice_ranks.json").read_text())
+    told = json.loads(context.records("tables", "lattice_ranks.json").read_text())
     assert told["rows"][0][0] == "1"
-    assert work.records("figures", "lattice_ranks.svg").read_text().startswith("<?xml")
+    assert context.records("figures", "lattice_ranks.svg").read_text().startswith("<?xml")
 
 
 def test_a_rank_counts_the_better_ones(parts: system.SystemInputs, tmp_path: Path) -> None:
@@ -185,16 +193,16 @@ def following(decoder: LatticeDecoder, source: list[int], words: list[int]) -> l
 
 
 def test_what_each_part_takes_is_told_by_length(parts: system.SystemInputs, tmp_path: Path) -> None:
-    _, work = run(parts, tmp_path)
-    told = json.loads(work.records("latency.json").read_text())
-    assert told["search"] == "viterbi4"
+    _, context = run(parts, tmp_path)
+    told = json.loads(context.records("latency.json").read_text())
+    assert told["search"] == "viterbi-candidates4"
     for medians in told["milliseconds"].values():
         assert set(medians) == set(PARTS)
         assert min(medians.values()) > 0
-    table = json.loads(work.records("tables", "latency.json").read_text())
+    table = json.loads(context.records("tables", "latency.json").read_text())
     assert table["columns"] == ["words", "sentences", *PARTS, "all"]
     assert sum(int(row[1]) for row in table["rows"]) == 3
-    assert not (work.directory / "latency.json").exists(), "timings are no results"
+    assert not (context.directory / "latency.json").exists(), "timings are no results"
 
 
 def test_classes_of_ranks_and_lengths() -> None:
@@ -217,7 +225,9 @@ def test_other_families_and_empty_texts_are_refused(parts: system.SystemInputs, 
     save_model(
         tmp_path / "trained", "stepwise", network, sizes, family_named("stepwise").functions.build(network, sizes).state_dict()
     )
-    config = system.SystemConfig(name="one", family="stepwise", source_language="en", target_language="de", search=StepwiseSearch())
+    config = system.SystemConfig(
+        name="one", family="stepwise", source_language="en", target_language="de", searches={"greedy": StepwiseSearch()}
+    )
     inputs = system.SystemInputs(Trained(tmp_path / "trained", "n"), parts.vocabulary)
     system.STAGE.run(inputs, config, make_work(tmp_path / "one"))
     with pytest.raises(DataError, match="expected a system of family lattice, got one of family stepwise"):

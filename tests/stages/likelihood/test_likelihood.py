@@ -13,12 +13,12 @@ import pytest
 
 import models.bundle.directory
 import stages.likelihood.run
-from stages.artifacts import System, Text
+from stages.artifacts import STOP, System, Text
+from stages.context import StepContext
 from stages.errors import DataError, StageError, TransientError
 from stages.likelihood import STAGE, LikelihoodConfig, LikelihoodInputs
 from stages.shards import read_shards, shard_path, write_shard
-from stages.stage import STOP, Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 PAIRS = [("a b", "x y z"), ("a", "y"), ("", "x"), ("b c", ""), ("a " * 9, "x"), ("a", "x " * 8), ("c", "never"), ("a b c", "z z")]
 """With an empty side, too long ones, and one that the network cannot write."""
@@ -71,10 +71,16 @@ class LastFirst:
         raise NotImplementedError
 
 
-def make_work(directory: Path, **changes: Any) -> Work:
+def make_work(directory: Path, **changes: Any) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    work = Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
-    return replace(work, **changes)
+    context = StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
+    return replace(context, **changes)
 
 
 def make_text(path: Path, pairs: list[tuple[str, str]], shard_rows: int = 5) -> Text:
@@ -93,15 +99,15 @@ def inputs(tmp_path: Path, pairs: list[tuple[str, str]] = PAIRS) -> LikelihoodIn
     return LikelihoodInputs(System(tmp_path / "system", "system"), make_text(tmp_path / "text", pairs))
 
 
-def run(given: LikelihoodInputs, work: Work) -> dict[str, bytes]:
-    STAGE.run(given, LikelihoodConfig(), work)
-    files = [path for path in sorted(work.directory.rglob("*")) if path.is_file() and "records" not in path.parts]
-    return {str(path.relative_to(work.directory)): path.read_bytes() for path in files}
+def run(given: LikelihoodInputs, context: StepContext) -> dict[str, bytes]:
+    STAGE.run(given, LikelihoodConfig(), context)
+    files = [path for path in sorted(context.directory.rglob("*")) if path.is_file() and "records" not in path.parts]
+    return {str(path.relative_to(context.directory)): path.read_bytes() for path in files}
 
 
 def test_perplexity_is_of_all_tokens_with_their_ends(tmp_path: Path, fake: Fake) -> None:
-    run(inputs(tmp_path), work := make_work(tmp_path / "out"))
-    found = json.loads((work.directory / "likelihood.json").read_text())
+    run(inputs(tmp_path), context := make_work(tmp_path / "out"))
+    found = json.loads((context.directory / "likelihood.json").read_text())
     assert found["rows"] == len(PAIRS)
     assert found["left_out"] == {"empty": 2, "impossible": 1, "over_long": 2}
     assert found["tokens"] == 4 + 2 + 3
@@ -111,8 +117,8 @@ def test_perplexity_is_of_all_tokens_with_their_ends(tmp_path: Path, fake: Fake)
 
 
 def test_every_pair_has_its_row_in_order(tmp_path: Path, fake: Fake) -> None:
-    run(inputs(tmp_path), work := make_work(tmp_path / "out"))
-    rows = [row for table in read_shards(work.directory) for row in table.to_pylist()]
+    run(inputs(tmp_path), context := make_work(tmp_path / "out"))
+    rows = [row for table in read_shards(context.directory) for row in table.to_pylist()]
     assert [row["id"] for row in rows] == list(range(len(PAIRS)))
     assert [row["left_out"] for row in rows] == [None, None, "empty", "empty", "over_long", "over_long", "impossible", None]
     assert [row["log_probability"] is None for row in rows] == [row["left_out"] is not None for row in rows]
@@ -149,14 +155,14 @@ def test_a_damaged_piece_is_scored_again(tmp_path: Path, fake: Fake) -> None:
 
 
 def test_a_request_to_stop_keeps_what_is_scored(tmp_path: Path, fake: Fake) -> None:
-    given, work = inputs(tmp_path), make_work(tmp_path / "a")
-    (work.directory / STOP).touch()
+    given, context = inputs(tmp_path), make_work(tmp_path / "a")
+    (context.directory / STOP).touch()
     with pytest.raises(TransientError, match="3 of 8 sentences are scored"):
-        run(given, work)
-    (work.directory / STOP).unlink()
-    run(given, work)
+        run(given, context)
+    (context.directory / STOP).unlink()
+    run(given, context)
     assert fake.loads == 2
-    progress = json.loads(work.records("progress.json").read_text())
+    progress = json.loads(context.records("progress.json").read_text())
     assert (progress["done"], progress["total"]) == (8, 8)
 
 

@@ -1,4 +1,4 @@
-"""The stage makes the same model of any shards, threads and engine; KenLM measures it; what cannot work is told clearly."""
+"""The stage makes the same model of any shards, threads and engine; KenLM measures it; errors are clear."""
 
 import json
 import shutil
@@ -13,7 +13,8 @@ import pytest
 from fewstep.ngram import Perplexity
 from kernels import NgramModel
 from models.family import RESERVED, UNK
-from stages.artifacts import Ngram, Text, Tokens, Vocabulary
+from stages.artifacts import STOP, Ngram, Text, Tokens, Vocabulary
+from stages.context import StepContext
 from stages.corpus.embedded import pairs
 from stages.encode import EncodeConfig, EncodeInputs
 from stages.encode.run import run as encode
@@ -23,20 +24,25 @@ from stages.ngram import STAGE, NgramConfig, NgramInputs
 from stages.ngram import engines as ngram_engines
 from stages.ngram.run import run
 from stages.shards import write_shards
-from stages.stage import STOP, Resources, Work
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import processor
 from stages.vocabulary.run import run as train_vocabulary
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 PAIRS = list(pairs("train", 0, 400))
 VALIDATION = list(pairs("validation", 0, 40))
 FILES = ("model.ngram", "model.arpa", "ngram.json")
 
 
-def work_in(directory: Path, threads: int = 1) -> Work:
+def work_in(directory: Path, threads: int = 1) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=threads), directory / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=threads),
+        shard_cache=directory / "cache",
+    )
 
 
 def text_of(directory: Path, rows: list[tuple[str, str]], shard_rows: int = 100) -> Text:

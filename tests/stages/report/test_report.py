@@ -15,6 +15,7 @@ import pytest
 from stages.artifacts import Contrasted, DagAnalysis, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
 from stages.benchmark.tables import table
 from stages.benchmark.timing import Turn, by_sentence, summarise
+from stages.context import StepContext
 from stages.errors import DataError, StageError
 from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, Together
 from stages.report.analyses import mutual_information
@@ -23,8 +24,7 @@ from stages.score import MetricName, ScoreConfig, ScoreInputs
 from stages.score.run import run as score
 from stages.score.tasks import SUMMARIZATION, TRANSLATION, Task
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 ENGLISH = re.split(
     " ", "the old farmer sells a brown horse <b>today</b> because the small market near our village opens again after winter"
@@ -40,9 +40,15 @@ ENTRIES = [
 ]
 
 
-def make_work(directory: Path) -> Work:
+def make_work(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
 
 
 @dataclass
@@ -102,25 +108,25 @@ class Maker:
             "load_average": [0.1, 0.2],
         }
         figures = summarise(turns, baseline)
-        work = make_work(path)
+        context = make_work(path)
         record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(turns, baseline)}
-        work.write_json(work.records("benchmark.json"), record)
-        work.write_json(work.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
+        context.write_json(context.records("benchmark.json"), record)
+        context.write_json(context.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
         return Timings(path, "benchmark-fingerprint")
 
     def trained(self, name: str, best: float) -> Trained:
         path, draw = self.root / f"train.{name}", random.Random(name)
-        work = make_work(path)
+        context = make_work(path)
         for attempt, first, last in (("a1", 50, 800), ("a2", 600, 1500)):
             for update in range(first, last + 1, 50):
                 line = {"nll": 1 + 5 * 0.997**update + draw.gauss(0, 0.05), "target_tokens_per_second": 9000.0}
-                replace(work, attempt=attempt).metrics(update, line)
+                replace(context, attempt=attempt).metrics(update, line)
                 if update % 100 == 0:
                     valid = {"valid_loss": 1.1 + 5 * 0.997**update, "valid_bleu": best * (1 - 0.997**update)}
-                    replace(work, attempt=attempt).metrics(update, valid)
+                    replace(context, attempt=attempt).metrics(update, valid)
         validations = [{"update": u, "loss": 1.1 + 5 * 0.997**u, "bleu": best * (1 - 0.997**u)} for u in range(100, 1501, 100)]
         report = {"updates": 1500, "epochs": 7, "averaged": [1300, 1400, 1500], "stopped_early": False, "validations": validations}
-        work.write_json(path / "training.json", report)
+        context.write_json(path / "training.json", report)
         return Trained(path, f"train-{name}")
 
     def inputs(self, timed: bool = True, rows: int = 60) -> ReportInputs:
@@ -139,7 +145,7 @@ class Maker:
         )
 
 
-CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive")
+CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive/beam5")
 
 
 @pytest.fixture(scope="module")
@@ -148,10 +154,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> Work:
-    work = make_work(tmp_path_factory.mktemp("report") / "out")
-    STAGE.run(inputs, CONFIG, work)
-    return work
+def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
+    context = make_work(tmp_path_factory.mktemp("report") / "out")
+    STAGE.run(inputs, CONFIG, context)
+    return context
 
 
 class Outline(HTMLParser):
@@ -190,14 +196,14 @@ def heads(line: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def outline(work: Work) -> Outline:
+def outline(context: StepContext) -> Outline:
     parser = Outline()
-    parser.feed(work.records("report.html").read_text(encoding="utf-8"))
+    parser.feed(context.records("report.html").read_text(encoding="utf-8"))
     parser.close()
     return parser
 
 
-def test_the_page_is_well_formed_and_needs_nothing_from_outside(report: Work) -> None:
+def test_the_page_is_well_formed_and_needs_nothing_from_outside(report: StepContext) -> None:
     page = outline(report)
     assert page.open == []
     assert all(link.startswith("#") for link in page.links)
@@ -208,7 +214,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_outside(report: Work) ->
     assert page.seen.count("svg") == 3, "quality and speed, curves, speed over sentences"
 
 
-def test_every_row_is_in_every_form_of_the_report(report: Work, inputs: ReportInputs) -> None:
+def test_every_row_is_in_every_form_of_the_report(report: StepContext, inputs: ReportInputs) -> None:
     words = " ".join(outline(report).words)
     markdown = report.records("report.md").read_text(encoding="utf-8")
     rows = json.loads((report.directory / "results.json").read_text())["rows"]
@@ -223,7 +229,7 @@ def test_every_row_is_in_every_form_of_the_report(report: Work, inputs: ReportIn
     assert scores["bleu"]["signature"] in words
 
 
-def test_text_stays_text(report: Work) -> None:
+def test_text_stays_text(report: StepContext) -> None:
     html = report.records("report.html").read_text(encoding="utf-8")
     assert "demo &lt;1&gt; &amp; more" in html
     assert "Example CPU &lt;1&gt;" in html
@@ -231,7 +237,7 @@ def test_text_stays_text(report: Work) -> None:
     assert "<i>" not in html
 
 
-def test_markdown_is_narrow_and_aligned(report: Work) -> None:
+def test_markdown_is_narrow_and_aligned(report: StepContext) -> None:
     lines = report.records("report.md").read_text(encoding="utf-8").splitlines()
     rows = [line for line in lines if line.startswith("|")]
     size = 2 + len(ENTRIES)
@@ -245,7 +251,7 @@ def test_markdown_is_narrow_and_aligned(report: Work) -> None:
     assert "1.00x" in results[2]
 
 
-def test_every_metric_and_its_signature_is_in_the_markdown(report: Work, inputs: ReportInputs) -> None:
+def test_every_metric_and_its_signature_is_in_the_markdown(report: StepContext, inputs: ReportInputs) -> None:
     markdown = report.records("report.md").read_text(encoding="utf-8")
     for item in inputs.evaluated:
         scores = json.loads((item.scores.path / "scores.json").read_text())
@@ -257,25 +263,25 @@ def test_every_metric_and_its_signature_is_in_the_markdown(report: Work, inputs:
 
 
 @pytest.fixture(scope="module")
-def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> Work:
+def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
     """A report with everything that may be asked for."""
     root = tmp_path_factory.mktemp("analysed")
 
     def likelihood(system: str, log_probability: float) -> Likelihood:
-        work = make_work(root / f"likelihood.{system}")
+        context = make_work(root / f"likelihood.{system}")
         found = {"rows": 60, "left_out": {"over_long": 2}, "tokens": 1000, "log_probability": log_probability, "vocabulary": "ab12"}
-        work.write_json(work.directory / "likelihood.json", {**found, "perplexity": math.exp(-log_probability / 1000)})
-        return Likelihood(work.directory, f"likelihood-{system}")
+        context.write_json(context.directory / "likelihood.json", {**found, "perplexity": math.exp(-log_probability / 1000)})
+        return Likelihood(context.directory, f"likelihood-{system}")
 
     def contrasted(system: str, correct: list[int]) -> Contrasted:
-        work = make_work(root / f"contrastive.{system}")
+        context = make_work(root / f"contrastive.{system}")
         bands = [{"distance": name, "pairs": 20, "correct": n} for name, n in zip(["1", "2", "3-4"], correct, strict=True)]
         found = {"pairs": 60, "left_out": 0, "correct": sum(correct), "correct_by_mean": 30, "bands": bands}
-        work.write_json(work.directory / "contrastive.json", found)
-        return Contrasted(work.directory, f"contrastive-{system}")
+        context.write_json(context.directory / "contrastive.json", found)
+        return Contrasted(context.directory, f"contrastive-{system}")
 
     def looked_into(text: str, drawn: int) -> DagAnalysis:
-        work = make_work(root / f"graphs.{text}")
+        context = make_work(root / f"graphs.{text}")
         one = {
             "sentences": 60,
             "impossible": 2,
@@ -287,18 +293,18 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
         }
         vertices = {"vertices": 400, "likely": 80, "confident": 100, "vague": 40, "joint": [[4] * 10] * 10}
         found = {**one, **vertices, "out_degrees": {"1": 30, "2": 90}}
-        work.write_json(
-            work.directory / "dag_analysis.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
+        context.write_json(
+            context.directory / "dag_analysis.json", {**found, "left_out": {}, "early": {**found, "correct": 50, "update": 1500}}
         )
         for number in range(drawn):
             drawing = Drawing([Vertex(0, 1.0, [("<s>", 1.0)]), Vertex(3, 1.0, [("</s>", 1.0)])], [(0, 3, 1.0)])
-            work.write_text(work.records("figures", f"0{number}-graph.svg"), draw(drawing))
-            work.write_json(work.records("figures", f"0{number}-graph.json"), {"caption": f"drawing {number} & more"})
-        return DagAnalysis(work.directory, f"graphs-{text}")
+            context.write_text(context.records("figures", f"0{number}-graph.svg"), draw(drawing))
+            context.write_json(context.records("figures", f"0{number}-graph.json"), {"caption": f"drawing {number} & more"})
+        return DagAnalysis(context.directory, f"graphs-{text}")
 
     evaluated = []
     for item in inputs.evaluated:
-        work = make_work(root / f"{item.system}.{item.search}")
+        context = make_work(root / f"{item.system}.{item.search}")
         config = ScoreConfig(
             target_language="de",
             metrics=("bleu", "otem", "utem"),
@@ -306,25 +312,25 @@ def analysed(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> 
             long_sentences=5,
             length_bins=(12, 13),
         )
-        score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, work)
+        score(ScoreInputs(item.hypotheses, inputs.tests["demo"]), config, context)
         if item.search == "greedy":
             told = {"samples": 3, "sentences": 60, "left_out": 0, "bleu_by_rank": [50, 40, 30], "bleu": 40.0, "pairwise_bleu": 71.5}
-            work.write_json(work.directory / "diversity.json", told)
-        evaluated.append(replace(item, scores=Scores(work.directory, "again")))
+            context.write_json(context.directory / "diversity.json", told)
+        evaluated.append(replace(item, scores=Scores(context.directory, "again")))
     systems = {"autoregressive": -1200.0, "interleaved": -1300.0, "graph": -1250.0}
     asked = replace(
         inputs,
         evaluated=tuple(evaluated),
         likelihoods={"demo": {system: likelihood(system, value) for system, value in systems.items()}},
         contrasts={"autoregressive": contrasted("autoregressive", [20, 19, 11]), "graph": contrasted("graph", [18, 13, 9])},
-        graphs={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
+        dag_analyses={"train": {"graph": looked_into("train", 0)}, "demo": {"graph": looked_into("demo", 2)}},
     )
     together = {"l2r": Together(parallel="interleaved", sequential="autoregressive", step_size=2)}
-    STAGE.run(asked, replace(CONFIG, together=together), work := make_work(root / "out"))
-    return work
+    STAGE.run(asked, replace(CONFIG, together=together), context := make_work(root / "out"))
+    return context
 
 
-def test_perplexity_is_told_of_each_system_and_less_is_better(analysed: Work) -> None:
+def test_perplexity_is_told_of_each_system_and_less_is_better(analysed: StepContext) -> None:
     rows = json.loads((analysed.directory / "results.json").read_text())["rows"]
     found = {row["system"]: row["metrics"]["perplexity"] for row in rows}
     assert found["autoregressive"]["score"] == pytest.approx(math.exp(1.2), abs=1e-4)
@@ -339,7 +345,7 @@ def test_perplexity_is_told_of_each_system_and_less_is_better(analysed: Work) ->
     assert '<td class="best">3.67</td>' not in html
 
 
-def test_mutual_information_is_told_in_nats_a_step_and_as_the_paper_does(analysed: Work) -> None:
+def test_mutual_information_is_told_in_nats_a_step_and_as_the_paper_does(analysed: StepContext) -> None:
     (pair,) = json.loads((analysed.directory / "results.json").read_text())["analyses"]["mutual_information"]["demo"]
     assert pair["nats_a_step"] == pytest.approx(2 * 0.1)
     assert pair["log10_ratio"] == pytest.approx(math.log10(math.exp(1.3) / math.exp(1.2)), abs=1e-6)
@@ -347,7 +353,7 @@ def test_mutual_information_is_told_in_nats_a_step_and_as_the_paper_does(analyse
     assert re.search(row, analysed.records("report.md").read_text(encoding="utf-8"))
 
 
-def test_agreement_is_told_by_distance_in_a_table_and_a_figure(analysed: Work) -> None:
+def test_agreement_is_told_by_distance_in_a_table_and_a_figure(analysed: StepContext) -> None:
     markdown = analysed.records("report.md").read_text(encoding="utf-8")
     assert re.search(r"\| autoregressive +\| +83\.3 \| +50\.0 \| +100\.0 \| +95\.0 \| +55\.0 \|", markdown)
     assert "Pairs: 1: 20, 2: 20, 3-4: 20." in markdown.replace("\n", " ")
@@ -359,7 +365,7 @@ def test_agreement_is_told_by_distance_in_a_table_and_a_figure(analysed: Work) -
     assert "contrastive:graph" in page.words
 
 
-def test_speed_up_over_sentences_is_drawn_for_all_entries_but_the_baseline(analysed: Work) -> None:
+def test_speed_up_over_sentences_is_drawn_for_all_entries_but_the_baseline(analysed: StepContext) -> None:
     svg = analysed.records("figures", "speed_spread.demo.svg").read_text()
     assert "autoregressive/greedy" in svg
     assert "graph/beam5" in svg
@@ -367,7 +373,7 @@ def test_speed_up_over_sentences_is_drawn_for_all_entries_but_the_baseline(analy
     assert "as fast as autoregressive/beam5" in analysed.records("report.html").read_text(encoding="utf-8")
 
 
-def test_bleu_by_length_and_samples_are_told_in_tables_and_figures(analysed: Work) -> None:
+def test_bleu_by_length_and_samples_are_told_in_tables_and_figures(analysed: StepContext) -> None:
     told = json.loads((analysed.directory / "results.json").read_text())["analyses"]
     bins = told["by_length"]["demo"]["graph/beam5"]["bins"]
     assert [part["sentences"] for part in bins] == [0, 60, 0], "twelve words and a full stop"
@@ -380,7 +386,7 @@ def test_bleu_by_length_and_samples_are_told_in_tables_and_figures(analysed: Wor
         assert "<svg" in analysed.records("figures", f"{name}.svg").read_text()
 
 
-def test_graphs_are_told_of_and_drawn(analysed: Work) -> None:
+def test_graphs_are_told_of_and_drawn(analysed: StepContext) -> None:
     markdown = analysed.records("report.md").read_text(encoding="utf-8")
     early, late = re.findall(r"\| graph[^|]*\| train +\| +60 \|.*", markdown)
     assert heads(early) == ["graph, update 1,500", "train", "60", "2", "5.0", "13.4", "3.46"]
@@ -391,10 +397,10 @@ def test_graphs_are_told_of_and_drawn(analysed: Work) -> None:
     assert "drawing 1 & more" in page.words
     assert "Graphs of graph on demo" in page.words
     assert "Graphs of graph on train" not in page.words, "nothing is drawn of it"
-    assert "graphs:graph:train" in page.words
+    assert "dag_analysis:graph:train" in page.words
 
 
-def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: Work) -> None:
+def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed: StepContext) -> None:
     results = json.loads((analysed.directory / "results.json").read_text())
     ends = results["analyses"]["head_and_tail"]["demo"]["autoregressive/beam5"]
     markdown = analysed.records("report.md").read_text(encoding="utf-8")
@@ -406,7 +412,7 @@ def test_precision_of_head_and_tail_has_a_row_for_each_entry_and_order(analysed:
     assert markdown.isascii()
 
 
-def test_the_results_hold_no_analyses_where_none_was_asked_for(report: Work) -> None:
+def test_the_results_hold_no_analyses_where_none_was_asked_for(report: StepContext) -> None:
     results = json.loads((report.directory / "results.json").read_text())
     assert "analyses" not in results
     assert "perplexity" not in results["rows"][0]["metrics"]
@@ -422,28 +428,29 @@ def test_perplexities_over_other_tokens_are_not_compared() -> None:
 
 
 def test_without_a_benchmark_there_are_no_times(tmp_path: Path, inputs: ReportInputs) -> None:
-    work = make_work(tmp_path / "out")
-    STAGE.run(replace(inputs, timings={}, trainings={}), CONFIG, work)
-    table = [line for line in work.records("report.md").read_text().splitlines() if line.startswith("|")]
+    context = make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, timings={}, trainings={}), CONFIG, context)
+    table = [line for line in context.records("report.md").read_text().splitlines() if line.startswith("|")]
     assert heads(table[0]) == ["system", "search", "BLEU", "chrF++"]
-    page = outline(work)
+    page = outline(context)
     assert page.open == []
     assert "svg" not in page.seen
     assert "throughput" not in page.words
 
 
-def test_results_are_the_same_again_and_hold_no_time(tmp_path: Path, report: Work, inputs: ReportInputs) -> None:
-    work = make_work(tmp_path / "out")
-    STAGE.run(replace(inputs, timings={}), CONFIG, work)
-    assert (work.directory / "results.json").read_bytes() == (report.directory / "results.json").read_bytes()
+def test_results_are_the_same_again_and_hold_no_time(tmp_path: Path, report: StepContext, inputs: ReportInputs) -> None:
+    context = make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, timings={}), CONFIG, context)
+    assert (context.directory / "results.json").read_bytes() == (report.directory / "results.json").read_bytes()
     assert (
-        work.records("figures", "training_curves.svg").read_bytes() == report.records("figures", "training_curves.svg").read_bytes()
+        context.records("figures", "training_curves.svg").read_bytes()
+        == report.records("figures", "training_curves.svg").read_bytes()
     )
-    results = json.loads((work.directory / "results.json").read_text())
+    results = json.loads((context.directory / "results.json").read_text())
     assert results["corpus"]["pairs_in"] == 20146
     assert results["tests"] == {"demo": 60}
     assert [row["comparison"] is None for row in results["rows"]] == [True, False, False, False]
-    assert [path.name for path in work.directory.iterdir() if path.is_file()] == ["results.json"]
+    assert [path.name for path in context.directory.iterdir() if path.is_file()] == ["results.json"]
 
 
 def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
@@ -455,21 +462,21 @@ def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
         facts = {"rows": 20, "sources_cut": count, "max_source_tokens": 400}
         (tmp_path / f"tokens {name}" / "tokens.json").write_text(json.dumps(facts))
         cut[name] = Tokens(tmp_path / f"tokens {name}", name)
-    config, work = replace(CONFIG, task="summarization", min_rouge=10.0), make_work(tmp_path / "out")
-    STAGE.run(replace(inputs, cut=cut), config, work)
-    markdown = work.records("report.md").read_text(encoding="utf-8")
+    config, context = replace(CONFIG, task="summarization", min_rouge=10.0), make_work(tmp_path / "out")
+    STAGE.run(replace(inputs, cut=cut), config, context)
+    markdown = context.records("report.md").read_text(encoding="utf-8")
     lines = [line for line in markdown.splitlines() if line.startswith("|")]
     assert heads(lines[0])[:5] == ["system", "search", "ROUGE-1", "ROUGE-2", "ROUGE-L"]
     assert heads(lines[0])[-1] == "doc/s"
     assert "## demo: 60 documents" in markdown
     assert "Sources longer than 400 tokens, cut there: 4 of 20 in train, 1 of 20 in demo.\n" in markdown
     assert re.search(r"- interleaved/greedy: -\d+\.\d\d ROUGE-L \(95 % interval", markdown)
-    results = json.loads((work.directory / "results.json").read_text())
+    results = json.loads((context.directory / "results.json").read_text())
     lead = results["leads"]["demo"]
     assert lead["sentences"] == 1
     assert set(lead["scores"]) == {"rouge1", "rouge2", "rougeL"}
     assert f"The first sentence of each document as its summary: {lead['scores']['rouge1']:.2f} ROUGE-1, " in markdown
-    page, html = outline(work), work.records("report.html").read_text()
+    page, html = outline(context), context.records("report.html").read_text()
     assert page.open == []
     assert "Summaries side by side" in page.words
     assert "summarization in few steps" in html
@@ -481,13 +488,13 @@ def test_summaries_are_called_so_and_compared_by_rouge(tmp_path: Path) -> None:
 
 
 def test_too_little_bleu_fails_after_the_page_is_written(tmp_path: Path, inputs: ReportInputs) -> None:
-    work = make_work(tmp_path / "out")
+    context = make_work(tmp_path / "out")
     expected = r"the check failed: system autoregressive scores \d+\.\d\d BLEU on test demo, expected at least 99\.5"
     with pytest.raises(StageError, match=expected):
-        STAGE.run(inputs, replace(CONFIG, min_bleu=99.5), work)
-    assert re.search(expected.split(": ", 1)[1], work.records("report.md").read_text())
-    assert "The check failed." in work.records("report.html").read_text()
-    assert outline(work).open == []
+        STAGE.run(inputs, replace(CONFIG, min_bleu=99.5), context)
+    assert re.search(expected.split(": ", 1)[1], context.records("report.md").read_text())
+    assert "The check failed." in context.records("report.html").read_text()
+    assert outline(context).open == []
 
 
 def test_enough_bleu_passes_whatever_the_other_systems_reach(tmp_path: Path, inputs: ReportInputs) -> None:
@@ -497,7 +504,7 @@ def test_enough_bleu_passes_whatever_the_other_systems_reach(tmp_path: Path, inp
 
 
 def test_an_unknown_baseline_is_named(tmp_path: Path, inputs: ReportInputs) -> None:
-    with pytest.raises(DataError, match="expected one of autoregressive, interleaved, graph, got 'teacher'"):
+    with pytest.raises(DataError, match=r"expected one of autoregressive/beam5, .*, graph/beam5, got 'teacher'"):
         STAGE.run(inputs, replace(CONFIG, baseline="teacher"), make_work(tmp_path / "out"))
 
 
@@ -505,13 +512,17 @@ def test_several_test_sets_have_a_table_each(tmp_path: Path) -> None:
     maker = Maker(tmp_path)
     tests = {"one": maker.text("one", 8), "two": maker.text("two", 9)}
     evaluated = tuple(maker.evaluated("autoregressive", "greedy", test, text, 0.2) for test, text in tests.items())
-    work = make_work(tmp_path / "out")
-    STAGE.run(ReportInputs(maker.text("train", 3), tests, {}, evaluated), replace(CONFIG, samples=2), work)
-    markdown = work.records("report.md").read_text()
+    context = make_work(tmp_path / "out")
+    STAGE.run(
+        ReportInputs(maker.text("train", 3), tests, {}, evaluated),
+        replace(CONFIG, samples=2, baseline="autoregressive/greedy"),
+        context,
+    )
+    markdown = context.records("report.md").read_text()
     assert "## one: 8 sentences" in markdown
     assert "## two: 9 sentences" in markdown
-    assert outline(work).open == []
-    assert work.records("report.html").read_text().count('class="sample"') == 4
+    assert outline(context).open == []
+    assert context.records("report.html").read_text().count('class="sample"') == 4
 
 
 def test_the_figures_to_see_first_are_not_the_speed_of_a_system_that_writes_nothing_of_use(tmp_path: Path) -> None:
@@ -524,9 +535,9 @@ def test_the_figures_to_see_first_are_not_the_speed_of_a_system_that_writes_noth
         evaluated=tuple(maker.evaluated(system, search, "demo", demo, noise) for system, search, noise, _ in entries),
         timings={"demo": maker.timings({f"{system}/{search}": ms for system, search, _, ms in entries})},
     )
-    work = make_work(tmp_path / "out")
-    STAGE.run(given, CONFIG, work)
-    page = work.records("report.html").read_text(encoding="utf-8")
+    context = make_work(tmp_path / "out")
+    STAGE.run(given, replace(CONFIG, baseline="autoregressive/greedy"), context)
+    page = context.records("report.html").read_text(encoding="utf-8")
     tiles = page[page.index('class="tiles"') : page.index("</header>")]
     assert "interleaved/greedy" in tiles
     assert "drafts" not in tiles

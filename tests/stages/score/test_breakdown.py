@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU
 
-from models.common.options import NucleusSampling
 from models.dag.config import DagSearch
 from models.stepwise.config import StepwiseSearch
 from stages.score import STAGE, ScoreConfig, ScoreInputs
@@ -18,7 +18,7 @@ HOW = Comparison(language="de", tokenizer="13a", lowercase=False)
 
 
 def bleu(pairs: list[tuple[str, str]]) -> float:
-    """sacreBLEU over (hypothesis, its only reference)."""
+    """Return sacreBLEU's score of pairs (hypothesis, its only reference)."""
     return float(BLEU(force=True).corpus_score([one for one, _ in pairs], [[other for _, other in pairs]]).score)
 
 
@@ -59,21 +59,22 @@ def test_scores_are_broken_down_where_it_is_asked_for(tmp_path: Path) -> None:
     text = make_text(tmp_path / "text", [(7, ["Es regnet hier, heute."]), (9, ["Ja, ja, das ist so."])])
     rows = [(9, 1, "Ja ja ja ja ja"), (9, 0, "Ja, ja, das ist so."), (7, 0, "Es regnet hier, heute."), (7, 1, "Nein")]
     hypotheses = make_hypotheses(tmp_path / "hypotheses", rows)
-    work = make_work(tmp_path / "scores")
+    context = make_work(tmp_path / "scores")
     config = ScoreConfig(target_language="de", length_bins=(6,), diversity=True)
-    STAGE.run(ScoreInputs(hypotheses, text), config, work)
-    bins = json.loads((work.directory / "by_length.json").read_text())["bins"]
+    STAGE.run(ScoreInputs(hypotheses, text), config, context)
+    bins = json.loads((context.directory / "by_length.json").read_text())["bins"]
     assert [(part["sentences"], part["bleu"]) for part in bins] == [(1, 100.0), (1, 100.0)], "punctuation counts as words"
-    told = json.loads((work.directory / "diversity.json").read_text())
+    told = json.loads((context.directory / "diversity.json").read_text())
     assert told["bleu_by_rank"][0] == 100.0
     assert told["bleu_by_rank"][1] < 20
     plain = make_work(tmp_path / "plain")
     STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), plain)
     assert {path.name for path in plain.directory.glob("*.json")} == {"scores.json"}
-    assert (plain.directory / "scores.json").read_bytes() == (work.directory / "scores.json").read_bytes()
+    assert (plain.directory / "scores.json").read_bytes() == (context.directory / "scores.json").read_bytes()
 
 
 @pytest.mark.parametrize("search", [DagSearch, StepwiseSearch])
 def test_samples_of_several_temperatures_have_names_of_their_own(search: type[DagSearch] | type[StepwiseSearch]) -> None:
-    assert search(strategy="sample").name == "sample"
-    assert search(strategy="sample", sampling=NucleusSampling(temperature=0.4)).name == "sample-t0.4"
+    assert search(strategy="sample").label == "sample"
+    options = search().sampling
+    assert search(strategy="sample", sampling=replace(options, temperature=0.4)).label == "sample-temperature0.4"

@@ -7,16 +7,22 @@ import pyarrow as pa
 import pytest
 
 from stages.artifacts import Hypotheses, Text
+from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.score import STAGE, ScoreConfig, ScoreInputs
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 
-def make_work(directory: Path) -> Work:
+def make_work(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
 
 
 def make_text(path: Path, rows: list[tuple[int, list[str]]]) -> Text:
@@ -39,9 +45,9 @@ def test_scores_use_the_best_hypothesis_and_every_reference(tmp_path: Path) -> N
     hypotheses = make_hypotheses(
         tmp_path / "hypotheses", [(9, 0, "es regnet heute hier ."), (9, 1, "falsch"), (7, 0, "ein Haus am See ."), (7, 1, "falsch")]
     )
-    work = make_work(tmp_path / "scores")
-    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), work)
-    scores = json.loads((work.directory / "scores.json").read_text())
+    context = make_work(tmp_path / "scores")
+    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), context)
+    scores = json.loads((context.directory / "scores.json").read_text())
     assert set(scores) == {"bleu", "chrf", "ter", "tokenized_bleu"}
     assert scores["bleu"]["score"] == 100.0
     assert scores["bleu"]["signature"].startswith("nrefs:2|case:mixed|eff:no|tok:13a|smooth:exp")
@@ -53,9 +59,9 @@ def test_scores_repeat_bit_for_bit(tmp_path: Path) -> None:
     hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "ein Haus an See ."), (9, 0, "")])
     written = []
     for name in ("a", "b"):
-        work = make_work(tmp_path / name)
-        STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", lowercase=True), work)
-        written.append((work.directory / "scores.json").read_bytes())
+        context = make_work(tmp_path / name)
+        STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", lowercase=True), context)
+        written.append((context.directory / "scores.json").read_bytes())
     assert written[0] == written[1]
     assert b"case:lc" in written[0]
 
@@ -78,13 +84,13 @@ def test_a_doubled_hypothesis_is_refused(tmp_path: Path) -> None:
 def test_precision_of_head_and_tail_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
     text = make_text(tmp_path / "text", [(7, ["Es regnet, sagt sie."]), (9, ["Nein."])])
     hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "es regnet, sagt er."), (9, 0, "Nein.")])
-    work = make_work(tmp_path / "plain")
-    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", metrics=("bleu",)), work)
-    assert not (work.directory / "head_and_tail.json").exists()
-    work = make_work(tmp_path / "asked")
+    context = make_work(tmp_path / "plain")
+    STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de", metrics=("bleu",)), context)
+    assert not (context.directory / "head_and_tail.json").exists()
+    context = make_work(tmp_path / "asked")
     config = ScoreConfig(target_language="de", metrics=("otem",), lowercase=True, head_and_tail=True, long_sentences=5)
-    STAGE.run(ScoreInputs(hypotheses, text), config, work)
-    found = json.loads((work.directory / "head_and_tail.json").read_text())
+    STAGE.run(ScoreInputs(hypotheses, text), config, context)
+    found = json.loads((context.directory / "head_and_tail.json").read_text())
     assert (found["sentences"], found["longer_than"]) == (1, 5)
     assert found["precision"]["1"]["all"] == pytest.approx(100 * 5 / 6, abs=1e-3)  # es regnet , sagt er .
-    assert json.loads((work.directory / "scores.json").read_text())["otem"]["score"] == 0.0
+    assert json.loads((context.directory / "scores.json").read_text())["otem"]["score"] == 0.0

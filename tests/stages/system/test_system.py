@@ -23,19 +23,25 @@ from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary
+from stages.context import StepContext
 from stages.errors import ArtifactError
 from stages.shards import read_shards, shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.system import STAGE, SystemConfig, SystemInputs
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, max_positions=64)
 WORDS = ["ein haus am see", "der hund sieht die katze", "heute regnet es im wald", "die katze schläft", "sie liest ein buch"]
 
 
-def make_work(directory: Path) -> Work:
+def make_work(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory.parent / f"{directory.name}.cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / f"{directory.name}.cache",
+    )
 
 
 def make_vocabulary(path: Path, lines: list[str]) -> Vocabulary:
@@ -75,17 +81,21 @@ def make_trained(path: Path, family: str, network: Any, vocabulary: Vocabulary, 
 
 
 CONFIG = SystemConfig(
-    name="small", family="stepwise", source_language="de", target_language="de", search=StepwiseSearch(strategy="beam", beam_size=3)
+    name="small",
+    family="stepwise",
+    source_language="de",
+    target_language="de",
+    searches={"beam": StepwiseSearch(strategy="beam", beam_size=3)},
 )
 
 
 def test_a_system_is_whole_and_the_same_again(tmp_path: Path, parts: SystemInputs) -> None:
-    work = make_work(tmp_path / "a")
-    STAGE.run(parts, CONFIG, work)
-    loaded = load_system(work.directory)
-    assert (loaded.name, loaded.source_language, loaded.search) == ("small", "de", CONFIG.search)
+    context = make_work(tmp_path / "a")
+    STAGE.run(parts, CONFIG, context)
+    loaded = load_system(context.directory)
+    assert (loaded.name, loaded.source_language, loaded.searches) == ("small", "de", CONFIG.searches)
     assert len(loaded.translate(["ein haus", ""])) == 2
-    first = {path.name: path.read_bytes() for path in work.directory.iterdir() if path.is_file()}
+    first = {path.name: path.read_bytes() for path in context.directory.iterdir() if path.is_file()}
     again = make_work(tmp_path / "b")
     STAGE.run(parts, CONFIG, again)
     assert {path.name: path.read_bytes() for path in again.directory.iterdir() if path.is_file()} == first
@@ -103,9 +113,9 @@ def test_fewer_of_the_candidates_that_a_training_kept_are_averaged(tmp_path: Pat
     (trained / "training.json").write_text(json.dumps({"validations": validations}))
     inputs = replace(parts, trained=Trained(trained, "trained"))
     for recipe, offset in ((TrainingConfig(num_averaged=2), 25), (TrainingConfig(average="last", num_averaged=3), 30)):
-        work = make_work(tmp_path / str(offset))
-        STAGE.run(inputs, replace(CONFIG, averaging=recipe), work)
-        written = load_file(work.directory / "model.safetensors")
+        context = make_work(tmp_path / str(offset))
+        STAGE.run(inputs, replace(CONFIG, averaging=recipe), context)
+        written = load_file(context.directory / "model.safetensors")
         assert all(torch.allclose(written[name], tensor + offset) for name, tensor in state.items())
 
 
@@ -118,17 +128,17 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, parts: SystemInputs) 
 
 
 def test_a_real_system_decodes_alike_in_any_company(tmp_path: Path, parts: SystemInputs) -> None:
-    work = make_work(tmp_path / "system")
-    STAGE.run(parts, CONFIG, work)
-    system = System(work.directory, "system")
+    context = make_work(tmp_path / "system")
+    STAGE.run(parts, CONFIG, context)
+    system = System(context.directory, "system")
     lines = [*WORDS, "", "haus", *(f"{a} {b}" for a in WORDS for b in WORDS)]
     table = pa.table({"id": list(range(len(lines))), "source": lines, "target": lines})
-    write_shard(shard_path(tmp_path / "text", 0), table, work)
+    write_shard(shard_path(tmp_path / "text", 0), table, context)
     written = []
     for budget in (1, 60, 5000):
         out = make_work(tmp_path / f"out{budget}")
         config = stages.decode.DecodeConfig(
-            search=replace(CONFIG.search, n_best=2, output_limits=OutputLimits(max_extra_tokens=8)), batch_tokens=budget
+            search=replace(CONFIG.searches["beam"], n_best=2, output_limits=OutputLimits(max_extra_tokens=8)), batch_tokens=budget
         )
         stages.decode.run.run(stages.decode.DecodeInputs(system, Text(tmp_path / "text", "text")), config, out)
         rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist()]
@@ -156,9 +166,9 @@ def graph_parts(path: Path, vocabulary: Vocabulary) -> SystemInputs:
 
 def test_a_graph_system_carries_its_language_model(tmp_path: Path, parts: SystemInputs) -> None:
     inputs = graph_parts(tmp_path, parts.vocabulary)
-    config = replace(CONFIG, family="dag", search=ASKS)
+    config = replace(CONFIG, family="dag", searches={"beam": ASKS})
     STAGE.run(inputs, config, make_work(tmp_path / "with"))
-    STAGE.run(replace(inputs, ngram=None), replace(config, search=DagSearch()), make_work(tmp_path / "without"))
+    STAGE.run(replace(inputs, ngram=None), replace(config, searches={"lookahead": DagSearch()}), make_work(tmp_path / "without"))
     loaded, bare = load_system(tmp_path / "with"), load_system(tmp_path / "without")
     assert loaded.search == ASKS
     line = "der hund sieht die katze"

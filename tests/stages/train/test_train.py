@@ -25,11 +25,11 @@ from models.training.config import TrainingConfig
 from models.training.worker import TrainingWorker
 from stages import align, encode, lattice, train, vocabulary
 from stages.artifacts import Links, Tables, Text, Tokens, Trained, Vocabulary
+from stages.context import StepContext
 from stages.errors import ArtifactError, DataError, StageError, TransientError
 from stages.shards import read_shards, write_shards
-from stages.stage import Resources, Work
 from stages.train import TrainConfig, TrainInputs
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 NETWORK = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=32, heads=2, dropout=0.1, max_positions=64)
 RECIPE = TrainingConfig(
@@ -44,7 +44,7 @@ RECIPE = TrainingConfig(
 )
 
 
-def make_work(directory, kind=Work, **values):
+def make_work(directory, kind=StepContext, **values):
     directory.mkdir(parents=True, exist_ok=True)
     defaults = {"attempt": "a1", "workers": LocalWorkers(), "resources": Resources(workers=1, cpus=1)}
     return kind(directory=directory, shard_cache=directory / "cache", **{**defaults, **values})
@@ -146,7 +146,7 @@ def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
     validated = [line for line in metrics(tmp_path) if "valid_loss" in line]
     assert [line["valid_rougeL"] for line in validated] == [quality for quality, _ in qualities]
     lengths = [len(row["target"]) for table in read_shards(inputs.validation.path) for row in table.to_pylist()]
-    assert {search.max_tokens for search in searches} == {max(lengths) + 1}
+    assert {search.output_limits.max_tokens for search in searches} == {max(lengths) + 1}
 
 
 def test_metrics_tell_the_course(straight):
@@ -165,10 +165,13 @@ def test_metrics_tell_the_course(straight):
 
 
 @dataclass(frozen=True)
-class Stopping(Work):
+class Stopping(StepContext):
     """Asked to stop when it is asked for the n-th time."""
 
     after: int = 0
+
+    def for_workers(self):
+        return self
 
     def stop_requested(self):
         counter = self.records("asked")
@@ -188,10 +191,13 @@ def test_stopped_and_continued_equals_undisturbed_bit_for_bit(inputs, straight, 
 
 
 @dataclass(frozen=True)
-class Dying(Work):
+class Dying(StepContext):
     """Dies without warning when it logs an update."""
 
     at: int = 0
+
+    def for_workers(self):
+        return self
 
     def metrics(self, step, values):
         if step == self.at:
@@ -299,9 +305,9 @@ def test_an_id_outside_the_vocabulary_is_an_error_before_training(inputs, tmp_pa
         train.STAGE.run(replace(inputs, vocabulary=Vocabulary(other, "v")), config_of(), make_work(tmp_path / "run"))
 
 
-def test_fp16_on_a_cpu_is_the_users_error(inputs, tmp_path):
+def test_float16_on_a_cpu_is_the_users_error(inputs, tmp_path):
     with pytest.raises(DataError, match=r"training\.precision"):
-        train.STAGE.run(inputs, config_of(precision="fp16"), make_work(tmp_path))
+        train.STAGE.run(inputs, config_of(precision="float16"), make_work(tmp_path))
 
 
 def test_divergence_is_explained(inputs, tmp_path):
@@ -353,9 +359,9 @@ def work_as_one_of_two(root, rank):
         Vocabulary(place / "vocabulary", "vocabulary"),
     )
     for attempt, after in (("a1", 8), ("a2", 0)):
-        work = make_work(root / "run", Stopping, attempt=attempt, after=after, workers=Pair(rank, root / f"store-{attempt}"))
+        context = make_work(root / "run", Stopping, attempt=attempt, after=after, workers=Pair(rank, root / f"store-{attempt}"))
         try:
-            train.STAGE.run(given, config_of(network=replace(NETWORK, dropout=0.0)), work)
+            train.STAGE.run(given, config_of(network=replace(NETWORK, dropout=0.0)), context)
         except TransientError:
             assert after == 8
 
@@ -409,7 +415,7 @@ def tables(inputs, tmp_path_factory):
 
 
 def test_a_scorer_is_validated_with_its_tables_stopped_and_continued_alike(inputs, tables, tmp_path):
-    """Segments are drawn from a generator that is seeded anew for each update: a stopped training draws the same."""
+    """Segments are drawn from a generator that is seeded for each update: a stopped training draws the same."""
     given = replace(inputs, tables=tables)
     config = TrainConfig(family="lattice", network=replace(LATTICE, normalizer_penalty=0.01), training=RECIPE)
     train.STAGE.run(given, config, make_work(tmp_path / "straight"))

@@ -13,12 +13,12 @@ from models.dag.config import DagSearch
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text, Tuned
+from stages.context import StepContext
 from stages.shards import shard_path, write_shard
-from stages.stage import Resources, Work
 from stages.tune import TuneConfig, TuneInputs
 from stages.tune.penalty import with_tuned_penalty
 from stages.tune.run import run
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 BEAM = StepwiseSearch(strategy="beam", beam_size=3, n_best=2, length_penalty=9.0)
 LINES = ["a b c d e f", "g h i j k l", "m n o p q r"]
@@ -54,7 +54,16 @@ def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:
     directories = [tmp_path / name for name in ("text", "out")]
     for directory in directories:
         directory.mkdir()
-    works = [Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), tmp_path / "cache") for directory in directories]
+    works = [
+        StepContext(
+            directory=directory,
+            attempt="a1",
+            workers=LocalWorkers(),
+            resources=Resources(workers=1, cpus=1),
+            shard_cache=tmp_path / "cache",
+        )
+        for directory in directories
+    ]
     table = pa.table({"id": [5, 1, 3], "source": LINES, "target": LINES})
     write_shard(shard_path(directories[0], 0), table, works[0])
     config = TuneConfig(search=BEAM, length_penalties=penalties, target_language="de")
@@ -65,7 +74,7 @@ def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:
 
 def test_the_penalty_that_scores_best_is_chosen(tmp_path: Path) -> None:
     found = tuned(tmp_path, (0.0, 0.6, 1.0))
-    assert (found["length_penalty"], found["metric"], found["search"]) == (0.6, "bleu", "beam3")
+    assert (found["length_penalty"], found["metric"], found["search"]) == (0.6, "bleu", BEAM.label)
     assert found["score"] == pytest.approx(100.0)
     assert [one["length_penalty"] for one in found["tried"]] == [0.0, 0.6, 1.0]
     scores = [one["score"] for one in found["tried"]]

@@ -9,20 +9,26 @@ import pytest
 
 from models.family import RESERVED, UNK
 from stages.artifacts import Text, Vocabulary
+from stages.context import StepContext
 from stages.corpus.embedded import pairs
 from stages.errors import ArtifactError, DataError
 from stages.shards import write_shards
-from stages.stage import Resources, Work
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 from stages.vocabulary.run import _lines, processor, run
-from stages.workers import LocalWorkers
+from stages.workers import LocalWorkers, Resources
 
 PAIRS = list(pairs("train", 0, 600))
 
 
-def work_in(directory: Path) -> Work:
+def work_in(directory: Path) -> StepContext:
     directory.mkdir(parents=True, exist_ok=True)
-    return Work(directory, "a1", LocalWorkers(), Resources(workers=1, cpus=1), directory / "cache")
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory / "cache",
+    )
 
 
 def text_of(directory: Path, rows: list[tuple[str, str]]) -> Text:

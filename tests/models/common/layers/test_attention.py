@@ -9,7 +9,7 @@ NEXT_TO_NOTHING = 1e-9
 
 
 def by_hand(queries, keys, values, allowed):
-    """Scaled dot-product attention of one head, query by query. allowed [T,S]"""
+    """Scaled dot-product attention of one head, query by query; `allowed` is [T,S]."""
     rows = []
     for query, seen in zip(queries, allowed, strict=True):
         weights = torch.softmax(torch.stack([query @ key for key in keys[seen]]) / query.numel() ** 0.5, 0)

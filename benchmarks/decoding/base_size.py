@@ -1,0 +1,291 @@
+"""All families and CTranslate2 at Transformer-base size, where arithmetic and not Python dominates, in turns in one run.
+
+    python -m benchmarks.decoding.base_size [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 3] [--only greedy]
+        [--json FILE]
+
+Networks have random weights (base: 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one layer of decoder;
+`--size tiny`: 4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones, verifiers of drafts and
+CTranslate2 write 27 tokens; what a graph of random weights writes is as long as it comes out, and costs the same whatever it is; a
+lattice is as long as its tables, counted from random pairs, say. What drafting costs depends on how many drafts are kept; both ends
+are measured: all of them (verifier and drafter have a bias towards the same word) and none (towards two different words).
+
+A decode is everything from lists of ids to lists of ids, without rescoring. Entries take turns A B C A B C; a cell is
+the median of the rounds, in milliseconds a sentence, by the better number of threads (`2t`: two). The table is Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.decoding.dag import PRECISIONS
+from benchmarks.record import publish, spread
+from fewstep.candidates import CandidateTables
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from models.aggressive.decode import AggressiveDecoder
+from models.aggressive.family import build as build_drafter
+from models.aggressive.head import DraftHead
+from models.common.layers.backbone import Backbone
+from models.common.layers.linear import pack
+from models.common.network import SIZES
+from models.common.options import OutputLimits, Shortlist
+from models.common.sources import gather
+from models.dag.config import DagConfig, DagSearch
+from models.dag.decode import DagDecoder
+from models.dag.model import build as build_graph
+from models.family import Sizes
+from models.lattice.config import LatticeModelConfig, LatticeSearch
+from models.lattice.decode import LatticeDecoder
+from models.lattice.model import build as build_lattice
+from models.lattice.tables import bigram_tables
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.engines.ctranslate2 import CTranslate2Search
+from models.stepwise.engines.native import NativeEngine
+from models.stepwise.model import StepwiseModel, build
+
+VOCABULARY = {"tiny": 8000, "base": 32000}
+ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
+Decode = Callable[[list[list[int]]], object]
+Layers = tuple[int, int]
+AGREED, OTHER = 10, 11
+"""Words that biased networks write."""
+
+
+def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
+    draw = random.Random(count)
+    return [[draw.randrange(7, vocabulary) for _ in range(tokens)] for _ in range(count)]
+
+
+def sizes(size: str) -> Sizes:
+    return Sizes(VOCABULARY[size], VOCABULARY[size], True)
+
+
+def network(size: str, layers: Layers, order: Any = "autoregressive") -> StepwiseModel:
+    torch.manual_seed(1)
+    shape = {**SIZES[size], "encoder_layers": layers[0], "decoder_layers": layers[1]}
+    return build(StepwiseConfig(order=order, size=size, **shape), sizes(size)).eval()  # type: ignore[arg-type]
+
+
+@cache
+def native_search(size: str, layers: Layers, order: str) -> NativeEngine:
+    return NativeEngine(network(size, layers, order), None, None)
+
+
+@cache
+def ctranslate2_search(size: str, layers: Layers, precision: str) -> CTranslate2Search:
+    return CTranslate2Search(network(size, layers), precision=precision)
+
+
+def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> Decode:
+    found = native_search(size, layers, order)
+
+    def decode(sources: list[list[int]]) -> object:
+        prepared = gather(sources, len(sources[0]))
+        return found.decode(prepared, search, np.full_like(prepared.lengths, search.output_limits.max_tokens or 1))
+
+    return decode
+
+
+def by_ctranslate2(size: str, layers: Layers, search: StepwiseSearch, precision: str) -> Decode:
+    found = ctranslate2_search(size, layers, precision)
+    return lambda sources: found(sources, search, [search.output_limits.max_tokens or 1] * len(sources))
+
+
+@cache
+def graph_decoder(size: str) -> DagDecoder:
+    torch.manual_seed(1)
+    return DagDecoder(build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval(), frozen=True)  # type: ignore[arg-type]
+
+
+def by_graph(size: str, search: DagSearch) -> Decode:
+    decoder = graph_decoder(size)
+    return lambda sources: decoder.decode(decoder.prepare(sources), search)
+
+
+@cache
+def lattice_decoder(size: str, batches: tuple[int, ...], tokens: int) -> LatticeDecoder:
+    torch.manual_seed(1)
+    model = build_lattice(LatticeModelConfig(size=size, **SIZES[size]), sizes(size)).eval()  # type: ignore[arg-type]
+    pack(model)
+    sources = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
+    return LatticeDecoder(model, candidates_for(sources, VOCABULARY[size]), bigram_tables(model), frozen=True)
+
+
+def by_lattice(size: str, batches: tuple[int, ...], tokens: int, search: LatticeSearch) -> Decode:
+    decoder = lattice_decoder(size, batches, tokens)
+    return lambda sources: decoder.decode(decoder.prepare(sources, search), search)
+
+
+def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables:
+    """Tables counted from translations of the sources: neighbours swapped at times, each word one of 24."""
+    draw, pairs = random.Random(2), []
+    for source in sources * 64:
+        order = sorted(range(len(source)), key=lambda place: place + 1.6 * draw.random())
+        pairs.append((source, [7 + (24 * source[place] + draw.randrange(24)) % (vocabulary - 7) for place in order], order))
+    read, written, links = (Sentences.of([pair[side] for pair in pairs]) for side in range(3))
+    with TemporaryDirectory() as directory:
+        run, path = Path(directory) / "counts.run", Path(directory) / "tables"
+        count_candidates(read, written, links.values, run, options=CountOptions(source_size=vocabulary, target_size=vocabulary))
+        merge_candidates([run], path, options=TableOptions())
+        return CandidateTables.load(path)
+
+
+@torch.no_grad()
+def biased(model: Backbone, word: int) -> None:
+    """Add to the last states what lets `word` win everywhere."""
+    towards = model.target_embedding.weight[word]
+    last = "head" if isinstance(model, DraftHead) else "decoder"
+    model.get_parameter(f"{last}.norm.bias").add_(1000 * towards / towards.norm())
+
+
+DRAFTERS: dict[str, dict[str, Any]] = {
+    "k4 autoregressive": {"drafting": "autoregressive", "encoder": "shared", "draft_width": 4},
+    "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix_attention": "prefix", "draft_width": 4},
+    "k15 separate": {"draft_width": 15},
+}
+"""Those of the recipes for a CPU, and the paper's."""
+
+
+def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> Decode:
+    """A drafter all of whose drafts are kept, or none."""
+    verifier = network(size, (SIZES[size]["encoder_layers"], SIZES[size]["decoder_layers"]))
+    biased(verifier, AGREED)
+    model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
+    given = verifier.state_dict()
+    model.load_state_dict({name: given[name] for name in model.shared_parameters()}, strict=False)
+    biased(model, AGREED if kept else OTHER)
+    decoder = AggressiveDecoder(model, verifier, frozen=True)
+
+    def decode(sources: list[list[int]]) -> object:
+        found = decoder.decode(decoder.prepare(sources), search)
+        accepted = found[0][0].statistics["accepted"]
+        assert (accepted > 0) == kept, f"expected {'drafts to be kept' if kept else 'none to be kept'}, got {accepted}"
+        return found
+
+    return decode
+
+
+def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str]) -> dict[str, Decode]:
+    """Return the decoders by name. A family adds its own here."""
+    fixed: dict[str, Any] = {"output_limits": OutputLimits(min_tokens=tokens, max_tokens=tokens)}
+    searches = {"greedy": StepwiseSearch(rescore=False, **fixed), "beam5": StepwiseSearch(strategy="beam", rescore=False, **fixed)}
+    depth = SIZES[size]["encoder_layers"]
+    found: dict[str, Callable[[], Decode]] = {}
+    for name, search in searches.items():
+        for layers in ((depth, depth), (depth, 1)):
+            shape = f"{layers[0]}-{layers[1]}"
+            for precision in ("int8", "float32"):
+                found[f"ctranslate2 {precision} {shape} {name}"] = partial(by_ctranslate2, size, layers, search, precision)
+            found[f"autoregressive {shape} {name}"] = partial(natively, size, layers, ORDERS[0], search)
+        for order in ORDERS[1:]:
+            found[f"{order} {name}"] = partial(natively, size, (depth, depth), order, search)
+    for precision in PRECISIONS["native"]:
+        for strategy in ("greedy", "lookahead", "beam"):
+            graph = DagSearch(strategy=strategy, precision=precision)
+            found[f"graph {graph.label}"] = partial(by_graph, size, graph)
+    for lattice in (LatticeSearch(normalizer="local"), LatticeSearch(normalizer="local", precision="bfloat16")):
+        for candidates in (16, 64):
+            chosen = replace(lattice, candidates=candidates)
+            found[f"lattice {chosen.label}"] = partial(by_lattice, size, batches, tokens, chosen)
+    found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
+    *short, paper = DRAFTERS
+    few = AggressiveSearch(draft_shortlist=Shortlist(tokens=2000), **fixed)
+    narrow = replace(few, draft_precision="int8")
+    for drafter in short:
+        found[f"aggressive {drafter}, all kept"] = partial(by_drafts, size, drafter, True, few)
+        found[f"aggressive {drafter} int8, all kept"] = partial(by_drafts, size, drafter, True, narrow)
+        found[f"aggressive {drafter}, none kept"] = partial(by_drafts, size, drafter, False, few)
+    found[f"aggressive {paper}, all kept"] = partial(by_drafts, size, paper, True, AggressiveSearch(**fixed))
+    return {name: make() for name, make in found.items() if any(part in name for part in only)}
+
+
+def measure(
+    decoders: dict[str, Decode], batches: Sequence[int], threads: list[int], tokens: int, vocabulary: int, rounds: int
+) -> list[dict[str, Any]]:
+    """The times of each entry, number of threads and size of batch; a round before the first is not counted."""
+    results = []
+    for count in threads:
+        torch.set_num_threads(count)
+        for batch in batches:
+            began_all, sources = time.perf_counter(), sentences(batch, tokens, vocabulary)
+            times: dict[str, list[float]] = {name: [] for name in decoders}
+            for turn in range(rounds + 1):
+                for name, decode in decoders.items():
+                    began = time.perf_counter()
+                    decode(sources)
+                    if turn:
+                        times[name].append(1000 * (time.perf_counter() - began) / batch)
+            results += [
+                {"entry": name, "threads": count, "batch": batch, "median": statistics.median(taken), "rounds": taken}
+                for name, taken in times.items()
+            ]
+            print(f"{count} threads, batch {batch}: {time.perf_counter() - began_all:.0f} s", file=sys.stderr, flush=True)
+    return results
+
+
+def rows(results: list[dict[str, Any]], batches: Sequence[int]) -> list[list[str]]:
+    """Return milliseconds a sentence by the better number of threads, and how many times faster that is than the first row."""
+    names = list(dict.fromkeys(row["entry"] for row in results))
+    best: dict[tuple[str, int], dict[str, Any]] = {}
+    for row in sorted(results, key=lambda row: -row["median"]):
+        best[row["entry"], row["batch"]] = row
+    lines = []
+    for name in names:
+        found = [best[name, batch] for batch in batches]
+        cells = [f"{one['median']:.2f} {one['threads']}t" for one in found]
+        ratios = [f"{best[names[0], batch]['median'] / one['median']:.2f}x" for batch, one in zip(batches, found, strict=True)]
+        lines.append([name, *cells, *ratios])
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="base", choices=list(VOCABULARY))
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--tokens", type=int, default=27, help="Tokens of each source and each output.")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=[""], help="Entries whose names contain one of these.")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    began = time.perf_counter()
+    decoders = entries(arguments.size, arguments.tokens, tuple(arguments.batches), arguments.only)
+    print(f"{len(decoders)} entries made in {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    results = measure(
+        decoders, arguments.batches, arguments.threads, arguments.tokens, VOCABULARY[arguments.size], arguments.rounds
+    )
+    publish(
+        arguments,
+        section="All systems beside CTranslate2",
+        explanation=(
+            f"Networks of size `{arguments.size}` with random weights, {arguments.tokens} tokens in and out: milliseconds a "
+            "sentence by the better number of threads (`1t`, `2t`), and times faster than the first row."
+        ),
+        columns=[
+            "entry",
+            *(f"ms, batch {batch}" for batch in arguments.batches),
+            *(f"x, batch {batch}" for batch in arguments.batches),
+        ],
+        rows=rows(results, arguments.batches),
+        seed=1,
+        rounds=arguments.rounds,
+        spread=spread([row["rounds"] for row in results]),
+        figures=results,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Time and memory of preparing text: the whole command up to token shards on growing numbers of synthetic pairs. For each step
+seconds, pairs per second and the peak memory of all its processes together (proportional set size).
+
+    python -m benchmarks.pipeline.corpus_scale --pairs 1000000 2000000 5000000 --json build/corpus_scale.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.record import publish
+from pipeline.run.history import Run
+
+STEPS = ("corpus:train", "vocabulary:joint", "encode:raw")
+WORDS = 60_000
+CHUNK = 50_000
+SAMPLE_SECONDS = 0.5
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, nargs="+", default=[1_000_000, 2_000_000, 5_000_000])
+    parser.add_argument(
+        "--cpus",
+        type=int,
+        nargs="+",
+        default=[len(os.sched_getaffinity(0))],
+        help="CPUs, which are workers too; one run for each number.",
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="The folder for texts and stores during the run; the system's temporary folder if not given."
+    )
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
+    return parser.parse_args()
+
+
+def vocabulary(generator: np.random.Generator) -> list[str]:
+    """Return distinct words of 2 to 10 letters, the common ones short."""
+    letters = np.array(list("etaoinshrdlucmfwypvbgkqjxz"))
+    weights = 1 / np.arange(1, len(letters) + 1)
+    words: dict[str, None] = {}
+    while len(words) < WORDS:
+        length = 2 + min(8, len(words) // 2000 + int(generator.integers(0, 4)))
+        words["".join(generator.choice(letters, length, p=weights / weights.sum()))] = None
+    return list(words)
+
+
+def write_side(path: Path, pairs: int, seed: int) -> None:
+    """Write sentences of 3 to 40 words that follow Zipf's law; every fiftieth pair is a copy of the first of its chunk."""
+    generator = np.random.default_rng(seed)
+    words = vocabulary(generator)
+    shares = np.cumsum(1 / np.arange(3, WORDS + 3))
+    lengths_of = np.random.default_rng(0)  # alike on both sides
+    with path.open("w", encoding="utf-8") as file:
+        for start in range(0, pairs, CHUNK):
+            count = min(CHUNK, pairs - start)
+            lengths = lengths_of.integers(3, 41, count)
+            drawn = np.searchsorted(shares, generator.random(int(lengths.sum())) * shares[-1]).tolist()
+            ends = np.cumsum(lengths).tolist()
+            lines = [" ".join([words[i] for i in drawn[end - n : end]]) for n, end in zip(lengths.tolist(), ends, strict=True)]
+            lines[::50] = [lines[0]] * len(lines[::50])
+            file.write("\n".join(lines) + "\n")
+
+
+class Memory:
+    """A thread that samples the memory of a process and all of its descendants."""
+
+    def __init__(self, pid: int) -> None:
+        self.samples: list[tuple[float, int]] = []
+        self._root = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def peak(self, start: float, end: float) -> float:
+        """Return the highest number of MiB between two moments."""
+        return max((used for moment, used in self.samples if start <= moment <= end), default=0) / 2**20
+
+    def _sample(self) -> None:
+        while not self._over.wait(SAMPLE_SECONDS):
+            self.samples.append((time.time(), self._used()))
+
+    def _used(self) -> int:
+        return sum(map(_proportional_set_size, _descendants(self._root)))
+
+
+def _descendants(root: int) -> set[int]:
+    """Return the process and all of its descendants."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            children.setdefault(int(path.read_text().rsplit(")", 1)[1].split()[1]), []).append(int(path.parent.name))
+    found, waiting = {root}, [root]
+    while waiting:
+        new = children.get(waiting.pop(), [])
+        found.update(new)
+        waiting += new
+    return found
+
+
+def _proportional_set_size(pid: int) -> int:
+    """Return the bytes of memory of a process, shared pages divided among their users (Linux, proc(5), smaps_rollup)."""
+    with suppress(OSError, StopIteration):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return 1024 * int(next(line for line in lines if line.startswith("Pss:")).split()[1])
+    return 0
+
+
+def measure(pairs: int, cpus: int, folder: Path) -> dict[str, Any]:
+    """Run on `pairs` pairs; return seconds, pairs a second and peak MiB by step."""
+    files = {side: folder / f"{pairs}.{side}" for side in ("source", "target")}
+    for seed, (_, path) in enumerate(files.items(), 1):
+        write_side(path, pairs, seed)
+    size = sum(path.stat().st_size for path in files.values())
+    store = folder / f"store-{pairs}"
+    config = {
+        "name": "scale",
+        "corpus": {
+            "train": {side: str(path) for side, path in files.items()},
+            "validation": {"embedded": 100},
+            "test": {"synthetic": {"embedded": 100}},
+        },
+        "vocabulary": {"size": 8000, "sentences": 20_000},
+        "store": {"path": str(store)},
+        "cluster": {"cpus": cpus},
+        "tracking": {"enabled": False},
+    }
+    path = folder / f"{pairs}.yaml"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    command = [sys.executable, "-m", "pipeline", "run", str(path), "--until", "encode:raw"]
+    process = subprocess.Popen(command, start_new_session=True)
+    memory = Memory(process.pid)
+    try:
+        code = process.wait()
+    finally:
+        memory.stop()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    if code:
+        raise SystemExit(f"the run on {pairs} pairs ended with {code}")
+    state = Run((store / "runs/latest").resolve()).state()
+    steps = {name: state.steps[name] for name in STEPS}
+    result: dict[str, Any] = {
+        "pairs": pairs,
+        "cpus": cpus,
+        "text_bytes": size,
+        "peak_mib": memory.peak(0, time.time()),
+        "steps": {},
+    }
+    for name, step in steps.items():
+        start, end = step.started or 0.0, step.finished or 0.0
+        seconds = step.seconds or 0.0
+        result["steps"][name] = {"seconds": seconds, "pairs_per_second": pairs / seconds, "peak_mib": memory.peak(start, end)}
+    result["store_bytes"] = sum(p.stat().st_size for p in store.rglob("*") if p.is_file() and not p.is_symlink())
+    shutil.rmtree(store)
+    for used in (*files.values(), path):
+        used.unlink()
+    return result
+
+
+def row(result: dict[str, Any]) -> list[str]:
+    cells = [f"{one['seconds']:.1f} s, {one['pairs_per_second']:,.0f}/s" for one in result["steps"].values()]
+    return [f"{result['pairs']:,}, {result['cpus']}", *cells, f"{result['peak_mib']:,.0f} MiB"]
+
+
+def main() -> None:
+    args = parse()
+    results = []
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        for pairs in args.pairs:
+            for cpus in args.cpus:
+                results.append(measure(pairs, cpus, Path(folder)))
+                print(*row(results[-1]), file=sys.stderr, flush=True)
+    publish(
+        args,
+        section="The machinery",
+        explanation="Preparing synthetic text: time, pairs a second, and the peak memory of all processes together.",
+        columns=["pairs, workers", *(f"`{step.partition(':')[0]}`" for step in STEPS), "memory"],
+        rows=[row(result) for result in results],
+        seed=1,
+        rounds=1,
+        spread=None,
+        note="A single run has no spread.",
+        figures=results,
+    )
+
+
+if __name__ == "__main__":
+    main()

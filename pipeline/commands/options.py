@@ -1,0 +1,27 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file (docs/reference/config.md).", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Replace one value, as in defaults.training.updates=100."),
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="STEP", help="Only this step, or all steps of this stage, and those that they need.")
+]
+RunName = Annotated[str, typer.Argument(metavar="[RUN]", help="Run id or run directory.")]
+StorePath = Annotated[Path, typer.Option("--store", metavar="DIRECTORY", help="Store that holds the run.")]
+SystemLocation = Annotated[
+    str, typer.Argument(metavar="RUN|DIRECTORY", help="Run id or directory, or the directory of a system.", show_default=False)
+]
+SystemName = Annotated[str | None, typer.Argument(metavar="[SYSTEM]", help="Name of a system of that run.")]
+NoVerify = Annotated[bool, typer.Option("--no-verify", help="Load files without comparing them with their checksums.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+STORE = Path("store")

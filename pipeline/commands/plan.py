@@ -1,0 +1,91 @@
+"""`fewstep plan`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from pipeline.commands.options import ConfigFile, Json, Overrides, Until
+from pipeline.commands.output import print_json, print_table
+from pipeline.commands.planning import planned
+from pipeline.config.schema import RunConfig
+from pipeline.plan.estimate import estimate as estimated
+from pipeline.plan.estimate import totals
+from pipeline.plan.explain import explain
+from pipeline.plan.step import Plan
+from pipeline.run.mirror_sync import mirrored
+from pipeline.run.progress import duration
+from pipeline.store.artifacts import Store
+
+
+def plan(
+    config: ConfigFile,
+    until: Until = None,
+    overrides: Overrides = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Estimate each step's time and storage from finished steps.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check CONFIG and list its steps: HIT if the store holds the result, FETCH if its mirror does, else MISS and why."""
+    settings, steps, store = planned(config, overrides, until)
+    if estimate:
+        _print_estimate(settings, steps, store, as_json)
+        return
+    lines = explain(steps, store, mirrored(settings.store.mirror, steps, store))
+    if as_json:
+        print_json(
+            [
+                {"step": line.step.name, "fingerprint": line.step.fingerprint, "verdict": line.verdict, "reason": line.reason}
+                for line in lines
+            ]
+        )
+        return
+    print_table(
+        ("step", "fingerprint", "", "reason"),
+        [(line.step.name, line.step.fingerprint[:8], line.verdict, line.reason) for line in lines],
+    )
+    stages = Counter(line.step.stage.name for line in lines if line.verdict == "MISS")
+    trainings = f"; {stages['train']} trainings to run" if stages["train"] else ""
+    print(f"{sum(line.verdict == 'HIT' for line in lines)} of {len(lines)} steps are in {store.root}{trainings}")
+
+
+def _print_estimate(settings: RunConfig, steps: Plan, store: Store, as_json: bool) -> None:
+    found = estimated(steps, store, {str(stage): asked for stage, asked in settings.cluster.resources.items()})
+    if as_json:
+        print_json(
+            [
+                {
+                    "step": one.step.name,
+                    "hit": one.hit,
+                    "rows": one.rows,
+                    "seconds": one.seconds,
+                    "bytes": one.bytes,
+                    "from": one.basis,
+                }
+                for one in found
+            ]
+        )
+        return
+    rows = [
+        (
+            one.step.name,
+            "HIT" if one.hit else "MISS",
+            "" if one.rows is None else f"{one.rows:,}",
+            *_amounts(one.seconds, one.bytes),
+            one.basis,
+        )
+        for one in found
+    ]
+    print_table(("step", "", "rows", "time", "storage", "from"), rows)
+    all_steps = totals(found)
+    time, size = _amounts(all_steps.seconds, all_steps.bytes)
+    print(f"in all {time} one after the other, {duration(all_steps.longest)} along the longest chain of steps; {size}")
+    if all_steps.unknown:
+        print(f"not estimated, since {store.root} holds no earlier one: {', '.join(all_steps.unknown)}")
+
+
+def _amounts(seconds: float | None, size: int | None) -> tuple[str, str]:
+    return "?" if seconds is None else duration(seconds), "?" if size is None else f"{size / 2**20:,.1f} MiB"

@@ -1,0 +1,42 @@
+"""`fewstep run`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from pipeline.commands.options import ConfigFile, Overrides, Until
+from pipeline.commands.planning import planned
+from pipeline.commands.report import finished_report, print_report
+from pipeline.errors import exit_code
+from pipeline.run import execute
+
+
+def run(
+    config: ConfigFile,
+    until: Until = None,
+    overrides: Overrides = None,
+    in_process: Annotated[
+        bool, typer.Option("--in-process", help="Run the steps one after the other in this process, without Ray.")
+    ] = False,
+) -> None:
+    """Run the pipeline in CONFIG. Steps already in the store are reused; an interrupted run continues."""
+    settings, plan, store = planned(config, overrides, until)
+    outcome = execute.run(settings, plan, store, config_file=str(config), in_process=in_process)
+    for step, reason in outcome.failed.items():
+        print(f"{step} failed: {reason}", file=sys.stderr)
+    for step, reason in outcome.unmirrored.items():
+        print(f"{step} was not mirrored: {reason}", file=sys.stderr)
+    if outcome.failed:
+        print(f"logs are in {outcome.run.path / 'logs'}; repeat the command to continue", file=sys.stderr)
+        raise typer.Exit(max(exit_code(error) for error in outcome.failed.values()))
+    made = f"{len(outcome.executed)} steps made" if outcome.executed else "everything was in the store"
+    fetched = f", {len(outcome.fetched)} fetched from the mirror" if outcome.fetched else ""
+    print(f"run {outcome.run.path.name}: {made}{fetched}")
+    if finished_report(outcome.run) is not None:
+        print_report(outcome.run)
+    if outcome.unmirrored:
+        print(f"the mirror lacks {len(outcome.unmirrored)} artifacts; repeat the command to send them", file=sys.stderr)
+        raise typer.Exit(1)

@@ -1,0 +1,38 @@
+"""`fewstep runs`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pipeline.commands.options import STORE, Json, StorePath
+from pipeline.commands.output import print_json, print_table
+from pipeline.run.history import Run, all_runs
+from pipeline.run.records import driver_gone
+
+
+def runs(store: StorePath = STORE, as_json: Json = False) -> None:
+    """List the runs of a store, the latest first."""
+    found = sorted((_summary(run) for run in all_runs(store)), key=lambda row: -(row["started"] or 0.0))
+    if as_json:
+        print_json(found)
+        return
+    rows = [(row["run"], row["status"], f"{row['done']}/{row['steps']}", _date(row["started"]), row["config"]) for row in found]
+    print_table(("run", "status", "steps", "started", "config"), rows)
+
+
+def _summary(run: Run) -> dict[str, Any]:
+    state, spec = run.state(), run.spec
+    return {
+        "run": run.path.name,
+        "name": spec["name"],
+        "status": "interrupted" if driver_gone(run, state) else state.status,
+        "steps": len(state.steps),
+        "done": sum(step.status in ("done", "hit") for step in state.steps.values()),
+        "started": state.started,
+        "config": spec.get("config_file", ""),
+    }
+
+
+def _date(moment: float | None) -> str:
+    return "" if moment is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))

@@ -1,0 +1,144 @@
+"""A real store with MLflow in it: what `gc` leaves, what `publish` restores, and what a copy or a moved store reads and writes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.store import garbage
+from pipeline.store.artifacts import Store
+from pipeline.tracking.database import database_uri, own_database
+
+ROOT = Path(__file__).resolve().parents[3]
+CONFIG = str(Path(__file__).with_name("tiny.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _own_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store after one run."""
+    store = tmp_path_factory.mktemp("made") / "store"
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    command = [sys.executable, "-m", "pipeline", "run", CONFIG, "--in-process", "--set", f"store.path={store}"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return store
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    """A store of its own for a test that alters it; where it lies is not where it was made."""
+    return Path(shutil.copytree(made, tmp_path / "store", symlinks=True))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def published(store: Path) -> dict[str, bytes]:
+    """All artifacts that MLflow finds by the store's database; their places are checked to lie in the store."""
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=database_uri(own_database(store)))
+    experiments = [e for e in client.search_experiments() if e.name != "Default"]
+    place = (store / "mlflow-artifacts").as_uri()
+    assert {e.artifact_location for e in experiments} == {place}
+    found = {}
+    for run in client.search_runs([e.experiment_id for e in experiments]):
+        assert run.info.artifact_uri == f"{place}/{run.info.run_id}/artifacts"
+        artifacts = contents(store / "mlflow-artifacts" / run.info.run_id / "artifacts")
+        found |= {f"{run.data.tags['fewstep.run']}/{run.data.tags['fewstep.step']}/{name}": artifacts[name] for name in artifacts}
+    return found
+
+
+def test_nothing_of_mlflow_is_garbage(store: Path) -> None:
+    """Not even when no run is left that names anything."""
+    assert garbage.collect(Store(store)) == []
+    shutil.rmtree(store / "runs")
+    before = contents(store / "mlflow-artifacts")
+    assert len(before) > 5
+    found = {item.path.relative_to(store).parts[0] for item in garbage.collect(Store(store), shards=True)}
+    assert found >= {"corpus", "train", "system", "shards"}
+    assert not [name for name in found if name.startswith("mlflow")]
+    garbage.remove(Store(store), shards=True)
+    assert contents(store / "mlflow-artifacts") == before
+    assert own_database(store).is_file()
+    assert not (store / "train").exists() or not list((store / "train").glob("[0-9a-f]*"))
+
+
+def test_publishing_restores_what_was_removed_from_mlflow(store: Path) -> None:
+    assert main(["publish", "--store", str(store)]) == 0
+    before = published(store)
+    assert {name.partition("/")[2] for name in before} >= {"run/report.html", "report:run/figures/training_curves.svg"}
+    stamps = {path: path.stat().st_mtime_ns for path in (store / "mlflow-artifacts").rglob("*") if path.is_file()}
+    assert main(["publish", "--store", str(store)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in stamps} == stamps  # what is there is not sent again
+    shutil.rmtree(store / "mlflow-artifacts")
+    assert published(store) == {}
+    assert main(["publish", "--store", str(store)]) == 0
+    assert published(store) == before
+    next((store / "mlflow-artifacts").rglob("report.html")).write_text("cut off")
+    assert main(["publish", "--store", str(store)]) == 0
+    assert published(store) == before
+
+
+@pytest.mark.parametrize("original", ["present", "absent"])
+def test_a_copy_reads_and_writes_only_itself(original: str, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A present original is filled with nonsense, so that reading from it shows. Without the original the copy is a moved store."""
+    old, copy = tmp_path / "old", tmp_path / "copy"
+    shutil.copytree(made, old, symlinks=True)
+    assert main(["publish", "--store", str(old)]) == 0
+    before = published(old)
+    assert before
+    shutil.copytree(old, copy, symlinks=True)
+    lost = next((copy / "mlflow-artifacts").rglob("report.html"))
+    lost.unlink()  # so that publishing has something to write
+    spoiled = dict.fromkeys(contents(old), b"nonsense")
+    for name, data in spoiled.items():
+        (old / name).write_bytes(data)
+    if original == "absent":
+        shutil.rmtree(old)
+    (tmp_path / "in.txt").write_text("A man reads.\n")
+
+    shown = {}
+    for store in (made, copy):
+        capsys.readouterr()
+        translated = tmp_path / f"{store.name}.txt"
+        where = ["--store", str(store)]
+        files = ["--input", str(tmp_path / "in.txt"), "--output", str(translated)]
+        assert main(["translate", "latest", "autoregressive", *files, *where]) == 0
+        for command in ("status", "report"):
+            assert main([command, *where]) == 0
+        shown[store] = capsys.readouterr().out.replace(str(store), "STORE"), translated.read_text()
+    assert shown[made] == shown[copy]
+
+    assert main(["publish", "--store", str(copy)]) == 0
+    assert published(copy) == before
+    again = ["run", CONFIG, "--in-process", "--until", "corpus", "--set", f"store.path={copy}"]
+    assert main([*again, "--set", "corpus.train={embedded: 100}"]) == 0
+    assert "1 steps made" in capsys.readouterr().out
+    assert len(published(copy)) > len(before)
+    assert contents(old) == (spoiled if original == "present" else {})
+
+
+@pytest.mark.parametrize("name", ["file:?a=b&c#d 100%25 é", "a%3Fb 100%"])
+def test_the_database_lies_in_the_store_whatever_its_path(name: str, made: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(made, tmp_path / "parent" / name, symlinks=True))
+    before = contents(store / "mlflow-artifacts")
+    own_database(store).unlink()
+    shutil.rmtree(store / "mlflow-artifacts")
+    assert main(["publish", "--store", str(store)]) == 0
+    assert own_database(store).is_file()
+    assert len(contents(store / "mlflow-artifacts")) == len(before)
+    assert len(published(store)) == len(before)
+    assert list((tmp_path / "parent").iterdir()) == [store]
+    assert main(["publish", "--store", str(store)]) == 0
+    assert list((tmp_path / "parent").iterdir()) == [store]
