@@ -89,7 +89,7 @@ class Scripted:
                 ids[place, offset] = self.token(truth, offset, draw)
         return Draft(ids, None)
 
-    def learn(self, rows, slots, states):
+    def observe(self, rows, slots, states):
         pass
 
     def token(self, truth, offset, draw):
@@ -191,7 +191,7 @@ def test_through_torch_as_many_queries_write_what_greedy_passes_of_that_width_wr
 
 
 def kept_by(scores, ids, **options):
-    return verify(scores.clone(), ids, AggressiveSearch(strategy="gad++", **options)).kept[0].tolist()
+    return verify(scores.clone(), ids, AggressiveSearch(strategy="gad++", **options)).accepted[0].tolist()
 
 
 def test_more_ranks_and_a_wider_gap_keep_what_fewer_and_a_narrower_keep():

@@ -190,7 +190,7 @@ def test_a_soft_copy_depends_on_place_and_source_alone(kind):
         copies = model.soft_copy(model.slot_codes(5), model.read(source, lengths))
         alone = model.soft_copy(model.slot_codes(5), model.read(source[1:, :2], lengths[1:]))
     assert torch.allclose(copies[1], alone[0], atol=1e-6)
-    weights = torch.linalg.lstsq(model.read(source, lengths).words[1, :2].t().double(), copies[1].t().double()).solution
+    weights = torch.linalg.lstsq(model.read(source, lengths).embedded[1, :2].t().double(), copies[1].t().double()).solution
     assert torch.allclose(weights.sum(0), torch.ones(5, dtype=torch.float64), atol=1e-4)
     assert (weights > 0).all()
 
@@ -202,9 +202,9 @@ def test_a_soft_copy_does_not_care_in_which_order_the_words_stand_that_bring_the
         codes, read = model.slot_codes(6), model.read(source, torch.tensor([5]))
         expected, places = model.soft_copy(codes, read), model._source_codes(5)
         monkeypatch.setattr(model, "_source_codes", lambda count: places[order])
-        moved = model.soft_copy(codes, read._replace(words=read.words[:, order]))
+        moved = model.soft_copy(codes, read._replace(embedded=read.embedded[:, order]))
         monkeypatch.setattr(model, "_source_codes", lambda count: places)
-        other = model.soft_copy(codes, read._replace(words=read.words[:, order]))
+        other = model.soft_copy(codes, read._replace(embedded=read.embedded[:, order]))
     torch.testing.assert_close(moved, expected)
     assert not torch.allclose(other, expected, atol=1e-3), "words that change places are other words"
 
@@ -258,7 +258,7 @@ def test_a_shared_encoder_stays_as_it_is_and_reads_without_dropout():
     model = drafter_of(encoder="shared", dropout=0.5).train()
     before = {name: values.clone() for name, values in model.state_dict().items()}
     batch = batch_of(8, 9)
-    assert model.read(batch.source, batch.source_lengths).words.requires_grad is False
+    assert model.read(batch.source, batch.source_lengths).embedded.requires_grad is False
     optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="float32"))
     for update in (1, 2):
         optimizer.clear()

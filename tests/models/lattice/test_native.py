@@ -99,7 +99,7 @@ def test_paths_that_no_window_admits_end_earlier_in_native_code_too(tmp_path):
 def test_fewer_bits_are_near_and_for_native_decoding_alone(tables, precision):
     model, few = network(), LatticeSearch(candidates=4, precision=precision)
     native = frozen(model, tables)
-    with pytest.raises(ValueError, match="precision: expected float32 for a network that is not decoded natively"):
+    with pytest.raises(ValueError, match="precision: expected float32 in torch"):
         outputs(LatticeDecoder(model, tables), few)
     found = outputs(native, few)
     exact = outputs(native, LatticeSearch(candidates=4))

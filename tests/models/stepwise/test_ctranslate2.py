@@ -245,5 +245,5 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch):
 
 def test_a_living_network_is_refused():
     decoder = StepwiseDecoder(network())
-    with pytest.raises(ValueError, match="finished"):
+    with pytest.raises(ValueError, match="expected auto or one of torch"):
         decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2"))
