@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from models.common.network import NetworkConfig
-from models.common.problems import Problem
-from models.common.search import SearchConfig
+from models.config.problems import Problem
+from models.config.search import SearchConfig
 from models.training.recipe import TrainedSystem
 
 if TYPE_CHECKING:

@@ -41,8 +41,8 @@ from models.aggressive.head import DraftHead
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
 from models.common.network import SIZES
-from models.common.options import OutputLimits, Shortlist
 from models.common.sources import gather
+from models.config.options import OutputLimits, Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import build as build_graph

@@ -29,7 +29,7 @@ from benchmarks.record import publish, spread
 from fewstep import Lexicon
 from models.common.layers.embeddings import sinusoids
 from models.common.network import SIZES
-from models.common.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
+from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel

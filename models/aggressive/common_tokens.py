@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from models.aggressive.config import AggressiveSearch
-from models.common.options import MAX_SHORTLIST_TOKENS
 from models.common.shortlist import token_mask
+from models.config.options import MAX_SHORTLIST_TOKENS
 from models.family import EOS, RESERVED
 
 

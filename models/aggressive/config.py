@@ -9,9 +9,9 @@ from typing import Annotated, Literal, cast
 from annotated_types import Ge, Le, Lt
 
 from models.common.network import NetworkConfig
-from models.common.options import OutputLimits, Precision, Sampling, Shortlist
-from models.common.problems import Problem
-from models.common.search import LimitedSearch, SystemParts, Workload
+from models.config.options import OutputLimits, Precision, Sampling, Shortlist
+from models.config.problems import Problem
+from models.config.search import LimitedSearch, SystemParts, Workload
 
 BLOCK_OPTIONS = (
     "draft_width_range",

@@ -25,10 +25,10 @@ from models.common.engines import choose_engine
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
-from models.common.problems import Problem
-from models.common.search import SystemParts, check_search
 from models.common.shortlist import load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.family import EOS, Decoder, Hypothesis, family_named
 
 log = logging.getLogger("fewstep")

@@ -10,9 +10,9 @@ from typing import Annotated, ClassVar, Literal, Protocol, cast
 from annotated_types import MinLen
 
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
-from models.common.labels import labelled
 from models.common.network import NetworkConfig
-from models.common.problems import Problem
+from models.config.labels import labelled
+from models.config.problems import Problem
 from models.training.recipe import Companion, TrainedSystem, part
 
 VERIFIER, DRAFTER = "verifier", "drafter"

@@ -36,7 +36,7 @@ from models.bundle.weights import (
     save_weights,
     write_json,
 )
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from models.family import Sizes, family_named
 
 __all__ = ["FORMAT", "BundleError", "System", "load_model", "load_system", "read_description", "save_model", "write_system"]

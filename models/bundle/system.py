@@ -13,7 +13,7 @@ from sentencepiece import SentencePieceProcessor
 
 from models.bundle.weights import BundleError
 from models.common.prefetch import prefetch
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from models.family import RESERVED, Decoder, Hypothesis
 
 log = logging.getLogger("fewstep")
@@ -78,6 +78,10 @@ class System:
         if found is None:
             raise ValueError(f"search: expected one of {', '.join(self.searches)}, or a derived label, got {label!r}")
         return found
+
+    def problems(self, search: SearchConfig) -> Iterator[Problem]:
+        """Yield the options of a search that are not valid for this system."""
+        return self.decoder.problems(search)
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
         """Source ids of each line without EOS, cut to `max_source_tokens`. Broken characters are replaced, with a warning."""

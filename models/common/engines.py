@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
-from models.common.problems import Problem, refuse
+from models.config.problems import Problem, refuse
 
 AUTOMATIC = ("native", "torch")
 """Engines that the option `engine: auto` chooses among, preferred first."""

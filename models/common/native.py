@@ -11,7 +11,7 @@ from fewstep import TransformerShape
 from models.common.layers.backbone import Backbone
 from models.common.layers.blocks import Activation
 from models.common.network import NetworkConfig
-from models.common.options import Precision, Shortlist
+from models.config.options import Precision, Shortlist
 
 if TYPE_CHECKING:
     from fewstep_native import F32

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Lt, MultipleOf
 
-from models.common.problems import Problem
+from models.config.problems import Problem
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "feed_forward": 256, "heads": 4},

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from fewstep import CandidateTables, Lexicon
 from models.bundle.weights import TABLES
-from models.common.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
 from models.common.tables import load_tables
+from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
 from models.family import RESERVED, Sizes
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from models.common.inference import check_lengths
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.training.batch import Ints, padded
 
 

@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from annotated_types import Ge, Gt, Le
 
 from models.common.network import NetworkConfig
-from models.common.options import Precision, Sampling, Shortlist
-from models.common.problems import Problem
-from models.common.search import SearchConfig, SystemParts, Workload
+from models.config.options import Precision, Sampling, Shortlist
+from models.config.problems import Problem
+from models.config.search import SearchConfig, SystemParts, Workload
 
 Pin = Literal["none", "row", "column"]
 

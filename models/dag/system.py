@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import MinLen
 
-from models.common.labels import labelled
-from models.common.problems import Problem
+from models.config.labels import labelled
+from models.config.problems import Problem
 from models.dag.config import DagConfig, DagSearch
 from models.training.recipe import StandaloneSystem, part
 

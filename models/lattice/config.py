@@ -9,9 +9,9 @@ from typing import Annotated, Literal, cast
 from annotated_types import Ge, Lt
 
 from models.common.network import NetworkConfig
-from models.common.options import Precision
-from models.common.problems import Problem
-from models.common.search import SearchConfig, SystemParts, Workload
+from models.config.options import Precision
+from models.config.problems import Problem
+from models.config.search import SearchConfig, SystemParts, Workload
 
 Normalizer = Literal["full", "union", "local", "selfnorm"]
 

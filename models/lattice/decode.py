@@ -13,10 +13,10 @@ from models.bundle.weights import make_model, read_json
 from models.common.engines import choose_engine
 from models.common.inference import score_pairs
 from models.common.layers.linear import pack
-from models.common.problems import Problem
-from models.common.search import SystemParts, check_search
 from models.common.sources import gather
 from models.common.tables import load_tables
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.family import Hypothesis
 from models.lattice.batches import SentenceTimes, Slots, Sources
 from models.lattice.candidates import look_up, most_frequent

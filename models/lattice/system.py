@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import MinLen
 
-from models.common.labels import labelled
+from models.config.labels import labelled
 from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.training.recipe import StandaloneSystem, part
 

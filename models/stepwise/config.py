@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, Self, cast
 from annotated_types import Ge, Lt
 
 from models.common.network import NetworkConfig
-from models.common.options import NucleusSampling, OutputLimits, Precision, Shortlist
-from models.common.problems import Problem
-from models.common.search import LimitedSearch, SearchConfig, SystemParts, Workload
+from models.config.options import NucleusSampling, OutputLimits, Precision, Shortlist
+from models.config.problems import Problem
+from models.config.search import LimitedSearch, SearchConfig, SystemParts, Workload
 from models.stepwise.orders import (
     ORDERS,
     GenerationOrder,

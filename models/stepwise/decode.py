@@ -13,10 +13,10 @@ from models.common.engines import choose_engine
 from models.common.inference import score_pairs
 from models.common.layers.linear import pack
 from models.common.ngram import language_model
-from models.common.problems import Problem
-from models.common.search import SystemParts, check_search
 from models.common.shortlist import load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
+from models.config.problems import Problem
+from models.config.search import SystemParts, check_search
 from models.family import Hypothesis, Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines import engines_for

@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Ge, MinLen
 
-from models.common.labels import labelled
-from models.common.problems import Problem
+from models.config.labels import labelled
+from models.config.problems import Problem
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from models.training.recipe import StandaloneSystem, part

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Lt
 
-from models.common.options import Precision
-from models.common.problems import Problem
+from models.config.options import Precision
+from models.config.problems import Problem
 
 
 @dataclass(frozen=True, kw_only=True)

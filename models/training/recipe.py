@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar
 from annotated_types import Ge
 
 from models.common.network import NetworkConfig
-from models.common.problems import Problem
-from models.common.search import SearchConfig
+from models.config.problems import Problem
+from models.config.search import SearchConfig
 from models.training.config import TrainingConfig
 
 T = TypeVar("T")

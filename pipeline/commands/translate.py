@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import logging
 import os
-import re
 import select
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
+from models.config.problems import Problem
+from models.config.search import SearchConfig
+from models.family import FAMILIES
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.load import parse_search
-from pipeline.errors import ArtifactError, DataError
+from pipeline.config.systems import TEACHER_FAMILY
+from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.history import Run, find_run
 from pipeline.run.records import step_directory
 from stages.errors import suggestion
@@ -32,6 +35,7 @@ class Translator(Protocol):
     """The part of a loaded system that is used here (`models.bundle.system.System`)."""
 
     def translate(self, lines: list[str], search: Any = None, *, first_line: int = 1) -> list[str]: ...
+    def problems(self, search: Any) -> Iterable[Problem]: ...
 
 
 def translate(
@@ -96,11 +100,13 @@ def translate_files(
     Raises ConfigError for an invalid search, DataError for a file that cannot be opened, for an output that is the input and
     for a missing device, ArtifactError for a broken system.
     """
-    options = None if search is None else parse_search(_spelled_out(search), f"--search {search}", _family(directory))
+    options = None if search is None else search_named(directory, search)
     with ExitStack() as stack:
         read = STDIN if source is None else _opened(source, os.O_RDONLY, stack)
         _check_apart(read, output)
         system = _loaded(directory, device, verify)
+        if search is not None and options is not None:
+            _check_search(system, options, search)
         write = STDOUT if output is None else _opened(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stack)
         stream(system, read, write, search=options, batch=batch)
 
@@ -177,22 +183,29 @@ def _check_apart(read: int, output: Path | None) -> None:
         )
 
 
-def _spelled_out(search: str) -> str:
-    """`beam5-dedup` for `{beam: {beam_size: 5, deduplicate: true}}`, as searches are called in tables."""
-    name = re.fullmatch(r"(greedy|sample|beam)((?<=beam)\d+)?(-dedup)?", search)
-    if name is None:
-        return search
-    options = [f"beam_size: {name[2]}"] if name[2] else []
-    options += ["deduplicate: true"] if name[3] else []
-    return f"{{{name[1]}: {{{', '.join(options)}}}}}"
+def search_named(directory: Path, text: str) -> SearchConfig:
+    """Return the search of the system in `directory` that `text` labels, or the search that it spells out or derives.
 
-
-def _family(directory: Path) -> str:
-    """Return the family that a system's description names; other faults of the description are reported when it is loaded."""
+    Raises ConfigError that lists the system's labels. A description that cannot be read is reported when the system is loaded.
+    """
     try:
-        return str(json.loads((directory / "system.json").read_text(encoding="utf-8"))["family"])
+        description = json.loads((directory / "system.json").read_text(encoding="utf-8"))
+        family, labels = str(description["family"]), dict(description["searches"])
     except (OSError, ValueError, KeyError):
-        return "stepwise"
+        family, labels = TEACHER_FAMILY, {}
+    if text in labels and family in FAMILIES:
+        return FAMILIES[family].search.from_values(labels[text])
+    try:
+        return parse_search(text, f"--search {text}", family)
+    except ConfigError as error:
+        own = f"; searches of this system: {', '.join(labels)}" if labels else ""
+        raise ConfigError([f"{problem}{own}" for problem in error.problems]) from error
+
+
+def _check_search(system: Translator, search: SearchConfig, text: str) -> None:
+    """Raise ConfigError for a search that the system does not support."""
+    if problems := [f"--search {text}: {problem.text()}" for problem in system.problems(search)]:
+        raise ConfigError(problems)
 
 
 def _loaded(directory: Path, device: str, verify: bool) -> Translator:

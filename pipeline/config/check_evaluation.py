@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from models.common.problems import KeyPath
+from models.config.problems import KeyPath
 from models.stepwise.config import StepwiseConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.rules import Rule, broken

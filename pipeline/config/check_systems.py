@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
 from models.common.network import NetworkConfig
-from models.common.problems import KeyPath
-from models.common.search import SearchConfig, SystemParts
+from models.config.problems import KeyPath
+from models.config.search import SearchConfig, SystemParts
 from models.training.config import TrainingConfig
 from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from annotated_types import Ge, Gt, Le, Lt, MinLen, MultipleOf
 
 from models.common.network import SIZES
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from pipeline.config.expand import FILES, PRESETS
 from pipeline.config.load import adapter
 from pipeline.config.renamed import KEYS, VALUES
@@ -41,7 +41,8 @@ current directory, except `base`, which is relative to its file.
 - `--set a.b=VALUE` on the command line sets one value; VALUE is YAML: `--set 'systems.small={data: distilled}'`. A map is
   merged, as with `base`.
 - `base: other.yaml` extends another file, which may have a base itself: maps are merged key by key, other values are replaced. A
-  system or test set of the base that is set to `null` is removed; `--set systems.small=null` does the same.
+  system or test set of the base that is set to `null` is removed; `--set systems.small=null` does the same. Searches are merged
+  with those of the same names, and otherwise replaced.
 - `defaults` holds values that the teacher and every trained system share; they are merged in the same way, except that the searches
   of a system replace those of `defaults`.
 - `size` fills in the sizes that neither the system nor `defaults` states. A system with its own `size` ignores the sizes in

@@ -11,8 +11,8 @@ from typing import Any, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
-from models.common.problems import KeyPath
-from models.common.search import SearchConfig, SystemParts
+from models.config.problems import KeyPath
+from models.config.search import SearchConfig, SystemParts
 from models.family import family_named
 from models.training.recipe import part
 from pipeline.config.check import check

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from models.common.problems import KeyPath
+from models.config.problems import KeyPath
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,20 @@ def tree(value: Any, where: str, path: KeyPath = ()) -> Node:
 
 
 def merge(under: Node, over: Node) -> Node:
-    """Maps are merged key by key; anything else is replaced."""
+    """Merge maps key by key; any other value is replaced, and so are searches by others than the same ones."""
     if not isinstance(under.value, dict) or not isinstance(over.value, dict):
+        return over
+    if _are_searches(over.path) and not over.value.keys() <= under.value.keys():
         return over
     entries = dict(under.value)
     for key, node in over.value.items():
         entries[key] = merge(entries[key], node) if key in entries else node
     return over.with_value(entries)
+
+
+def _are_searches(path: KeyPath) -> bool:
+    """Whether a path leads to the searches of a system."""
+    return path[-1:] == ("search",) and (path[:-2] == ("systems",) or path == ("defaults", "search"))
 
 
 def dotted(path: KeyPath) -> str:

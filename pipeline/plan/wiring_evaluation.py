@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from models.stepwise.config import StepwiseConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import RunConfig, network_of

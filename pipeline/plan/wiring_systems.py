@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from models.common.search import LimitedSearch, SearchConfig
+from models.config.search import LimitedSearch, SearchConfig
 from models.family import family_named
 from models.stepwise.system import StepwiseTeacher
 from models.training.config import TrainingConfig
 from models.training.recipe import TrainedSystem
 from pipeline.config.schema import Pinned, RunConfig
-from pipeline.config.systems import UsedSystem
+from pipeline.config.systems import TEACHER_FAMILY, UsedSystem
 from pipeline.plan.step import Builder
 from pipeline.plan.wiring_counts import Counts
 from pipeline.plan.wiring_texts import Texts
@@ -218,7 +218,7 @@ class Systems:
         name: str,
         inputs: system.SystemInputs,
         searches: Mapping[str, SearchConfig],
-        family: str = "stepwise",
+        family: str = TEACHER_FAMILY,
         averaging: TrainingConfig | None = None,
     ) -> System:
         languages = self.config.languages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 
 
 def peer(search: SearchConfig, baselines: Mapping[str, SearchConfig]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import models.bundle.system
-from models.common.search import SearchConfig
+from models.config.search import SearchConfig
 from stages.benchmark.timing import Output, Translate
 
 

@@ -114,9 +114,8 @@ def make_inspector(argument: tuple[System, Trained | None, int | None, WorkerCon
     when the weights of the first validation are not there."""
     artifact, trained, update, context = argument
     system = loaded(artifact, context)
-    if system.family != "dag":
+    if not isinstance(system.decoder, DagDecoder):
         raise DataError(f"dag_analysis: expected a system of family dag, got {system.name} of family {system.family}")
-    assert isinstance(system.decoder, DagDecoder)
     network = system.decoder.model
     first = None if trained is None else _first(trained, f"kept/{update}.safetensors", str(next(network.parameters()).device))
 

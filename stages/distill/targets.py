@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from stages.artifacts import CHECKPOINTS, System
 from stages.context import StepContext, WorkerContext
 from stages.distill import DistillConfig

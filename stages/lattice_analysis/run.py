@@ -46,9 +46,8 @@ def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, context: S
     Raises DataError for a system of another family, and for a text without a sentence that the system can read.
     """
     system = loaded(inputs.system, context)
-    if system.family != "lattice":
+    if not isinstance(system.decoder, LatticeDecoder):
         raise DataError(f"lattice_analysis: expected a system of family lattice, got {system.name} of family {system.family}")
-    assert isinstance(system.decoder, LatticeDecoder)
     lines = [sentence.source for sentence in read_sentences(inputs.text.path)]
     sources = [source for source in system.encode([lines[row] for row in evenly_spaced(len(lines), config.rows)]) if source]
     if not sources:

@@ -19,9 +19,9 @@ from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
 from models.common.layers.backbone import Backbone
 from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
-from models.common.options import MAX_SHORTLIST_TOKENS, Precision
-from models.common.problems import Problem
 from models.common.sources import Sources
+from models.config.options import MAX_SHORTLIST_TOKENS, Precision
+from models.config.problems import Problem
 from models.family import EOS, MASK, PAD, Hypothesis
 from models.training.batch import Ints
 

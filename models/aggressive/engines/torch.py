@@ -18,9 +18,9 @@ from models.aggressive.rules import block_width
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone
-from models.common.problems import Problem
 from models.common.shortlist import linked_tokens, shortlist_mask
 from models.common.sources import Sources
+from models.config.problems import Problem
 from models.training.batch import Ints
 
 

@@ -9,9 +9,9 @@ import torch
 
 from fewstep import DagNetwork, DagRules, Lexicon
 from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
-from models.common.options import Precision
-from models.common.problems import Problem
 from models.common.sources import Sources
+from models.config.options import Precision
+from models.config.problems import Problem
 from models.dag.config import DagConfig, DagSearch
 from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from models.common.inference import inference_mode
-from models.common.problems import Problem
 from models.common.shortlist import shortlist_mask
 from models.common.sources import Sources
+from models.config.problems import Problem
 from models.dag.config import DagConfig, DagSearch
 from models.dag.graph_size import decoding_factor, graph_lengths
 from models.dag.model import DagModel, empty_vertices

@@ -14,8 +14,8 @@ from torch import Tensor
 from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransformer
 from models.common.inference import inference_mode
 from models.common.native import arrays_of, native_precision, shape_of
-from models.common.options import Precision
-from models.common.problems import Problem
+from models.config.options import Precision
+from models.config.problems import Problem
 from models.family import Hypothesis
 from models.lattice.batches import SentenceTimes, Slots, Sources
 from models.lattice.config import LatticeModelConfig, LatticeSearch

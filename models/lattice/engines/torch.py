@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fewstep import CandidateTables
 from models.common.inference import inference_mode
-from models.common.problems import Problem
+from models.config.problems import Problem
 from models.family import Hypothesis
 from models.lattice.batches import SentenceTimes, Slots, Sources, select_sources
 from models.lattice.candidates import look_up

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.common.problems import Problem
 from models.common.sources import Sources
+from models.config.problems import Problem
 from models.family import EOS, RESERVED, Hypothesis
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import convertible, ctranslate2, write_model

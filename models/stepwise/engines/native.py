@@ -10,9 +10,9 @@ from fewstep import Lexicon, Transformer
 from fewstep.networks.transformer import Search
 from fewstep.search.joint_step import INDEPENDENT_SLOTS
 from models.common.native import arrays_of, native_precision, shape_of
-from models.common.options import Precision
-from models.common.problems import Problem
 from models.common.sources import Sources
+from models.config.options import Precision
+from models.config.problems import Problem
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.ensemble import Ensemble, networks

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from models.common.inference import inference_mode
-from models.common.problems import Problem
 from models.common.shortlist import shortlist_mask
 from models.common.sources import Sources
+from models.config.problems import Problem
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.ensemble import Ensemble, networks

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from models.common.options import NucleusSampling
+from models.config.options import NucleusSampling
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble

@@ -12,7 +12,7 @@ from fewstep import Lexicon
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.head import DraftHead
-from models.common.options import OutputLimits, Sampling, Shortlist
+from models.config.options import OutputLimits, Sampling, Shortlist
 from models.family import EOS, PAD, Hypothesis
 from models.stepwise import decode as stepwise
 from models.stepwise.config import StepwiseSearch

@@ -13,7 +13,7 @@ from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
 from models.aggressive.loop import draft_and_verify, verify
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import EOS, PAD, RESERVED
 from models.stepwise.search.greedy import _most_probable
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
@@ -115,7 +115,7 @@ def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
         state = draft_and_verify(
             Table(SENTENCES, limit), Scripted(kind, limit), limits, search, width, [[sentence] for sentence in range(SENTENCES)]
         )
-        for row, (ranked, (text, ended)) in enumerate(zip(state.hypotheses(), expected, strict=True)):
+        for row, (found, (text, ended)) in enumerate(zip(state.hypotheses(), expected, strict=True)):
             assert (tuple(ranked[0].ids), bool(state.ended[row])) == (text, ended)
             whole = len(text) + ended
             assert ranked[0].steps <= whole

@@ -14,7 +14,7 @@ from sentencepiece import SentencePieceTrainer
 
 from models.bundle.directory import BundleError, load_model, load_system, read_description, save_model, write_system
 from models.bundle.system import clean
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.model import build

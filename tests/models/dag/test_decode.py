@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.common.layers.linear import TokenTable
-from models.common.options import Sampling
+from models.config.options import Sampling
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel

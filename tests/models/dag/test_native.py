@@ -11,8 +11,8 @@ import torch
 
 from fewstep import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
-from models.common.options import Shortlist
 from models.common.sources import gather
+from models.config.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, load
 from models.dag.model import DagModel
@@ -207,9 +207,7 @@ def test_half_precision_is_near_and_for_native_decoding_alone(strategy):
     model, rows = network(), sources(12)
     native, half = frozen(model), DagSearch(strategy=strategy, precision="bfloat16")
     assert half.label == f"{DagSearch(strategy=strategy).label}-bfloat16"
-    with pytest.raises(
-        ValueError, match="precision: expected float32 in torch"
-    ):
+    with pytest.raises(ValueError, match="precision: expected float32 in torch"):
         outputs(DagDecoder(model), rows, half)
     with pytest.raises(ValueError, match="precision: expected float32 for sampling"):
         outputs(native, rows, DagSearch(strategy="sample", precision="bfloat16"))

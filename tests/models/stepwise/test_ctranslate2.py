@@ -9,7 +9,7 @@ import pytest
 import sacrebleu
 import torch
 
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import RESERVED, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder

@@ -6,7 +6,7 @@ import random
 import pytest
 import torch
 
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
 from models.stepwise.arrangement import restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from models.common.options import NucleusSampling, OutputLimits
+from models.config.options import NucleusSampling, OutputLimits
 from models.family import EOS, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernels import NgramModel
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import EOS, Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder

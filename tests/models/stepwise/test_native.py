@@ -8,7 +8,7 @@ import torch
 
 from fewstep import Lexicon
 from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
-from models.common.options import NucleusSampling, OutputLimits, Shortlist
+from models.config.options import NucleusSampling, OutputLimits, Shortlist
 from models.family import EOS, UNK, Sizes
 from models.stepwise.arrangement import natural_order, restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models.common.deduplicate import deduplicate
-from models.common.options import NucleusSampling, OutputLimits
+from models.config.options import NucleusSampling, OutputLimits
 from models.family import BOS, EOS, UNK, Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder

@@ -8,7 +8,7 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 from models.bundle.directory import load_system
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import EOS, RESERVED
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import ctranslate2

@@ -39,7 +39,7 @@ def stepwise(root: Path) -> Path:
 def dag(root: Path) -> Path:
     """With an n-gram model."""
     vocabulary = test_system.make_vocabulary(root / "vocabulary", test_system.WORDS)
-    config = replace(test_system.CONFIG, family="dag", search=DagSearch())
+    config = replace(test_system.CONFIG, family="dag", searches={"lookahead": DagSearch()})
     stages.system.STAGE.run(test_system.graph_parts(root, vocabulary), config, test_system.make_work(root / "system"))
     return root / "system"
 
@@ -53,7 +53,7 @@ def aggressive(root: Path) -> Path:
     """With a verifier and another system that drafts."""
     _, inputs = test_draft_statistics.build(root)
     config = test_draft_statistics.config_of("aggressive", test_draft_statistics.GAD)
-    given = replace(inputs, drafter=inputs.verifier)
+    given = replace(inputs, companions={**inputs.companions, "drafter": inputs.companions["verifier"]})
     stages.system.STAGE.run(given, config, test_draft_statistics.work_in(root / "both"))
     return root / "both"
 

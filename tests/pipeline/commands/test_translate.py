@@ -1,5 +1,6 @@
 """Translation of a stream: one line for each line, in order, each as soon as no more input is ready."""
 
+import json
 import logging
 import os
 import select
@@ -9,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.stepwise.config import StepwiseSearch
+from models.config.options import NucleusSampling, Shortlist
+from models.config.problems import Problem
+from models.config.search import SystemParts
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.history import Run
@@ -35,6 +40,10 @@ class Shouter:
         self.calls.append((first_line, list(lines)))
         self.searches.append(search)
         return [line.upper() for line in lines]
+
+    def problems(self, search: StepwiseSearch) -> Iterator[Problem]:
+        """It has no n-gram model."""
+        return search.problems(StepwiseConfig(order="semi-autoregressive"), SystemParts(ngram=False))
 
 
 def piped(data: bytes, batch: int = 64) -> tuple[bytes, Shouter]:
@@ -167,18 +176,28 @@ def test_files_and_searches(tmp_path: Path, shouter: Shouter) -> None:
         None: None,
         "greedy": StepwiseSearch(),
         "beam": StepwiseSearch(strategy="beam"),
-        "beam7": StepwiseSearch(strategy="beam", beam_size=7),
-        "greedy-dedup": StepwiseSearch(deduplicate=True),
-        "sample-dedup": StepwiseSearch(strategy="sample", deduplicate=True),
-        "beam7-dedup": StepwiseSearch(strategy="beam", beam_size=7, deduplicate=True),
+        "beam-beam_size7": StepwiseSearch(strategy="beam", beam_size=7),
+        "greedy-deduplicate": StepwiseSearch(deduplicate=True),
+        "sample-temperature0.5-deduplicate": StepwiseSearch(
+            strategy="sample", sampling=NucleusSampling(temperature=0.5), deduplicate=True
+        ),
+        "fast": StepwiseSearch(shortlist=Shortlist(tokens=9)),
         "{beam: {beam_size: 3, length_penalty: 0}}": StepwiseSearch(strategy="beam", beam_size=3, length_penalty=0.0),
     }
+    described = {"family": "stepwise", "searches": {"fast": asdict(searches["fast"]), "best": {"strategy": "beam"}}}  # type: ignore[arg-type]
+    (tmp_path / "system.json").write_text(json.dumps(described))
     for text, expected in searches.items():
         translate.translate_files(tmp_path, source, output, search=text, device="cpu", batch=9)
         assert output.read_text() == "A\nB\n"
         assert shouter.searches[-1] == expected
-    with pytest.raises(ConfigError, match=r"--search bean5: expected 'greedy', 'beam' or 'sample', got 'bean5'"):
+    unknown = r"--search bean5: expected 'greedy', 'beam' or 'sample', got 'bean5'; .*searches of this system: fast, best"
+    with pytest.raises(ConfigError, match=unknown):
         translate.translate_files(tmp_path, source, output, search="bean5", device="cpu", batch=9)
+    with pytest.raises(ConfigError, match="expected 'beam_threshold', the new name of this key, got 'prune'"):
+        translate.translate_files(tmp_path, source, output, search="{beam: {prune: 3}}", device="cpu", batch=9)
+    weighted = "greedy-ngram_weight0.3"
+    with pytest.raises(ConfigError, match=f"^--search {weighted}: ngram_weight: expected 0 for a system without an n-gram model"):
+        translate.translate_files(tmp_path, source, output, search=weighted, device="cpu", batch=9)
     with pytest.raises(DataError, match=r"none: expected a file that can be opened, got: No such file or directory"):
         translate.translate_files(tmp_path, tmp_path / "none", output, search=None, device="cpu", batch=9)
 

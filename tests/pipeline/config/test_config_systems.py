@@ -229,7 +229,8 @@ def test_tables_are_counted_from_what_a_scorer_learns_from(tmp_path: Path) -> No
     steps = planned(
         tmp_path,
         "teacher: {}\nevaluation: {lattice_analysis: 2}\nsystems: {raw: {family: lattice}, "
-        "distilled: {family: lattice, data: distilled}, mixed: {family: lattice, data: mixed}, both: {family: lattice, data: distilled, tables: raw}}",
+        "distilled: {family: lattice, data: distilled}, mixed: {family: lattice, data: mixed}, "
+        "both: {family: lattice, data: distilled, tables: raw}}",
     )
     for name, counted in (("raw", "raw"), ("distilled", "distilled"), ("mixed", "distilled"), ("both", "raw")):
         other = {"raw": "distilled", "distilled": "raw"}[counted]

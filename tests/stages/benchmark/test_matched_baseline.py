@@ -1,7 +1,7 @@
 import pytest
 
 from models.aggressive.config import AggressiveSearch
-from models.common.options import Shortlist
+from models.config.options import Shortlist
 from models.dag.config import DagSearch
 from models.lattice.config import LatticeSearch
 from models.stepwise.config import StepwiseSearch

@@ -16,7 +16,7 @@ import stages.decode.run
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import WEIGHTS, load_matching_weights
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary

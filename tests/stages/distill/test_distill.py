@@ -16,7 +16,7 @@ import models.bundle.directory
 import stages.distill.run
 from models.bundle.directory import FORMAT
 from models.bundle.integrity import measure, seal
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text

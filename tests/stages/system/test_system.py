@@ -17,7 +17,7 @@ import stages.decode.run
 from kernels import NgramModel
 from models.bundle.directory import BundleError, load_system, save_model
 from models.bundle.weights import save_weights
-from models.common.options import OutputLimits
+from models.config.options import OutputLimits
 from models.dag.config import DagConfig, DagSearch
 from models.family import RESERVED, Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch

@@ -25,7 +25,8 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 T = TypeVar("T")
 
-_NUMBER = r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"
+_NUMBERS: dict[Any, str] = {int: r"-?[0-9]+", float: r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"}
+"""Regular expressions of numbers by their type."""
 _SPELLINGS = {"+": "p"}
 """Characters of words that labels may not contain."""
 
@@ -165,8 +166,8 @@ def _part(option: _Option, shared: frozenset[str]) -> str:
     if option.kind is bool:
         return _alternatives(_switches(option))
     if is_dataclass(option.kind):
-        return option.key + "x".join(_NUMBER for _ in fields(option.kind)) + absent
-    return option.key + _NUMBER + absent
+        return option.key + "x".join(_NUMBERS[_bare(hint)] for hint in get_type_hints(option.kind).values()) + absent
+    return option.key + _NUMBERS[option.kind] + absent
 
 
 def _alternatives(words: Iterator[str] | tuple[str, ...]) -> str:

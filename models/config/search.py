@@ -9,10 +9,10 @@ from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
 from annotated_types import Ge
 
-from models.common.labels import label_of, parse_label
 from models.common.network import NetworkConfig
-from models.common.options import OutputLimits, Precision, Shortlist
-from models.common.problems import Problem, refuse
+from models.config.labels import label_of, parse_label
+from models.config.options import OutputLimits, Precision, Shortlist
+from models.config.problems import Problem, refuse
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class SearchConfig:
 
     @property
     def label(self) -> str:
-        """The name that is derived from all options (see `models.common.labels`)."""
+        """The name that is derived from all options (see `models.config.labels`)."""
         return label_of(self)
 
     @classmethod

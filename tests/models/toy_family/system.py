@@ -1,0 +1,52 @@
+"""Configs of the toy family. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Gt, MinLen
+
+from models.common.network import NetworkConfig
+from models.config.labels import labelled
+from models.config.problems import Problem
+from models.config.search import LimitedSearch, SystemParts
+from models.training.recipe import StandaloneSystem
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlossaryConfig(NetworkConfig):
+    """A table with one row of target scores for each source token."""
+
+    scale: Annotated[float, Gt(0)] = 1.0
+    """Factor of the scores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlossarySearch(LimitedSearch):
+    """The token that a row ranks first, or among all that it ranks second."""
+
+    strategy: Literal["first", "second"] = "first"
+    """Rank of the tokens that are written."""
+
+    def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
+        """Yield the options that are not valid with one another or with the system."""
+        if self.n_best > 1:
+            yield Problem(("n_best",), "1", self.n_best)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlossarySystem(StandaloneSystem, GlossaryConfig):
+    """A glossary that is trained."""
+
+    network_type: ClassVar = GlossaryConfig
+    search_type: ClassVar = GlossarySearch
+
+    family: Literal["toy"]
+    """Family of models."""
+    search: Annotated[dict[str, GlossarySearch], MinLen(1)] = field(default_factory=lambda: labelled(GlossarySearch()))
+    """Searches that it is evaluated with."""
+
+
+SYSTEM = GlossarySystem
