@@ -19,10 +19,6 @@ from models.training.recipe import TrainedSystem
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-PAD, BOS, EOS, UNK, MASK, BLANK, LENGTH = range(7)
-RESERVED = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", "<blank>", "<length>")
-"""The first seven ids of every vocabulary, source and target alike."""
-
 
 @dataclass(frozen=True)
 class Loss:

@@ -25,8 +25,9 @@ import torch
 from torch import nn
 
 from benchmarks.record import publish
+from fewstep.vocabulary import RESERVED
 from models.common.network import SIZES
-from models.family import RESERVED, Sizes, family_named
+from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig
 from models.training.batch import Batch, Position, Stream, shares
 from models.training.config import TrainingConfig

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fewstep.vocabulary import EOS, RESERVED
 from models.aggressive.config import AggressiveSearch
 from models.common.shortlist import token_mask
 from models.config.options import MAX_SHORTLIST_TOKENS
-from models.family import EOS, RESERVED
 
 
 class CommonTokens(nn.Module):

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from fewstep import Lexicon
+from fewstep.system.format import MEMBERS, BundleError, read_json
+from fewstep.vocabulary import EOS, vocabulary_digest
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.draft_only import draft_only
 from models.aggressive.engines import engines_for
@@ -19,8 +21,7 @@ from models.aggressive.model import AggressiveModel
 from models.aggressive.record import DraftRecord
 from models.aggressive.system import DRAFTER, VERIFIER, VERIFIER_FAMILY
 from models.aggressive.verifier import Autoregressive, as_verifier, codes_of
-from models.bundle.vocabulary_digest import vocabulary_digest
-from models.bundle.weights import MEMBERS, BundleError, make_model, read_json
+from models.bundle.weights import make_model
 from models.common.engines import choose_engine
 from models.common.inference import inference_mode
 from models.common.layers.backbone import Backbone
@@ -29,7 +30,7 @@ from models.common.shortlist import load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
 from models.config.problems import Problem
 from models.config.search import SystemParts, check_search
-from models.family import EOS, Decoder, Hypothesis, family_named
+from models.family import Decoder, Hypothesis, family_named
 
 log = logging.getLogger("fewstep")
 

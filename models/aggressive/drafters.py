@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fewstep.vocabulary import BOS, EOS, PAD
 from models.aggressive.common_tokens import draft_mask
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban
 from models.common.layers.attention import Memory
-from models.family import BOS, EOS, PAD
 
 
 class Draft(NamedTuple):

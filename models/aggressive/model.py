@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.vocabulary import MASK, PAD
 from models.aggressive.common_tokens import CommonTokens
 from models.aggressive.config import AggressiveConfig
 from models.common.layers.attention import Memory, padding_mask
@@ -15,7 +16,7 @@ from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.family import MASK, PAD, Sizes
+from models.family import Sizes
 
 
 class Source(NamedTuple):

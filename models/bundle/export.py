@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from models.bundle.directory import read_description
-from models.bundle.integrity import check_parts
-from models.bundle.system import load_pieces
-from models.bundle.weights import SOURCE_PIECES, TARGET_PIECES, make_model, weights_of
+from fewstep.system.description import read_description
+from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, weights_of
+from fewstep.system.integrity import check_parts
+from fewstep.vocabulary import load_pieces
+from models.bundle.weights import make_model
 from models.family import Sizes
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
 

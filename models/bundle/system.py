@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import logging
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sentencepiece import SentencePieceProcessor
 
-from models.bundle.weights import BundleError
+from fewstep.vocabulary import clean
 from models.common.prefetch import prefetch
+from models.config.problems import Problem
 from models.config.search import SearchConfig
-from models.family import RESERVED, Decoder, Hypothesis
+from models.family import Decoder, Hypothesis
 
 log = logging.getLogger("fewstep")
 
 BATCH_TOKENS = 4000
 """Padded source tokens decoded at once, EOS included."""
-
-
-_CONTROLS = (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xFEFF)
-# SentencePiece writes a space as U+2581: in text that character counts as a space.
-_UNSEEN = {**dict.fromkeys(_CONTROLS), 0x2581: " "}
 
 
 class Translation(NamedTuple):
@@ -145,32 +139,6 @@ def _encode(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: in
     """Ids of lines that were cleaned first."""
     # One by one, as in `decode_ids`.
     return [list(pieces.encode(clean(line, number))) for number, line in enumerate(lines, first_line)]
-
-
-def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
-    """A vocabulary of `size` pieces, the first of them reserved. Raises BundleError for anything else."""
-    try:
-        pieces = SentencePieceProcessor(model_proto=path.read_bytes())
-    except (OSError, RuntimeError) as error:
-        raise BundleError(f"{path}: expected a SentencePiece model, got: {error}; the file is damaged") from error
-    if len(pieces) != size:
-        raise BundleError(f"{path}: expected {size} pieces as the network has, got {len(pieces)}; it is another vocabulary")
-    first = tuple(pieces.id_to_piece(list(range(len(RESERVED)))))
-    if first != RESERVED:
-        raise BundleError(
-            f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; it is another vocabulary"
-        )
-    return pieces
-
-
-def clean(line: str, number: int) -> str:
-    """Well-formed, NFC, without control characters, single spaces: as training text is made."""
-    if line.isascii() and line.isprintable():  # most text, at a fraction of the time
-        return " ".join(line.split())
-    whole = line.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    if whole != line:
-        log.warning("line %d: not valid Unicode; broken characters are replaced", number)
-    return " ".join(unicodedata.normalize("NFC", whole.translate(_UNSEEN)).split())
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:

@@ -14,19 +14,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fewstep.system.format import WEIGHTS, BundleError, require_file
 from models.common.layers.backbone import Backbone
 from models.family import Sizes, family_named
-
-WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
-NGRAM = "ngram/model.ngram"
-TABLES = "tables/tables.bin"
-"""Parts of a system."""
-MEMBERS = "members"
-"""Folder with the weights of the further networks of a system that several write together in: `2.safetensors`, ..."""
-
-
-class BundleError(ValueError):
-    """A directory is not what it should be: a file is missing or damaged, of another format version, or weights do not fit."""
 
 
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
@@ -50,12 +40,6 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str, wei
     if (trained := trained_as(where)) and (differences := _differences(family.network(**trained), config)):
         raise BundleError(f"{where}: weights of another network than the one described beside them: {'; '.join(differences)}")
     return model.to(device).eval()
-
-
-def weights_of(description: Mapping[str, Any]) -> list[str]:
-    """The files with weights of a system, of which there are several where networks write together."""
-    members = [part for part in description.get("parts", ()) if part.startswith(f"{MEMBERS}/")]
-    return [WEIGHTS, *sorted(members, key=lambda part: int(Path(part).stem))]
 
 
 def _differences(trained: Any, described: Any) -> list[str]:
@@ -131,27 +115,3 @@ def _misfits(expected: Mapping[str, Tensor], got: Mapping[str, Tensor]) -> list[
         if expected[name].shape != got[name].shape:
             problems.append(f"{name}: expected shape {list(expected[name].shape)}, got {list(got[name].shape)}")
     return problems
-
-
-def require_file(path: Path) -> None:
-    """Raises BundleError when there is no such file."""
-    if not path.is_file():
-        raise BundleError(f"{path}: the file is missing; the directory is incomplete, make it anew")
-
-
-def write_json(path: Path, value: object) -> None:
-    """Sorted keys, one final newline."""
-    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """The object in a file that a directory holding `what` has. Raises BundleError when it is missing or not a JSON object."""
-    if not path.is_file():
-        raise BundleError(f"{path.parent}: expected a directory with {what} (it has {path.name}), but there is no such file")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BundleError(f"{path}: expected JSON, but: {error}; the file is damaged") from error
-    if not isinstance(value, dict):
-        raise BundleError(f"{path}: expected a JSON object, got {type(value).__name__}; the file is damaged")
-    return value

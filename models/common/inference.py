@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from models.family import RESERVED, UNK
+from fewstep.vocabulary import RESERVED, UNK
 from models.training.batch import Batch, collate
 
 N = TypeVar("N", bound=nn.Module)

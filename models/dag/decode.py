@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle.weights import make_model, read_json
+from fewstep.system.format import read_json
+from fewstep.system.parts import load_ngram
+from models.bundle.weights import make_model
 from models.common.engines import choose_engine
 from models.common.inference import score_pairs
 from models.common.layers.linear import pack
-from models.common.ngram import language_model
 from models.common.shortlist import load_lexicon
 from models.common.sources import Sources, gather
 from models.config.problems import Problem
@@ -84,4 +85,4 @@ def load(directory: Path, device: str) -> DagDecoder:
     model = make_model(directory, description, device)
     assert isinstance(model, DagModel)
     lexicon = load_lexicon(directory, description, Sizes(**description["sizes"]))
-    return DagDecoder(model, language_model(directory), lexicon, frozen=True)
+    return DagDecoder(model, load_ngram(directory), lexicon, frozen=True)

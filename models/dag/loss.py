@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewstep.vocabulary import BOS
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
 from models.common.losses.token_scores import token_scores
 from models.dag import glancing
@@ -16,7 +17,7 @@ from models.dag.glancing import Glance
 from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices
 from models.dag.sampled_vocabulary import SampledVocabulary, sample_vocabulary
-from models.family import BOS, Loss
+from models.family import Loss
 from models.training.batch import Batch
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fewstep.vocabulary import BOS, EOS, MASK, PAD
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
@@ -16,7 +17,7 @@ from models.common.layers.linear import Linear
 from models.dag.config import DagConfig
 from models.dag.graph_size import LENGTHS
 from models.dag.transitions import transition_log_probs
-from models.family import BOS, EOS, MASK, PAD, Sizes
+from models.family import Sizes
 
 
 class Source(NamedTuple):

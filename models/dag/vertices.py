@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
-from models.family import BOS, EOS, RESERVED, UNK
 
 LOGITS = 2**24
 """Logits held at a time."""

@@ -9,12 +9,13 @@ from pathlib import Path
 from torch import Tensor
 
 from fewstep import CandidateTables
-from models.bundle.weights import make_model, read_json
+from fewstep.system.format import read_json
+from fewstep.system.parts import load_tables
+from models.bundle.weights import make_model
 from models.common.engines import choose_engine
 from models.common.inference import score_pairs
 from models.common.layers.linear import pack
 from models.common.sources import gather
-from models.common.tables import load_tables
 from models.config.problems import Problem
 from models.config.search import SystemParts, check_search
 from models.family import Hypothesis

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from fewstep.vocabulary import EOS
 from models.common.layers.linear import TokenTable
 from models.common.losses.cross_entropy import CPU_LOGITS, GPU_LOGITS
-from models.family import EOS
 
 
 def full(states: Tensor, table: TokenTable) -> Tensor:

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.vocabulary import BOS, EOS
 from models.common.layers.attention import Memory
-from models.family import BOS, EOS
 from models.lattice import normalizer
 from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.family import EOS, PAD
+from fewstep.vocabulary import EOS, PAD
 from models.stepwise.orders import GenerationOrder
 
 

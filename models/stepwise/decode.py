@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from models.bundle.weights import make_model, read_json, weights_of
+from fewstep.system.format import read_json, weights_of
+from fewstep.system.parts import load_ngram
+from models.bundle.weights import make_model
 from models.common.deduplicate import deduplicate
 from models.common.engines import choose_engine
 from models.common.inference import score_pairs
 from models.common.layers.linear import pack
-from models.common.ngram import language_model
 from models.common.shortlist import load_lexicon
 from models.common.sources import Sources, gather, max_output_lengths
 from models.config.problems import Problem
@@ -115,4 +116,4 @@ def load(directory: Path, device: str) -> StepwiseDecoder:
     models = [member for member in members if isinstance(member, StepwiseModel)]
     model = models[0] if len(models) == 1 else Ensemble(models)
     lexicon = load_lexicon(directory, description, Sizes(**description["sizes"]))
-    return StepwiseDecoder(model, language_model(directory), lexicon, frozen=True)
+    return StepwiseDecoder(model, load_ngram(directory), lexicon, frozen=True)

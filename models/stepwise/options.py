@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from fewstep import BeamOptions, BigramCoupling, JointStep, SlotRules
 from fewstep.search.coupling import NO_COUPLING
+from fewstep.vocabulary import EOS, PAD
 from models.common.native import shortlist_sizes
-from models.family import EOS, PAD
 from models.stepwise.config import RIGHT_TO_LEFT, StepwiseSearch
 from models.stepwise.orders import GenerationOrder
 from models.stepwise.scores import banned

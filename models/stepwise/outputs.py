@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from fewstep.search.beam import Outcome
-from models.family import EOS, Hypothesis
+from fewstep.vocabulary import EOS
+from models.family import Hypothesis
 from models.stepwise.arrangement import natural_order, restore
 from models.stepwise.orders import GenerationOrder
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.family import EOS, RESERVED, UNK
+from fewstep.vocabulary import EOS, RESERVED, UNK
 from models.stepwise.config import StepwiseSearch
 
 

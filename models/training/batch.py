@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from models.family import EOS, PAD
+from fewstep.vocabulary import EOS, PAD
 from models.training.seeds import seed_of
 
 Ints = npt.NDArray[np.int64]

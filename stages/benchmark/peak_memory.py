@@ -47,7 +47,8 @@ def _memory(key: str) -> float:
 def _measure(request: Mapping[str, Any]) -> dict[str, float]:
     import torch
 
-    from models.bundle.directory import load_system, read_description
+    from fewstep.system.description import read_description
+    from models.bundle.directory import load_system
     from models.family import family_named
     from models.stepwise.engines.ctranslate2_model import ctranslate2
     from stages.benchmark.translator import timed_translator

@@ -10,7 +10,8 @@ from textwrap import shorten
 from typing import Any
 
 import models.bundle.system
-from models.bundle.directory import BundleError, load_model
+from fewstep.system.format import BundleError
+from models.bundle.directory import load_model
 from models.dag.analysis import View, inspect
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel

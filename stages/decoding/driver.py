@@ -149,7 +149,8 @@ def make_decoder(argument: tuple[Task, WorkerContext]) -> Callable[[Piece], Pace
 
 def load(system: System, device: str) -> models.bundle.system.System:
     """A system that is ready to translate. Raises ArtifactError when its directory does not hold a whole one."""
-    from models.bundle.directory import BundleError, load_system
+    from fewstep.system.format import BundleError
+    from models.bundle.directory import load_system
 
     try:
         return load_system(system.path, device)

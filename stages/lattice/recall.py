@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fewstep.candidates import CandidateOptions, CandidateTables, Floats, Ints, lattice_candidates
+from fewstep.vocabulary import RESERVED
 from kernels.candidates import Sentences
-from models.family import RESERVED
 from stages.context import Context
 from stages.lattice.links import Aligner
 from stages.report.figures import recall_curves

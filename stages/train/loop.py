@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from fewstep.system.format import WEIGHTS
 from models.bundle.directory import links_of
-from models.bundle.weights import WEIGHTS, load_matching_weights
+from models.bundle.weights import load_matching_weights
 from models.family import Family, Sizes, family_named
 from models.training import averaging
 from models.training.batch import Ints, Mask, Stream, shares

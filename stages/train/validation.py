@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fewstep import CandidateTables
-from models.bundle.vocabulary_digest import vocabulary_digest
+from fewstep.vocabulary import vocabulary_digest
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan

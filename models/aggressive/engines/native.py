@@ -10,6 +10,7 @@ from typing import cast
 import torch
 
 from fewstep import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, SlotRules
+from fewstep.vocabulary import EOS, MASK, PAD
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.engines.result import Drafting
 from models.aggressive.head import DraftHead
@@ -22,7 +23,7 @@ from models.common.native import arrays_of, native_precision, shape_of, shortlis
 from models.common.sources import Sources
 from models.config.options import MAX_SHORTLIST_TOKENS, Precision
 from models.config.problems import Problem
-from models.family import EOS, MASK, PAD, Hypothesis
+from models.family import Hypothesis
 from models.training.batch import Ints
 
 BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)

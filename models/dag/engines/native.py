@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from fewstep import DagNetwork, DagRules, Lexicon
+from fewstep.vocabulary import BOS, EOS, MASK
 from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
 from models.common.sources import Sources
 from models.config.options import Precision
@@ -17,7 +18,7 @@ from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel
 from models.dag.search import Graph, finished, follows, search_graph, tokens_needed
 from models.dag.vertices import TopTokens, banned
-from models.family import BOS, EOS, MASK, Hypothesis
+from models.family import Hypothesis
 from models.training.batch import Ints
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.attention import CrossAttention, SelfAttention
 from models.common.layers.blocks import DecoderLayer, EncoderLayer, FeedForward
-from models.family import BOS, EOS, RESERVED, UNK
 from models.stepwise.model import StepwiseModel
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fewstep import JointStep
-from models.family import PAD, Hypothesis
+from fewstep.vocabulary import PAD
+from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fewstep import JointStep
-from models.family import EOS
+from fewstep.vocabulary import EOS
 from models.stepwise.search.top_tokens import top_k_tokens
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.family import EOS
+from fewstep.vocabulary import EOS
 
 
 class TopTokens(NamedTuple):

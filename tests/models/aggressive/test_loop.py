@@ -7,6 +7,7 @@ import random
 import pytest
 import torch
 
+from fewstep.vocabulary import EOS, PAD, RESERVED
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
@@ -14,7 +15,6 @@ from models.aggressive.loop import draft_and_verify, verify
 from models.aggressive.verifier import Verifying
 from models.common.inference import inference_mode
 from models.config.options import OutputLimits
-from models.family import EOS, PAD, RESERVED
 from models.stepwise.search.greedy import _most_probable
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
@@ -116,13 +116,13 @@ def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
             Table(SENTENCES, limit), Scripted(kind, limit), limits, search, width, [[sentence] for sentence in range(SENTENCES)]
         )
         for row, (found, (text, ended)) in enumerate(zip(state.hypotheses(), expected, strict=True)):
-            assert (tuple(ranked[0].ids), bool(state.ended[row])) == (text, ended)
+            assert (tuple(found.ids), bool(state.ended[row])) == (text, ended)
             whole = len(text) + ended
-            assert ranked[0].steps <= whole
+            assert found.steps <= whole
             if kind == "wrong" or kind == "pad":
-                assert ranked[0].steps == whole
+                assert found.steps == whole
             if kind == "perfect" and not adaptive:
-                assert ranked[0].steps == -(-whole // (width + 1))
+                assert found.steps == -(-whole // (width + 1))
 
 
 def test_outputs_of_tables_are_long_and_short():

@@ -8,6 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fewstep.system.format import WEIGHTS
+from fewstep.vocabulary import EOS, MASK, PAD
 from models.aggressive import glancing
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
@@ -15,8 +17,8 @@ from models.aggressive.family import FAMILY
 from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
 from models.aggressive.model import AggressiveModel, fits, sequences
-from models.bundle.weights import WEIGHTS, load_matching_weights, save_weights
-from models.family import EOS, MASK, PAD, Sizes
+from models.bundle.weights import load_matching_weights, save_weights
+from models.family import Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.loss import loss as stepwise_loss

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
+from fewstep.vocabulary import BOS, EOS
 from models.dag.analysis import inspect, most_probable, passing_probabilities, vertex_posteriors
 from models.dag.model import empty_vertices
-from models.family import BOS, EOS
 from tests.models.dag.test_loss import PAIRS, batch_of, by_paths, network
 
 FIVE = torch.tensor(

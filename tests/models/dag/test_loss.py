@@ -8,13 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from fewstep.vocabulary import BOS, EOS
 from models.common.layers.embeddings import embed
 from models.dag import loss as module
 from models.dag.config import DagConfig
 from models.dag.loss import log_probability, loss
 from models.dag.model import DagModel, empty_vertices
 from models.dag.sampled_vocabulary import sample_vocabulary
-from models.family import BOS, EOS, Sizes
+from models.family import Sizes
 from models.training.batch import collate
 
 SMALL = DagConfig(

@@ -10,13 +10,15 @@ import pytest
 import torch
 
 from fewstep import Lexicon
-from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
+from fewstep.system.format import WEIGHTS, write_json
+from fewstep.vocabulary import EOS, UNK
+from models.bundle.weights import describe, save_weights
 from models.common.sources import gather
 from models.config.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, load
 from models.dag.model import DagModel
-from models.family import EOS, UNK, Sizes
+from models.family import Sizes
 
 frozen = partial(DagDecoder, frozen=True)
 """A decoder of finished networks."""

@@ -10,9 +10,10 @@ import torch
 from torch.nn import functional as F
 
 from fewstep import CandidateOptions, CandidateTables, lattice_candidates
-from models.bundle.weights import BundleError
-from models.common.tables import check_tables
-from models.family import UNK, Hypothesis, Sizes
+from fewstep.system.format import BundleError
+from fewstep.system.parts import check_tables
+from fewstep.vocabulary import UNK
+from models.family import Hypothesis, Sizes
 from models.lattice import batches, decode
 from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from fewstep.vocabulary import BOS
 from models.common.layers.attention import SelfAttention
-from models.family import BOS
 from models.lattice.loss import loss
 from models.lattice.markov import attend_alone, attend_pairs, draw_pairs, pairs
 from models.lattice.tables import row_states

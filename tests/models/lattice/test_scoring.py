@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
+from fewstep.vocabulary import EOS
 from models.common.layers.linear import pack
 from models.common.losses.cross_entropy import CPU_LOGITS
-from models.family import EOS
 from models.lattice import normalizer
 from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch

@@ -9,8 +9,9 @@ import pytest
 import sacrebleu
 import torch
 
+from fewstep.vocabulary import RESERVED
 from models.config.options import OutputLimits
-from models.family import RESERVED, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.engines.ctranslate2 import CTranslate2Search

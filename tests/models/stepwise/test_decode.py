@@ -6,8 +6,9 @@ import random
 import pytest
 import torch
 
+from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
 from models.config.options import OutputLimits
-from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
+from models.family import Sizes
 from models.stepwise.arrangement import restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch

@@ -6,8 +6,9 @@ from functools import partial
 import pytest
 import torch
 
+from fewstep.vocabulary import EOS
 from models.config.options import NucleusSampling, OutputLimits
-from models.family import EOS, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.ensemble import Ensemble

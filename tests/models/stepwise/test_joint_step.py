@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from fewstep.vocabulary import EOS
 from kernels import NgramModel
 from models.config.options import OutputLimits
-from models.family import EOS, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import build

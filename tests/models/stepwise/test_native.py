@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from fewstep import Lexicon
-from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
+from fewstep.system.format import WEIGHTS, write_json
+from fewstep.vocabulary import EOS, UNK
+from models.bundle.weights import describe, save_weights
 from models.config.options import NucleusSampling, OutputLimits, Shortlist
-from models.family import EOS, UNK, Sizes
+from models.family import Sizes
 from models.stepwise.arrangement import natural_order, restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, load

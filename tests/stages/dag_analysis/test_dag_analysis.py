@@ -14,12 +14,13 @@ import pytest
 import torch
 
 import stages.dag_analysis.run
+from fewstep.vocabulary import BOS, EOS
 from models.bundle.directory import load_model, load_system, save_model, write_system
 from models.bundle.weights import save_weights
 from models.dag.analysis import View, passing_probabilities
 from models.dag.config import DagConfig, DagSearch
 from models.dag.vertices import TopTokens
-from models.family import BOS, EOS, Sizes, family_named
+from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
 from stages.context import StepContext

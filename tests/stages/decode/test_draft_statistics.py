@@ -13,11 +13,13 @@ import sentencepiece
 import torch
 
 import stages.decode.run
+from fewstep.system.format import WEIGHTS, BundleError
+from fewstep.vocabulary import RESERVED
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
-from models.bundle.directory import BundleError, load_system, save_model
-from models.bundle.weights import WEIGHTS, load_matching_weights
+from models.bundle.directory import load_system, save_model
+from models.bundle.weights import load_matching_weights
 from models.config.options import OutputLimits
-from models.family import RESERVED, Sizes, family_named
+from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
 from stages.benchmark.tables import table_of_parts

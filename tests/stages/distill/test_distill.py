@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import models.bundle.directory
 import stages.distill.run
-from models.bundle.directory import FORMAT
-from models.bundle.integrity import measure, seal
+from fewstep.system.description import FORMAT
+from fewstep.system.integrity import measure, seal
 from models.config.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch

@@ -14,9 +14,9 @@ import pytest
 
 from fewstep import CandidateTables
 from fewstep.native import fewstep_native
+from fewstep.vocabulary import vocabulary_digest
 from kernels import AlignmentModel, AlignOptions
 from kernels.reference.candidates import Pair, ReferenceTables
-from models.bundle.vocabulary_digest import vocabulary_digest
 from stages import align
 from stages.artifacts import STOP, Links, Tokens, Vocabulary
 from stages.context import StepContext

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from models.bundle.weights import BundleError, require_file
+from fewstep.system.format import BundleError, require_file
 
 CHECKSUM = "crc32"
 """Key of a part's checksum, and the name of the algorithm."""
