@@ -19,13 +19,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-if TYPE_CHECKING:
-    import fewstep_native
+from fewstep.native import fewstep_native
 
 __all__ = [
     "CandidateOptions",
@@ -124,8 +123,6 @@ class CandidateTables:
     """A table file, memory-mapped: loading reads only its header, and processes share its memory."""
 
     def __init__(self, path: str | os.PathLike[str], *, vocabulary: bytes | None = None) -> None:
-        from fewstep.native import fewstep_native
-
         self.path = Path(path)
         self._native = fewstep_native.CandidateTables(os.fspath(path))
         self.summary = TableSummary(**self._native.describe())

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from fewstep.native import fewstep_native
+
 if TYPE_CHECKING:
     from fewstep_native import NgramModel as NativeModel
     from fewstep_native import NgramScorer as NativeScorer
@@ -108,8 +110,6 @@ class NgramModel:
         one that is truncated or altered, and for an ARPA file that contradicts itself (the message says where), OSError if it
         cannot be read.
         """
-        from fewstep.native import fewstep_native
-
         path = Path(path)
         with path.open("rb") as file:
             begin = file.read(8)

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from fewstep.native import fewstep_native
+
 __all__ = ["LatticePaths", "lattice_max_marginals", "lattice_n_best", "lattice_viterbi"]
 
 
@@ -51,8 +53,6 @@ def lattice_viterbi(
         return LatticePaths(*gpu.viterbi(start, edges, exits, min_lengths, max_lengths))
     import numpy as np
 
-    from fewstep.native import fewstep_native
-
     arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
     sentences, slots, _ = arrays[2].shape
     found = np.empty((sentences, slots), np.int64), np.empty(sentences, np.int64), np.empty(sentences, arrays[2].dtype)
@@ -73,8 +73,6 @@ def lattice_n_best(
     """The n best paths of each sentence: path [B,n,N], lengths and scores [B,n]; rows without a path where there are fewer."""
     import numpy as np
 
-    from fewstep.native import fewstep_native
-
     if n_best < 1:
         raise ValueError(f"n_best: expected at least 1, got {n_best}")
     arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
@@ -93,8 +91,6 @@ def lattice_max_marginals(
     How sure a word is: how far the best path's score is above the highest of the other candidates of its slot.
     """
     import numpy as np
-
-    from fewstep.native import fewstep_native
 
     arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
     found = np.empty(arrays[2].shape, arrays[2].dtype)

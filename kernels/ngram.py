@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import fewstep.ngram
+from fewstep.native import fewstep_native
 from fewstep.ngram import text_of
 from kernels.durable import write_whole
 
@@ -67,8 +68,6 @@ class NgramModel(fewstep.ngram.NgramModel):
         The estimation runs in memory: at most 12 bytes for each word and 64 for each distinct n-gram in addition to the text.
         Raises MemoryError if that exceeds `memory_gib`, ValueError for options or a text that allow no estimate.
         """
-        from fewstep.native import fewstep_native
-
         source = str(sentences) if isinstance(sentences, os.PathLike) else text_of(sentences)
         thresholds = [*prune][: max(order, 1)]
         if not thresholds or any(value < 0 for value in thresholds):

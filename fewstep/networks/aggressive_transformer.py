@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from fewstep.native import fewstep_native
 from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments, native_precision
 from fewstep.networks.transformer import SlotRules
 from fewstep.search.beam import BeamOptions
@@ -146,8 +147,6 @@ class AggressiveTransformer:
 
         Raises ValueError that names the arrays and sizes that do not fit.
         """
-        from fewstep.native import fewstep_native
-
         self.shape = shape
         wanted, sizes = _checked("verifier", arrays, shape)
         drafter_arrays, drafter_sizes = ({}, {}) if drafter is None else _checked("drafter", drafter.arrays, drafter.shape)

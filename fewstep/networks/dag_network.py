@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fewstep.native import fewstep_native
 from fewstep.networks.arrays import (
     ANY_ROWS,
     Precision,
@@ -93,8 +94,6 @@ class DagNetwork:
         for an unknown precision, for a lexicon of another vocabulary, and for arrays that are missing or have another shape, all of
         which the message names.
         """
-        from fewstep.native import fewstep_native
-
         wanted = expected_arrays(shape, "source_embedding" in arrays)
         links = 2 * shape.width + shape.heads
         wanted |= {"links": (links, shape.width), "link_codes": (ANY_ROWS, links)}

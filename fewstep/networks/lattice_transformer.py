@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from fewstep.native import fewstep_native
 from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments, native_precision
 
 if TYPE_CHECKING:
@@ -104,8 +105,6 @@ class LatticeTransformer:
         candidates of all slots or the whole vocabulary stay in float32. Raises ValueError for an unknown precision, and for arrays
         that are missing or have another shape, all of which the message names.
         """
-        from fewstep.native import fewstep_native
-
         self.shape = shape
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")

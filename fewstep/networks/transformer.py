@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
+from fewstep.native import fewstep_native
 from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments, native_precision
 from fewstep.search.beam import BeamOptions, Outcome
 from fewstep.search.joint_step import INDEPENDENT_SLOTS, JointStep
@@ -79,8 +80,6 @@ class Transformer:
         attention stays in float32. `lexicon` provides shortlists of target tokens. Raises ValueError for an unknown precision, for
         a lexicon of another vocabulary, and for arrays that are missing or have another shape, all of which the message names.
         """
-        from fewstep.native import fewstep_native
-
         self.shape = shape
         wanted = expected_arrays(shape, "source_embedding" in arrays)
         arguments = native_arguments(arrays, wanted, shape) | lexicon_arguments(lexicon)

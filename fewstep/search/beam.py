@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from fewstep.native import fewstep_native
 from fewstep.search.coupling import NO_COUPLING, BigramCoupling
 
 if TYPE_CHECKING:
@@ -95,8 +96,6 @@ class Beam:
 
         Raises ValueError for invalid limits or options.
         """
-        from fewstep.native import fewstep_native
-
         self._options = options
         self._native = fewstep_native.make_beam(
             list(limits),

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from fewstep.native import fewstep_native
+
 if TYPE_CHECKING:
     from fewstep_native import DagBeam as NativeBeam
 
@@ -102,8 +104,6 @@ def dag_beam_search(
 @lru_cache(maxsize=4)
 def _beam(options: DagBeamOptions) -> NativeBeam:
     """Return a native search, which keeps its memory for the next call."""
-    from fewstep.native import fewstep_native
-
     conventions = {"v2": False, "paper": True}
     if options.length_convention not in conventions:
         raise ValueError(f"length_convention: expected v2 or paper, got {options.length_convention!r}")

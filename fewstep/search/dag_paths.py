@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fewstep.native import fewstep_native
 from fewstep.search.dag_beam import ALL_CANDIDATES, candidate_arrays, checked_array
 
 if TYPE_CHECKING:
@@ -65,8 +66,6 @@ def dag_viterbi(
     paths the shortest wins, then the one with the smallest vertex, from the end backwards. Minus infinity and NaN are impossible.
     Raises TypeError and ValueError for arrays of other types and shapes and for options out of range.
     """
-    from fewstep.native import fewstep_native
-
     lengths = checked_array("graph_lengths", graph_lengths, "int64", "[B]")
     vertices, tokens, scores = fewstep_native.dag_viterbi(
         checked_array("transition_log_probs", transition_log_probs, "float32", "[B,L,L]"),
@@ -85,8 +84,6 @@ def dag_follow(next_vertices: Any, graph_lengths: Any) -> I64:
     `graph_lengths` int64 [B]. A pointer that does not lead to a later vertex of the graph ends the path, which then does not
     contain the last vertex. Raises TypeError and ValueError for arrays of other types and shapes.
     """
-    from fewstep.native import fewstep_native
-
     lengths = checked_array("graph_lengths", graph_lengths, "int64", "[B]")
     vertices = fewstep_native.dag_follow(checked_array("next_vertices", next_vertices, "int64", "[B,L]"), lengths)
     return _rows(vertices, len(lengths))
@@ -157,8 +154,6 @@ def dag_sample(
 def _walk(
     scores: Any, next_vertices: Any, token_ids: Any, graph_lengths: Any, seeds: I64 | None, options: DagWalkOptions
 ) -> DagWalks:
-    from fewstep.native import fewstep_native
-
     arrays = candidate_arrays(scores, next_vertices, token_ids, graph_lengths)
     vertices, tokens, sums = fewstep_native.dag_walk(
         *arrays,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fewstep.native import fewstep_native
 from fewstep.search.coupling import NO_COUPLING, BigramCoupling
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ class JointStep:
         log-probabilities of `eos`. Where an output ends, `eos` is returned; later slots of the row are undefined. Raises ValueError
         for other shapes.
         """
-        from fewstep.native import fewstep_native
-
         arguments = {**self.coupling.native(), "end": self.end_threshold}
         chosen, log_probs = fewstep_native.choose_jointly(scores, ids, ends, eos=eos, **arguments)
         return chosen.reshape(ends.shape), log_probs.reshape(ends.shape)

@@ -255,7 +255,7 @@ def test_what_does_not_fit_is_refused():
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
     with pytest.raises(ValueError, match=r"features: expected \[6,6\].*got \[3, 6\] and 6"):
         small(features=np.zeros((3, 6), dtype=np.float32))
-    with pytest.raises(ValueError, match="common_tokens: expected words below 23, got 23"):
+    with pytest.raises(ValueError, match="common_words: expected words below 23, got 23"):
         small(lexicon=Lexicon(np.array([EOS, 23])))
     with pytest.raises(ValueError, match="copy_queries: expected"):
         small(copy_queries=np.zeros((3, 6), dtype=np.float32))

@@ -261,9 +261,9 @@ def test_what_does_not_fit_the_network_is_refused(change, message):
 def test_what_does_not_fit_the_lexicon_is_refused():
     arrays, one = arrays_for(SHAPE, 0), {"sources": [[3]], "limits": [4], "options": BeamOptions(beam_size=1)}
     for lexicon, message in (
-        (Lexicon(np.array([EOS, 11])), "common_tokens: expected words below 11, got 11"),
-        (Lexicon(np.array([EOS]), np.array([[3], [11]])), "linked_tokens: expected a row for each word of sources"),
-        (Lexicon(np.array([EOS]), np.full((11, 1), 11)), "linked_tokens: expected words below 11, got 11"),
+        (Lexicon(np.array([EOS, 11])), "common_words: expected words below 11, got 11"),
+        (Lexicon(np.array([EOS]), np.array([[3], [11]])), "linked_words: expected a row for each word of sources"),
+        (Lexicon(np.array([EOS]), np.full((11, 1), 11)), "linked_words: expected words below 11, got 11"),
     ):
         with pytest.raises(ValueError, match=message):
             Transformer(arrays, shape=SHAPE, lexicon=lexicon)

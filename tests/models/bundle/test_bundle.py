@@ -248,7 +248,7 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(2, "make it again"), (4, "use the version"), ("x", "use the version"), (None, "make it again")]
+    ("found", "remedy"), [(2, "create it again"), (4, "use the version"), ("x", "use the version"), (None, "create it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)
