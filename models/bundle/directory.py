@@ -1,11 +1,11 @@
-"""What is kept of a network: the result of a training, and a whole system, each as one directory.
+"""Directories of networks: the result of a training, and a whole system.
 
-A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
-sizes, searches), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
-candidates are looked up `tables/`, where several networks write together `members/`,
-where others work with it `verifier/` and `drafter/`, systems themselves, and needs nothing else to work.
+A training writes `model.json` and `model.safetensors`. A system consists of `system.json` (format, task, name, network, vocabulary
+sizes, searches), `model.safetensors`, `source.spm` and `target.spm`; of `ngram/` if a search needs a language model, `tables/` if
+candidates are looked up, `members/` if it is an ensemble, and `verifier/` and `drafter/`, which are systems themselves, if it works
+with others. It needs nothing else to decode.
 
-Both descriptions hold the size and the checksum of every file beside them (`fewstep.system.integrity`); each load compares them.
+Both descriptions contain the size and the checksum of every file beside them (`fewstep.system.integrity`); each load compares them.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ __all__ = ["System", "links_of", "load_model", "load_system", "save_model", "wri
 def save_model(
     directory: Path, family: str, network: Any, sizes: Sizes, state: Mapping[str, Tensor], kept: Sequence[str] = ()
 ) -> None:
-    """Write what a training leaves. `network` is the family's config dataclass, `state` a state dict.
+    """Write the result of a training. `network` is the family's config dataclass, `state` a state dict.
 
-    `kept` names files with other weights of the same network that lie in the directory already.
+    `kept` names files with other weights of the same network that are already in the directory.
     """
     directory.mkdir(parents=True, exist_ok=True)
     description = describe(family, network, sizes)
@@ -55,7 +55,8 @@ def save_model(
 
 
 def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS, verify: bool = True) -> nn.Module:
-    """The network of a directory that `save_model` wrote, in evaluation mode; `weights` names others that were kept there.
+    """Load the network of a directory that `save_model` wrote, in evaluation mode; `weights` names other weights that were kept
+    there.
 
     With `verify`, the description and the weights are compared with their digests first. Raises BundleError.
     """
@@ -127,7 +128,8 @@ def write_system(
 
 
 def links_of(tables: Path) -> str:
-    """The digest of the links that candidate tables were counted from. Raises BundleError for a file that holds none."""
+    """Return the digest of the links from which candidate tables were counted. Raises BundleError for a file that is not a
+    table."""
     try:
         return CandidateTables.load(tables).summary.links.hex()
     except (OSError, ValueError) as error:
@@ -135,7 +137,7 @@ def links_of(tables: Path) -> str:
 
 
 def load_system(directory: Path | str, device: str = "cpu", verify: bool = True) -> System:
-    """A system that is ready to work. Raises BundleError when the directory does not hold a whole one.
+    """Load a system. Raises BundleError if the directory does not hold a complete one.
 
     With `verify`, the description and all parts are compared with their digests before any part is parsed.
     """

@@ -1,4 +1,4 @@
-"""Finished systems in the formats of other programs."""
+"""Export of finished systems to the formats of other programs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from models.stepwise.engines.ctranslate2_model import convertible, write_model
 
 
 def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bool = True) -> None:
-    """A CTranslate2 model of an autoregressive system in `directory`, its weights in `precision`, with its vocabularies.
+    """Write a CTranslate2 model of an autoregressive system into `directory`, with weights in `precision` and its vocabularies.
 
-    Whoever uses it encodes a line with `source.spm` as pieces (CTranslate2 appends EOS) and decodes pieces with `target.spm`.
-    With `verify`, the system's files are compared with their digests first.
-    Raises BundleError for a directory that holds no whole system, EngineError where CTranslate2 is not installed, and ValueError
-    for a network that it cannot express.
+    To use it, encode a line as pieces with `source.spm` (CTranslate2 appends EOS) and decode pieces with `target.spm`. With
+    `verify`, the system's files are compared with their digests first. Raises BundleError for a directory that does not hold a
+    complete system, EngineError if CTranslate2 is not installed, and ValueError for a network that CTranslate2 cannot express.
     """
     description = read_description(system, verify)
     if verify:

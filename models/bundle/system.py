@@ -1,4 +1,4 @@
-"""A loaded system: lines in, lines out."""
+"""A loaded system, which translates lines."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from models.family import Decoder, Hypothesis
 log = logging.getLogger("fewstep")
 
 BATCH_TOKENS = 4000
-"""Padded source tokens decoded at once, EOS included."""
+"""Padded source tokens that are decoded at once, EOS included."""
 
 
 class Translation(NamedTuple):
-    """One output of a search, be it a translation or a summary."""
+    """One output of a search, a translation or a summary."""
 
     text: str
     score: float
@@ -30,7 +30,7 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Translates text, or summarises it, as it was trained to. What becomes of a line does not depend on the lines beside it."""
+    """A system that translates or summarises text, as it was trained to. The output of a line does not depend on other lines."""
 
     name: str
     family: str
@@ -48,10 +48,11 @@ class System:
     searches: Mapping[str, SearchConfig] = field(default_factory=dict)
     """Searches by label, the default among them."""
     cuts: bool = False
-    """Were the sources that it was trained on cut likewise? Else only what the network cannot take is."""
+    """Whether sources were cut in training too, so that cutting needs no warning per line. Otherwise only sources beyond the
+    network's limit are cut."""
 
     def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
-        """The best translation of each line; nothing for a blank one. `first_line` numbers the lines in warnings."""
+        """Return the best translation of each line, empty for a blank one. `first_line` numbers the lines in warnings."""
         return [ranked[0].text for ranked in self.translate_n_best(lines, search, first_line=first_line)]
 
     def translate_n_best(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[list[Translation]]:
@@ -78,11 +79,13 @@ class System:
         return self.decoder.problems(search)
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
-        """Source ids of each line without EOS, cut to `max_source_tokens`. Broken characters are replaced, with a warning."""
+        """Return the source ids of each line without EOS, cut to `max_source_tokens`. Invalid characters are replaced, with a
+        warning."""
         return [ids[: self.max_source_tokens] for ids in self._whole(lines, first_line)]
 
     def _whole(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
-        """Source ids of each line, uncut; a line that is too long for the network brings a warning, where cutting is no rule."""
+        """Return the uncut source ids of each line; a line that exceeds the network's limit causes a warning, unless cutting is the
+        rule."""
         encoded = _encode(self.source_pieces, lines, first_line)
         for number, ids in enumerate(encoded, first_line):
             if len(ids) > self.max_source_tokens and not self.cuts:
@@ -90,7 +93,8 @@ class System:
         return encoded
 
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
-        """Hypotheses of each source, best first, decoded in batches of similar length. An empty source has one, empty."""
+        """Return the hypotheses of each source, best first, decoded in batches of similar length. An empty source has one empty
+        hypothesis."""
         found = [[Hypothesis([], 0.0, 0)] for _ in sources]
         chosen = self.search_labelled(search) if isinstance(search, str) else search or self.search
         batches = list(_batches([len(source) for source in sources]))
@@ -100,9 +104,9 @@ class System:
         return found
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1) -> list[float]:
-        """The natural log-probability of each line of `targets`, and of nothing after it, as the translation of its source.
+        """Return the natural log-probability of each line of `targets`, followed by EOS, as the translation of its source.
 
-        Raises ValueError where the sides are not of equal number, and for a line that is too long: nothing is cut.
+        Raises ValueError for different numbers of sources and targets and for a line that is too long: no line is cut.
         """
         if len(sources) != len(targets):
             raise ValueError(f"expected as many targets as sources ({len(sources)}), got {len(targets)}")
@@ -116,12 +120,12 @@ class System:
     def encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
     ) -> list[tuple[list[int], list[int]]]:
-        """Source and target ids of each pair of lines without EOS, however long."""
+        """Return the source and target ids of each pair of lines without EOS, uncut."""
         encoded = (_encode(self.source_pieces, sources, first_line), _encode(self.target_pieces, targets, first_line))
         return list(zip(*encoded, strict=True))
 
     def score_ids(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
-        """The log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
+        """Return the log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
         scores = [0.0] * len(pairs)
         for batch in _batches([max(len(source), len(target), 1) for source, target in pairs]):
             found = self.decoder.score([pairs[index][0] for index in batch], [pairs[index][1] for index in batch])
@@ -130,19 +134,19 @@ class System:
         return scores
 
     def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
-        """Text of target ids."""
+        """Return the text of target ids."""
         # One by one: for lists SentencePiece starts threads, which takes longer than a sentence does.
         return [str(self.target_pieces.decode(list(ids))) for ids in targets]
 
 
 def _encode(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: int) -> list[list[int]]:
-    """Ids of lines that were cleaned first."""
+    """Return the ids of cleaned lines."""
     # One by one, as in `decode_ids`.
     return [list(pieces.encode(clean(line, number))) for number, line in enumerate(lines, first_line)]
 
 
 def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Indices of the non-empty sources, the longest first, as many at a time as pad to `BATCH_TOKENS`."""
+    """Yield the indices of non-empty sources in batches, the longest first, with at most `BATCH_TOKENS` padded tokens each."""
     left = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
     while left:
         count = max(1, BATCH_TOKENS // (lengths[left[0]] + 1))

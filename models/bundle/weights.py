@@ -1,4 +1,4 @@
-"""Networks as files: JSON that describes one (family, config, vocabulary sizes) beside safetensors with its weights."""
+"""Files of networks: a JSON description (family, config, vocabulary sizes) and safetensors with the weights."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from models.family import Sizes, family_named
 
 
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
-    """What `make_model` needs besides weights, for JSON. `network` is the family's config dataclass, or the same as a mapping."""
+    """Return the description from which `make_model` builds a network. `network` is the family's config dataclass or an equal
+    mapping."""
     config = asdict(network) if is_dataclass(network) and not isinstance(network, type) else dict(network)
     return {"family": family, "network": config, "sizes": sizes._asdict()}
 
 
 def make_model(directory: Path, description: Mapping[str, Any], device: str, weights: str = WEIGHTS) -> nn.Module:
-    """The network that `description` tells of with the weights in `directory`, in evaluation mode. Raises BundleError."""
+    """Build the network of a description with the weights in `directory`, in evaluation mode. Raises BundleError."""
     try:
         family = family_named(description["family"])
         config = family.network(**description["network"])
@@ -43,19 +44,19 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str, wei
 
 
 def _differences(trained: Any, described: Any) -> list[str]:
-    """Fields in which two configs of a family differ: weights may fit a network that means something else by them."""
+    """Return the fields in which two configs of a family differ: weights may fit a network that interprets them in another way."""
     pairs = ((f.name, getattr(trained, f.name), getattr(described, f.name)) for f in fields(trained))
     return [f"{name}: trained as {was!r}, described as {now!r}" for name, was, now in pairs if was != now]
 
 
 def trained_as(path: Path) -> dict[str, Any]:
-    """The network's config as `save_weights` was told it; empty: it was not told."""
+    """Return the config of the network that `save_weights` stored with the weights, empty if it stored none."""
     with safe_open(path, "pt") as file:
         return cast(dict[str, Any], json.loads((file.metadata() or {}).get("network", "{}")))
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, Any] | None = None) -> None:
-    """Write tensors by name, and with them the network's config, and see them onto the disk. The same give the same bytes.
+    """Write tensors by name together with the network's config, and sync them to the disk. Equal tensors give equal bytes.
 
     Raises OSError.
     """
@@ -67,14 +68,14 @@ def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, 
 
 
 def _as_os_error(error: SafetensorError, path: Path) -> OSError:
-    """safetensors hides the number of the system's error in its text: `... (os error 28)`."""
+    """Convert an error of safetensors, which contains the system's error number only in its text: `... (os error 28)`."""
     number = str(error).rpartition("os error ")[2].rstrip(" )}\"'")
     code = int(number) if number.isdigit() else errno.EIO
     return OSError(code, os.strerror(code), str(path))
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Fill `model` from a file. Raises BundleError, naming at once all tensors that are missing, unexpected or misshapen."""
+    """Load weights into `model`. Raises BundleError that names all tensors that are missing, unexpected or of another shape."""
     state = _read_weights(path)
     if problems := _misfits(model.state_dict(), state):
         raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
@@ -90,10 +91,10 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def load_matching_weights(path: Path, model: nn.Module) -> int:
-    """Fill what of `model` has the name and shape of a tensor in a file, or is to begin as one (`Backbone.init_aliases`); how many
-    of its weights (numbers) that were.
+    """Load the tensors of a file whose name (or alias, `Backbone.init_aliases`) and shape match a tensor of `model`.
 
-    Raises ValueError where none are, BundleError for a missing or damaged file.
+    Returns the number of weights that were loaded. Raises ValueError if no tensor matches, BundleError for a missing or damaged
+    file.
     """
     state, given = model.state_dict(), _read_weights(path)
     init_aliases = model.init_aliases() if isinstance(model, Backbone) else {}

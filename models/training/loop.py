@@ -1,4 +1,4 @@
-"""The training loop: a generator of update reports. It knows no files and no trackers."""
+"""The training loop: a generator of update reports, independent of files and trackers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from models.training.worker import TrainingWorker
 
 
 class Report(NamedTuple):
-    """What one update did. Tensors are scalars on the training device, so that nobody need wait for it."""
+    """The result of one update. Tensors are scalars on the training device, so that reading them can be deferred."""
 
     update: int
     position: Position
-    """Where the stream of batches goes on."""
+    """The position of the stream after this update."""
     sums: dict[str, Tensor]
     """Sums over the batch: `loss`, `count`, and the statistics of the family; float64, over all workers."""
     gradient_norm: Tensor
-    """Of the loss per counted token, before clipping."""
+    """Norm of the gradient of the loss per counted token, before clipping."""
     learning_rate: float
     real_tokens: int
     """Source and target tokens with EOS in this worker's share."""
     padded_tokens: int
-    """The same with padding."""
+    """Source and target tokens with padding in this worker's share."""
 
 
 def updates(
@@ -72,7 +72,8 @@ def accumulate(
     worker: TrainingWorker,
     update: int,
 ) -> dict[str, Tensor]:
-    """Add `scale` x the gradient of the summed losses of a share to the model's; the sums of losses, counts, statistics."""
+    """Add `scale` x the gradient of the summed losses of a share to the model's gradient; return the sums of losses, counts and
+    statistics."""
     sums: dict[str, Tensor] = {}
     kind, precision = torch.device(worker.device).type, arithmetic(config.precision, worker.device)
     for batch in share.slices:

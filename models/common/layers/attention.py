@@ -15,14 +15,14 @@ from models.common.layers.linear import Linear
 
 
 class Memory(NamedTuple):
-    """What one layer's cross-attention reads: keys and values [B,H,S,D/H] and the mask [B,1,1,S] (None: all may be seen)."""
+    """The source side of one layer's cross-attention: keys and values [B,H,S,D/H] and the mask [B,1,1,S] (None: all visible)."""
 
     keys: Tensor
     values: Tensor
     mask: Tensor | None
 
     def select(self, rows: Tensor) -> Memory:
-        """The same for some of the sentences."""
+        """Return the memory of the sentences `rows`."""
         return Memory(self.keys[rows], self.values[rows], None if self.mask is None else self.mask[rows])
 
 
@@ -35,7 +35,7 @@ class Cache(Protocol):
 
 
 def padding_mask(lengths: Tensor, size: int) -> Tensor | None:
-    """[B,1,1,size], True at real tokens; None where nothing is padded."""
+    """Return [B,1,1,size], True at real tokens; None if nothing is padded."""
     if bool((lengths == size).all()):
         return None
     return (torch.arange(size, device=lengths.device) < lengths[:, None])[:, None, None]
@@ -44,10 +44,10 @@ def padding_mask(lengths: Tensor, size: int) -> Tensor | None:
 def attend(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, *, causal: bool = False, dropout: float = 0.0
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d)) V for Q [B,H,T,d], K and V [B,H,S,d]; dropout on the weights.
+    """Return softmax(Q K^T / sqrt(d)) V for Q [B,H,T,d], K and V [B,H,S,d], with dropout on the weights.
 
-    On a CPU PyTorch's fused kernels have no dropout, and their gradients take longer than those of these lines. Who is asked twice
-    from one state of the generator, with gradients and without, drops the same.
+    On a CPU PyTorch's fused kernels have no dropout, and their gradients are slower than those of this function. Two calls from the
+    same state of the generator, with and without gradients, drop the same weights.
     """
     if queries.device.type != "cpu" or not (queries.requires_grad or dropout):
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, is_causal=causal)
@@ -60,8 +60,10 @@ def attend(
 
 
 def _is_trained(module: nn.Module, projected: Tensor, dropout: float) -> bool:
-    """Is it worth, or asked for, what gradients need, and no weight of attention dropped? A pass of training without gradients
-    goes the way of that with them, for what it tells to be true of the other."""
+    """Return whether a pass belongs to training without dropout of attention weights.
+
+    A training pass without gradients takes the same path as one with gradients, so that both compute the same values.
+    """
     return not dropout and (module.training or projected.requires_grad)
 
 
@@ -75,7 +77,7 @@ class SelfAttention(nn.Module):
         self.output = Linear(width, width)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False, cache: Cache | None = None) -> Tensor:
-        """x [B,T,D] to [B,T,D]. `mask` broadcasts to [B,H,T,T]; `causal` stands for the lower triangle."""
+        """Apply self-attention to x [B,T,D]. `mask` broadcasts to [B,H,T,T]; `causal` stands for the lower triangle."""
         projected = self.projection(x)
         dropout = self.dropout if self.training else 0.0
         if cache is None and _is_trained(self, projected, dropout) and fused_attention.applies(projected, mask):
@@ -100,12 +102,12 @@ class CrossAttention(nn.Module):
         self.output = Linear(width, width)
 
     def memory(self, encoded: Tensor, mask: Tensor | None) -> Memory:
-        """Keys and values of encoded sources [B,S,D], computed once per sentence."""
+        """Return keys and values of encoded sources [B,S,D], computed once per sentence."""
         keys, values = split(self.projection(encoded), 2, self.heads)
         return Memory(keys, values, mask)
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
-        """x [B,T,D] to [B,T,D]. x may have K rows for each sentence of `memory`, side by side, which then share it."""
+        """Apply cross-attention to x [B,T,D], which may have K adjacent rows for each sentence of `memory`; they share it."""
         grouped = self.queries(x).reshape(memory.keys.size(0), -1, x.size(-1))
         dropout = self.dropout if self.training else 0.0
         if _is_trained(self, grouped, dropout) and fused_attention.applies(grouped, memory.mask):

@@ -1,4 +1,4 @@
-"""What the networks of all families begin with: token tables, the source's positions, the two stacks."""
+"""The encoder-decoder that the networks of all families extend: embeddings, source positions and the two stacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from models.family import Sizes
 
 
 def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape:
-    """The shape of a layer of either stack."""
+    """Return the shape of the layers of both stacks."""
     return Shape(
         width=config.width,
         inner=config.feed_forward,
@@ -30,10 +30,10 @@ def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape
 
 
 class Backbone(nn.Module):
-    """A Transformer encoder-decoder without what is fed to its decoder. With a joint vocabulary both sides share one table."""
+    """A Transformer encoder-decoder without the inputs of its decoder. With a joint vocabulary both sides share one embedding."""
 
     def __init__(self, config: NetworkConfig, sizes: Sizes, activation: Activation = "relu") -> None:
-        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        """Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__()
         if config.width % config.heads or config.width % 2:
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
@@ -47,7 +47,7 @@ class Backbone(nn.Module):
         self.decoder = Decoder(config.decoder_layers, shape)
 
     def encoded(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Sources [B,S] with EOS to their states [B,S,D] and the mask [B,1,1,S] of what is real (None: everything)."""
+        """Return the states [B,S,D] of sources [B,S] with EOS and the mask [B,1,1,S] of real tokens (None: all)."""
         mask = padding_mask(source_lengths, source.size(1))
         positions = self.source_positions(torch.arange(source.size(1), device=source.device))
         embedded = embed(source, self.source_embedding or self.target_embedding) + positions
@@ -55,13 +55,13 @@ class Backbone(nn.Module):
         return states, mask
 
     def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
-        """Sources [B,S] with EOS to what the decoder's layers read of them."""
+        """Return the keys and values that the decoder's layers read of sources [B,S] with EOS."""
         return self.decoder.memories(*self.encoded(source, source_lengths))
 
     def init_aliases(self) -> dict[str, str]:
-        """Tensors that a training begins with another's of another name, where it begins with another's weights at all."""
+        """Return names in another network's weights, by the tensors of this network that are initialised from them."""
         return {}
 
     def logits(self, states: Tensor) -> Tensor:
-        """[...,D] to [...,V], by the target embedding, without a bias."""
+        """Return the logits [...,V] of states [...,D] by the target embedding, without a bias."""
         return self.target_embedding.logits(states)

@@ -18,21 +18,21 @@ Activation = Literal["relu", "gelu"]
 
 
 class Shape(NamedTuple):
-    """What the layers of a network have in common."""
+    """Sizes and options that all layers of a network share."""
 
     width: int
     inner: int
-    """Units between the two maps of a feed-forward block."""
+    """Inner units of a feed-forward block."""
     heads: int
     dropout: float
-    """Of residual branches."""
+    """Dropout of residual branches."""
     attention_dropout: float
-    """Of attention weights."""
+    """Dropout of attention weights."""
     feed_forward_dropout: float
-    """Of the units between the two maps."""
+    """Dropout of the inner units of a feed-forward block."""
     norm: Norm
     activation: Activation = "relu"
-    """Between the two maps of a feed-forward block."""
+    """Activation of a feed-forward block."""
 
 
 class FeedForward(nn.Module):
@@ -46,7 +46,7 @@ class FeedForward(nn.Module):
         self.activation = torch.relu if shape.activation == "relu" else F.gelu
 
     def forward(self, x: Tensor) -> Tensor:
-        """[...,D] to [...,D]"""
+        """Apply the block to x [...,D]."""
         output: Tensor = self.narrow(self.dropout(self.activation(self.widen(x))))
         return output
 
@@ -61,7 +61,7 @@ class Residual(nn.Module):
         self.dropout = Dropout(shape.dropout)
 
     def forward(self, x: Tensor, block: Callable[[Tensor], Tensor]) -> Tensor:
-        """[...,D] to [...,D]"""
+        """Add the branch of `block` to x [...,D]."""
         branch: Tensor = self.dropout(block(self.norm(x) if self.first else x))
         output: Tensor = x + branch if self.first else self.norm(x + branch)
         return output
@@ -78,7 +78,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = Residual(shape)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x [B,S,D], mask [B,1,1,S]"""
+        """Apply the layer to x [B,S,D] with the mask [B,1,1,S]."""
         x = self.attention_residual(x, lambda y: self.attention(y, mask))
         output: Tensor = self.feed_forward_residual(x, self.feed_forward)
         return output
@@ -99,7 +99,7 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, memory: Memory, mask: Tensor | None = None, *, causal: bool = False, cache: Cache | None = None
     ) -> Tensor:
-        """x [B,T,D]; `mask`, `causal` and `cache` are those of self-attention over the target."""
+        """Apply the layer to x [B,T,D]; `mask`, `causal` and `cache` are those of self-attention over the target."""
         x = self.attention_residual(x, lambda y: self.attention(y, mask, causal=causal, cache=cache))
         x = self.cross_attention_residual(x, lambda y: self.cross_attention(y, memory))
         output: Tensor = self.feed_forward_residual(x, self.feed_forward)

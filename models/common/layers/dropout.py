@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 
 def dropout(x: Tensor, probability: float) -> Tensor:
-    """Zero each unit with this probability (on a CPU rounded to 1/65536), scale the others so that the mean stays.
+    """Zero each unit with this probability (on a CPU rounded to 1/65536), and scale the others so that the mean stays.
 
-    PyTorch draws one number a unit, one after the other, on a CPU; here one draw of 64 bits serves four units.
+    On a CPU PyTorch draws one number per unit sequentially; here one draw of 64 bits serves four units.
     """
     if probability <= 0.0:
         return x
@@ -24,12 +24,12 @@ def dropout(x: Tensor, probability: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """`dropout` while training, nothing otherwise."""
+    """`dropout` in training mode, the identity otherwise."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()
         self.probability = probability
 
     def forward(self, x: Tensor) -> Tensor:
-        """[...] to [...]"""
+        """Apply dropout to x [...]."""
         return dropout(x, self.probability) if self.training else x

@@ -1,4 +1,4 @@
-"""Token and position codes."""
+"""Token embeddings and position codes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """The one definition of sinusoidal codes: positions [...], which may be negative, to float32 [..., width].
+    """Return sinusoidal codes, float32 [..., width], of positions [...], which may be negative.
 
-    sin(p w_j) for the lower half and cos(p w_j) for the upper one, w_j = 10000^(-j / (width/2 - 1)) (tensor2tensor's form).
+    The lower half is sin(p w_j) and the upper half cos(p w_j), with w_j = 10000^(-j / (width/2 - 1)) (as in tensor2tensor).
     """
     half = width // 2
     rates = torch.exp(torch.arange(half, device=positions.device) * (-math.log(10000.0) / max(half - 1, 1)))
@@ -30,7 +30,7 @@ class Positions(nn.Module):
         self.table = nn.Embedding(rows, width) if kind == "learned" else None
 
     def forward(self, positions: Tensor) -> Tensor:
-        """positions [T] (a learned table: 0 to rows - 1) to [T,D]"""
+        """Return the codes [T,D] of positions [T], which are 0 to rows - 1 for a learned table."""
         if self.table is None:
             return sinusoids(positions, self.width)
         codes: Tensor = self.table(positions)
@@ -38,5 +38,5 @@ class Positions(nn.Module):
 
 
 def embed(ids: Tensor, table: nn.Embedding) -> Tensor:
-    """ids [...] to [...,D], scaled by the square root of the width (Vaswani et al. 2017, section 3.4)."""
+    """Return embeddings [...,D] of ids [...], scaled by the square root of the width (Vaswani et al. 2017, section 3.4)."""
     return F.embedding(ids, table.weight) * math.sqrt(table.embedding_dim)

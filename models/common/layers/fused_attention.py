@@ -1,4 +1,4 @@
-"""Attention without dropout on its weights, while a network is trained on a CPU: no tensor of weights, no copies by head."""
+"""Attention without dropout of its weights for training on a CPU, without a tensor of weights and without copies per head."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from kernels import AttentionInputs, fused_attention_, fused_attention_gradients
 
 
 def split(x: Tensor, parts: int, heads: int) -> tuple[Tensor, ...]:
-    """[B,T,parts*D] as `parts` tensors [B,H,T,D/H]."""
+    """Split [B,T,parts*D] into `parts` tensors [B,H,T,D/H]."""
     return x.view(x.size(0), x.size(1), parts, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
 
 
 def applies(queries: Tensor, mask: Tensor | None) -> bool:
-    """Is there a kernel for queries of this device and type, and for this mask?"""
+    """Return whether there is a kernel for queries of this device and type, and for this mask."""
     by_keys = mask is None or mask.shape[1:3] == (1, 1)
     return by_keys and queries.device.type == "cpu" and queries.dtype in (torch.float32, torch.bfloat16)
 
 
 def self_attention(projected: Tensor, heads: int, mask: Tensor | None, *, causal: bool) -> Tensor:
-    """Queries, keys and values side by side [B,T,3D], mask [B,1,1,T], to what they mix [B,T,D]."""
-    found: Tensor = _SelfAttention.apply(projected, heads, _seen(mask, projected.size(0)), causal)  # type: ignore[no-untyped-call]
-    return found
+    """Return attention outputs [B,T,D] of concatenated queries, keys and values [B,T,3D] with the mask [B,1,1,T]."""
+    mixed: Tensor = _SelfAttention.apply(projected, heads, _visible(mask, projected.size(0)), causal)  # type: ignore[no-untyped-call]
+    return mixed
 
 
 def cross_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """Queries [B,T,D] over keys and values [B,H,S,D/H], mask [B,1,1,S], to [B,T,D]."""
-    found: Tensor = _CrossAttention.apply(queries, keys, values, _seen(mask, queries.size(0)))  # type: ignore[no-untyped-call]
-    return found
+    """Return attention outputs [B,T,D] of queries [B,T,D] over keys and values [B,H,S,D/H] with the mask [B,1,1,S]."""
+    mixed: Tensor = _CrossAttention.apply(queries, keys, values, _visible(mask, queries.size(0)))  # type: ignore[no-untyped-call]
+    return mixed
 
 
-def _seen(mask: Tensor | None, batch: int) -> Tensor | None:
+def _visible(mask: Tensor | None, batch: int) -> Tensor | None:
     return None if mask is None else mask[:, 0, 0].expand(batch, -1).contiguous()
 
 
 def _mix(inputs: AttentionInputs) -> tuple[Tensor, Tensor]:
-    """What is mixed [B,T,D], and the normalisers."""
+    """Return attention outputs [B,T,D] and the normalisers."""
     batch, heads, slots, size = inputs.queries.shape
     mixed = inputs.queries.new_empty(batch, slots, heads * size)
     return mixed, fused_attention_(inputs, split(mixed, 1, heads)[0])

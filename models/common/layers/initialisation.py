@@ -1,4 +1,4 @@
-"""Fresh weights."""
+"""Initialisation of weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from torch import nn
 
 
 def initialise(module: nn.Module) -> None:
-    """Embeddings N(0, 1/width), matrices Glorot uniform (a fused projection counts as one matrix), biases zero."""
+    """Initialise embeddings with N(0, 1/width), matrices Glorot uniform (a fused projection is one matrix) and biases with 0."""
     for part in module.modules():
         if isinstance(part, nn.Embedding):
             nn.init.normal_(part.weight, std=part.embedding_dim**-0.5)

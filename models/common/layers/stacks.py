@@ -11,12 +11,12 @@ from models.common.layers.blocks import DecoderLayer, EncoderLayer, Shape
 
 
 def _last_norm(shape: Shape) -> nn.Module:
-    """Pre-norm leaves the residual stream unnormalised: one more norm closes the stack."""
+    """Return the norm after the last layer, which pre-norm stacks need because their residual stream is not normalised."""
     return nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()
 
 
 class Encoder(nn.Module):
-    """Layers that read the source in both directions."""
+    """A stack of layers that attend to the source in both directions."""
 
     def __init__(self, layers: int, shape: Shape) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Encoder(nn.Module):
         self.norm = _last_norm(shape)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Embedded sources [B,S,D] and mask [B,1,1,S] (None: nothing padded) to encoded sources [B,S,D]."""
+        """Encode embedded sources [B,S,D] with the mask [B,1,1,S] (None: nothing is padded)."""
         for layer in self.layers:
             x = layer(x, mask)
         output: Tensor = self.norm(x)
@@ -32,7 +32,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Layers that read the target as far as a mask lets them, and the source."""
+    """A stack of layers that attend to the target, as far as a mask allows, and to the source."""
 
     def __init__(self, layers: int, shape: Shape) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Decoder(nn.Module):
         self.norm = _last_norm(shape)
 
     def memories(self, encoded: Tensor, mask: Tensor | None) -> list[Memory]:
-        """What each layer's cross-attention reads."""
+        """Return the keys and values for the cross-attention of each layer."""
         return [layer.cross_attention.memory(encoded, mask) for layer in self._layers]
 
     def forward(
@@ -52,7 +52,7 @@ class Decoder(nn.Module):
         causal: bool = False,
         caches: Sequence[Cache] | None = None,
     ) -> Tensor:
-        """Embedded target slots [B,T,D] to [B,T,D]. With `caches` (one a layer) x holds only the new slots."""
+        """Return the states [B,T,D] of target slots x [B,T,D]. With `caches`, one per layer, x holds only the new slots."""
         for index, (layer, memory) in enumerate(zip(self.layers, memories, strict=True)):
             x = layer(x, memory, mask, causal=causal, cache=None if caches is None else caches[index])
         output: Tensor = self.norm(x)

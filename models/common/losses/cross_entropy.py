@@ -1,4 +1,4 @@
-"""Cross-entropy over a large vocabulary without ever holding all logits."""
+"""Cross-entropy over a large vocabulary, computed without holding all logits."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from kernels import token_gradients_, token_scores_
 
 CPU_LOGITS, GPU_LOGITS = 2**21, 2**26
-"""Logits held at a time: few enough for the caches of a CPU, many enough to fill a GPU."""
+"""Logits held at a time: few enough for a CPU's caches, many enough to occupy a GPU."""
 
 
 class Terms(NamedTuple):
-    """What there is in the loss beside -log p(y)."""
+    """Weights of the terms other than -log p(y)."""
 
     smoothing: float
     penalty: float
@@ -35,10 +35,10 @@ class CrossEntropy(NamedTuple):
 
 
 def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, penalty: float = 0.0) -> CrossEntropy:
-    """Label-smoothed cross-entropy of softmax(states weight^T): states [N,D], weight [V,D], labels [N].
+    """Return the label-smoothed cross-entropy of softmax(states weight^T) for states [N,D], weight [V,D] and labels [N].
 
-    Every class, the label's too, is given smoothing / V. `penalty` c is on the normaliser Z = sum_v exp(logit of v), which it draws
-    to 1 (self-normalisation, Devlin et al. 2014). The gradient is computed along with the loss, some rows of the [N,V] logits at a
+    Every class, including the label, receives smoothing / V. `penalty` c applies to the normaliser Z = sum_v exp(logit of v), which
+    it draws to 1 (self-normalisation, Devlin et al. 2014). The gradient is computed along with the loss, some rows of the [N,V] logits at a
     time: softmax and sums in float32, products in autocast's type.
     """
     terms = Terms(smoothing, penalty)
@@ -46,7 +46,7 @@ def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: flo
 
 
 def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """[N]: log p(y) of softmax(states weight^T), float32; states [N,D], weight [V,D], labels [N]."""
+    """Return [N], log p(y) of softmax(states weight^T), float32, for states [N,D], weight [V,D] and labels [N]."""
     found = torch.empty(len(labels), device=states.device)
     for part in _parts(states, len(weight)):
         logits = (states[part] @ weight.t()).float()
@@ -55,7 +55,7 @@ def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
 
 
 def _parts(states: Tensor, vocabulary: int) -> Iterator[slice]:
-    """Rows whose logits are held together."""
+    """Yield slices of rows whose logits are held together."""
     rows = max(1, (CPU_LOGITS if states.device.type == "cpu" else GPU_LOGITS) // vocabulary)
     return (slice(start, start + rows) for start in range(0, len(states), rows))
 
@@ -69,13 +69,12 @@ def product_type(states: Tensor) -> torch.dtype:
 
 
 def is_native(x: Tensor) -> bool:
-    """Is there a kernel for logits of this tensor's device and type?"""
+    """Return whether there is a kernel for logits of this tensor's device and type."""
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.bfloat16)
 
 
 def _natively(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Sums of -log p(y), of tokens that are ranked first and of (log Z)^2; the logits, which have become the gradient where it is
-    wanted."""
+    """Return the sums of -log p(y), of tokens ranked first and of (log Z)^2, and the logits, which become the gradient if requested."""
     count = len(logits)
     rows, label = torch.arange(count), labels[:, None]
     scores, best = torch.empty(count, 1, 1), torch.empty((count, 1), dtype=torch.int64)
@@ -88,7 +87,7 @@ def _natively(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool)
 
 
 def _part(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """`_natively` in torch."""
+    """Compute `_natively` in torch."""
     dtype, label = logits.dtype, labels[:, None]
     logits = logits.float()
     highest, chosen = logits.amax(1, keepdim=True), logits.gather(1, label)

@@ -1,4 +1,4 @@
-"""Scores of a target's tokens at every vertex or slot without ever holding all logits. Legend: B batch, L vertices, M tokens."""
+"""Scores of a target's tokens at every vertex or slot, computed without holding all logits. Legend: B batch, L vertices, M tokens."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from models.common.losses import cross_entropy
 
 
 class TokenScores(NamedTuple):
-    """What each vertex says of the target's tokens."""
+    """Scores of the target's tokens at each vertex."""
 
     log_probs: Tensor
     """[B,M,L] float32: log P(y_t | vertex j), 0 at vertices past the graph"""
     best: Tensor
-    """[B,L] int64: the token that a vertex ranks first (no gradient), 0 past the graph and where it was not asked for"""
+    """[B,L] int64: the token that a vertex ranks first (no gradient), 0 past the graph and unless requested"""
 
 
 def token_scores(
@@ -31,11 +31,11 @@ def token_scores(
     smoothing: float = 0.0,
     with_best: bool = False,
 ) -> TokenScores:
-    """log_softmax(states weight^T + bias) at the tokens of `targets`, and with `with_best` the best tokens of the same logits.
+    """Return log_softmax(states weight^T + bias) at the tokens of `targets`, and with `with_best` the best tokens of the same logits.
 
-    States [B,L,D], weight [V,D], targets [B,M], graph_lengths [B], bias [V], which no gradient enters. With smoothing e,
-    (1 - e) log p(y) + e mean_v log p(v). A part of the rows of the [B,L,V] logits is held at a time, and computed again for the
-    gradient: softmax and sums in float32, products in autocast's type.
+    States are [B,L,D], weight [V,D], targets [B,M], graph_lengths [B], bias [V] (without gradient). With smoothing e the score is
+    (1 - e) log p(y) + e mean_v log p(v). Only some rows of the [B,L,V] logits are held at a time; they are computed again for the
+    gradient. Softmax and sums are in float32, products in autocast's type.
     """
     batch, size, _ = states.shape
     if graph_lengths is None:
@@ -46,14 +46,14 @@ def token_scores(
 
 
 class _Terms(NamedTuple):
-    """What enters the scores beside the product."""
+    """Terms of the scores other than the product."""
 
     bias: Tensor | None
     smoothing: float
 
 
 class _Rows(NamedTuple):
-    """Rows whose logits are held together, and where they are among all."""
+    """Rows whose logits are held together, and their slice of all rows."""
 
     rows: Tensor
     part: slice
@@ -110,7 +110,7 @@ class _TokenScores(torch.autograd.Function):
 
 
 def _with_logits(x: Tensor, weight: Tensor, bias: Tensor | None, rows: Tensor) -> Iterator[tuple[_Rows, Tensor]]:
-    """Rows and their logits, which lie where those before them lay."""
+    """Yield rows and their logits, which reuse one buffer."""
     held = None
     for some in _parts(rows, len(weight)):
         if held is None:
@@ -134,7 +134,7 @@ def _gradient_natively(
 
 
 def _score(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: Tensor | None, smoothing: float) -> Tensor:
-    """`kernels.token_scores_` in torch."""
+    """Compute `kernels.token_scores_` in torch."""
     logits, sentences, vertices = logits.float(), rows // found.size(2), rows % found.size(2)
     normalisers = logits.logsumexp(1)
     scores = logits.gather(1, targets[sentences])
@@ -147,7 +147,7 @@ def _score(logits: Tensor, targets: Tensor, rows: Tensor, found: Tensor, best: T
 
 
 def _gradient(logits: Tensor, targets: Tensor, rows: Tensor, upstream: Tensor, normalisers: Tensor, smoothing: float) -> Tensor:
-    """`kernels.token_gradients_` in torch."""
+    """Compute `kernels.token_gradients_` in torch."""
     sentences, vertices = rows // upstream.size(2), rows % upstream.size(2)
     given = upstream[sentences, :, vertices]
     total = given.sum(1, keepdim=True)

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from models.common.layers.linear import LARGE, WORTH, Linear, TokenTable, pack
+from models.common.layers.linear import MIN_PACKED_PRODUCTS, MIN_PACKED_WEIGHTS, Linear, TokenTable, pack
 
 PACKS = torch.backends.mkldnn.is_available()
 
 
 @pytest.mark.skipif(not PACKS, reason="this PyTorch has no oneDNN")
-@pytest.mark.parametrize("shape", [(WORTH // 128 + 1, 128), (3, 7, 256), (1, 1, 256)])
+@pytest.mark.parametrize("shape", [(MIN_PACKED_PRODUCTS // 128 + 1, 128), (3, 7, 256), (1, 1, 256)])
 def test_packed_weights_give_the_same_products(shape: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     network = torch.nn.ModuleList([Linear(shape[-1], 2048), TokenTable(2050, shape[-1])])
@@ -37,6 +37,6 @@ def test_large_products_are_taken_from_the_packed_weights() -> None:
 
 
 def test_small_weights_stay_as_they_are() -> None:
-    layer = Linear(128, LARGE // 128 - 1)
+    layer = Linear(128, MIN_PACKED_WEIGHTS // 128 - 1)
     pack(layer)
     assert layer.packed is None
