@@ -35,7 +35,8 @@ class Drafter:
     """Tokens, none of them banned and the first one EOS, among which drafts are chosen as far as `DraftOptions.shortlist_tokens`
     and `shortlist_links` say; None: always among all tokens."""
     sight: Literal["all", "prefix"] = "all"
-    """What tokens of the prefix attend to: the whole sequence, or the tokens before them. Empty slots attend to everything."""
+    """The tokens to which tokens of the prefix attend: the whole sequence, or the tokens before them. Empty slots attend to
+    everything."""
     codes_in_layers: bool = False
     """Add the position codes again to the input of every layer but the first."""
     last_token: bool = False

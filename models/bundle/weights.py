@@ -60,9 +60,9 @@ def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, 
 
     Raises OSError.
     """
-    told = None if network is None else {"network": json.dumps(network, sort_keys=True)}
+    metadata = None if network is None else {"network": json.dumps(network, sort_keys=True)}
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path, told)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path, metadata)
     except SafetensorError as error:
         raise _as_os_error(error, path) from error
 

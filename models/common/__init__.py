@@ -1,1 +1,1 @@
-"""What several families share: layers, objectives, options of searches, and the surroundings of decoders."""
+"""Layers, objectives and the common parts of decoders, which several families share."""

@@ -38,8 +38,8 @@ def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: flo
     """Return the label-smoothed cross-entropy of softmax(states weight^T) for states [N,D], weight [V,D] and labels [N].
 
     Every class, including the label, receives smoothing / V. `penalty` c applies to the normaliser Z = sum_v exp(logit of v), which
-    it draws to 1 (self-normalisation, Devlin et al. 2014). The gradient is computed along with the loss, some rows of the [N,V] logits at a
-    time: softmax and sums in float32, products in autocast's type.
+    it draws to 1 (self-normalisation, Devlin et al. 2014). The gradient is computed along with the loss, some rows of the [N,V]
+    logits at a time: softmax and sums in float32, products in autocast's type.
     """
     terms = Terms(smoothing, penalty)
     return CrossEntropy(*_CrossEntropy.apply(states, weight, labels, terms, torch.is_grad_enabled()))  # type: ignore[no-untyped-call]
@@ -74,7 +74,8 @@ def is_native(x: Tensor) -> bool:
 
 
 def _natively(logits: Tensor, labels: Tensor, terms: Terms, with_gradient: bool) -> tuple[Tensor, Tensor]:
-    """Return the sums of -log p(y), of tokens ranked first and of (log Z)^2, and the logits, which become the gradient if requested."""
+    """Return the sums of -log p(y), of tokens ranked first and of (log Z)^2, and the logits, which become the gradient if
+    requested."""
     count = len(logits)
     rows, label = torch.arange(count), labels[:, None]
     scores, best = torch.empty(count, 1, 1), torch.empty((count, 1), dtype=torch.int64)

@@ -1,4 +1,5 @@
-"""Scores of a target's tokens at every vertex or slot, computed without holding all logits. Legend: B batch, L vertices, M tokens."""
+"""Scores of a target's tokens at every vertex or slot, computed without holding all logits. Legend: B batch, L vertices, M
+tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def token_scores(
     smoothing: float = 0.0,
     with_best: bool = False,
 ) -> TokenScores:
-    """Return log_softmax(states weight^T + bias) at the tokens of `targets`, and with `with_best` the best tokens of the same logits.
+    """Return log_softmax(states weight^T + bias) at the tokens of `targets`, and with `with_best` the best tokens of the same
+    logits.
 
     States are [B,L,D], weight [V,D], targets [B,M], graph_lengths [B], bias [V] (without gradient). With smoothing e the score is
     (1 - e) log p(y) + e mean_v log p(v). Only some rows of the [B,L,V] logits are held at a time; they are computed again for the
