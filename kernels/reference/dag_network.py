@@ -1,4 +1,4 @@
-"""A Directed Acyclic Transformer over numpy arrays, one sentence at a time; see `kernels.graph_network`."""
+"""A Directed Acyclic Transformer over numpy arrays, one sentence at a time; see `fewstep.networks.dag_network`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kernels.reference.transformer import Array, Reference
 
 
 class DagReference(Reference):
-    """The network of `kernels.DagNetwork`, of which see the arguments; float64."""
+    """The network of `fewstep.DagNetwork`, which documents the arguments; float64."""
 
     def length(self, source: Sequence[int]) -> int:
-        """The likeliest length of the target."""
+        """Return the most probable length of the target."""
         return int((self.arrays["lengths"] @ self.encode(source).mean(0)).argmax())
 
     def states(self, source: Sequence[int], vertices: int, rules: DagRules) -> Array:
-        """[L,D]"""
+        """Return the states [L,D] of vertices."""
         words = [rules.bos, *[rules.mask] * (vertices - 2), rules.eos]
         x: Array = self.arrays["target_embedding"][words] * math.sqrt(self.shape.width) + self.arrays["slot_codes"][:vertices]
         encoded = self.encode(source)
@@ -31,7 +31,7 @@ class DagReference(Reference):
         return self._last_norm("decoder", x)
 
     def transitions(self, states: Array) -> Array:
-        """[L,L] log E(i -> j) = log sum_h gate_h(i) softmax_j(q_ih k_jh / sqrt(d)), j > i"""
+        """Return [L,L], log E(i -> j) = log sum_h gate_h(i) softmax_j(q_ih k_jh / sqrt(d)) for j > i."""
         size, heads, width = len(states), self.shape.heads, self.shape.width
         links = states @ self.arrays["links"].T + self.arrays["link_codes"][:size]
         queries, keys, gates = np.split(links, [width, 2 * width], axis=1)
@@ -46,7 +46,7 @@ class DagReference(Reference):
         return found
 
     def words(self, states: Array, rules: DagRules) -> Array:
-        """[L,V] log-probabilities of what vertices may write."""
+        """Return [L,V], log-probabilities of the tokens that vertices may emit."""
         logits = states @ self.arrays["target_embedding"].T
         found: Array = np.log(_softmax(logits))
         ends = found[0, rules.bos], found[-1, rules.eos]
@@ -56,8 +56,8 @@ class DagReference(Reference):
         return found
 
     def follow(self, source: Sequence[int], vertices: int, *, token_weight: float, rules: DagRules) -> tuple[DagPath, float]:
-        """From vertex to vertex by the best transition and word; and the smallest gap on the path between the best and the second
-        step or word."""
+        """Follow the best transition and token from vertex to vertex; also return the smallest gap on the path between the best and
+        the second step or token."""
         states = self.states(source, vertices, rules)
         words, transitions = self.words(states, rules), self.transitions(states)
         steps = transitions + token_weight * words.max(1) if token_weight else transitions

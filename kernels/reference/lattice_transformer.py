@@ -27,19 +27,20 @@ Array = npt.NDArray[np.floating[Any]]
 
 
 class Reference:
-    """One sentence at a time. Candidates are lists of ids, one for each slot, and their log-probabilities by the counts."""
+    """The network for one sentence at a time. Candidates are lists of ids, one for each slot, with their log-probabilities by the
+    counts."""
 
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.transformer, self.shape = Transformer(arrays, shape=shape), shape
         self.words: Array = self.transformer.arrays["target_embedding"]
 
     def encode(self, source: Sequence[int]) -> Array:
-        """[S,D] of a source with EOS."""
+        """Return the states [S,D] of a source with EOS."""
         found: Array = self.transformer.encode(source)
         return found
 
     def logits(self, encoded: Array, words: Sequence[int], slot: int) -> Array:
-        """[rows,V] of rows that have `words` at the position `slot`."""
+        """Return the logits [rows,V] of rows that carry `tokens` at position `slot`."""
         network = self.transformer
         x: Array = self.words[list(words)] * math.sqrt(self.shape.width) + network.arrays["slot_codes"][slot]
         itself = np.eye(len(words), dtype=bool)
@@ -59,8 +60,10 @@ class Reference:
         options: LatticeOptions,
         behind: Sequence[int] = (),
     ) -> tuple[Array, Array, Array]:
-        """start [K], edges [N-1,K,K], exits [N,K]; minus infinity where slots have fewer than K candidates. `behind` are those of
-        the slot behind the last, which EOS competes with by `local`."""
+        """Return start [K], edges [N-1,K,K] and exits [N,K]; minus infinity where slots have fewer than K candidates.
+
+        `behind` are the candidates of the slot behind the last one, which compete with EOS if the normaliser is `local`.
+        """
         encoded, slots, width = self.encode(source), len(candidates), max(len(words) for words in candidates)
         start, edges, exits = (np.full(shape, -np.inf) for shape in ((width,), (slots - 1, width, width), (slots, width)))
         for slot in range(slots + 1):
@@ -88,7 +91,7 @@ class Reference:
         options: LatticeOptions,
         behind: Sequence[int] = (),
     ) -> LatticeOutcome:
-        """The best path of `window` words."""
+        """Return the best path with a length within `window`."""
         if window[1] == 0:
             return LatticeOutcome([], 0.0)
         score, path = lattice.viterbi(*self.scores(source, candidates, log_probs, options, behind), *window)
