@@ -7,7 +7,7 @@ PACKAGES := .venv/.packages
 READY := .venv/.ready
 SITE := .venv/.site
 NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
-CPP := $(shell find kernels -name '*.cc' -o -name '*.h')
+CPP := $(shell find kernels tests/examples -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan
 CONFIG ?= configs/benchmarks/demo.yaml
@@ -60,6 +60,8 @@ results: $(READY)       ## docs/results.md from benchmarks/results/*.json
 
 docs: $(READY)          ## write the generated pages again
 	$(BIN)/python -m pipeline.config.docs
+	$(BIN)/python -m pipeline.commands.reference
+	$(BIN)/python -m tests.docs.examples
 
 $(SITE): $(READY)
 	$(PIP) --no-build-isolation --config-settings=cmake.define.FEWSTEP_NATIVE_ARCH=ON --editable '.[docs]'

@@ -3,14 +3,14 @@
     python -m benchmarks.decoding.base_size [--size base] [--batches 1 8 32] [--threads 1 2] [--rounds 3] [--only greedy]
         [--json FILE]
 
-Networks have random weights (base: 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one layer of decoder;
-`--size tiny`: 4-4 layers of 128 units and 8,000 words, as for Multi30k) and read 27 tokens. Stepwise ones, verifiers of drafts and
-CTranslate2 write 27 tokens; what a graph of random weights writes is as long as it comes out, and costs the same whatever it is; a
-lattice is as long as its tables, counted from random pairs, say. What drafting costs depends on how many drafts are kept; both ends
-are measured: all of them (verifier and drafter have a bias towards the same word) and none (towards two different words).
+Networks have random weights and read 27 tokens. Base has 6-6 layers of 512 units and a vocabulary of 32,000; `6-1` has one decoder
+layer; `--size tiny` has 4-4 layers of 128 units and a vocabulary of 8,000, as for Multi30k. Stepwise networks, verifiers of drafts
+and CTranslate2 write 27 tokens. The length of a graph's output is random and does not affect its cost. The length of a lattice is
+that of its tables, which are counted from random pairs. The cost of drafting depends on the number of accepted drafts, so both ends
+are measured: all accepted (verifier and drafter are biased towards the same token) and none (towards different tokens).
 
-A decode is everything from lists of ids to lists of ids, without rescoring. Entries take turns A B C A B C; a cell is
-the median of the rounds, in milliseconds a sentence, by the better number of threads (`2t`: two). The table is Markdown.
+A decode starts with lists of ids and ends with lists of ids, without rescoring. Entries take turns (A B C A B C). A cell is the
+median of the rounds in milliseconds a sentence, by the better number of threads (`2t`: two). The table is Markdown.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
 Decode = Callable[[list[list[int]]], object]
 Layers = tuple[int, int]
 AGREED, OTHER = 10, 11
-"""Words that biased networks write."""
+"""Tokens that biased networks write."""
 
 
 def sentences(count: int, tokens: int, vocabulary: int) -> list[list[int]]:
@@ -130,7 +130,7 @@ def by_lattice(size: str, batches: tuple[int, ...], tokens: int, search: Lattice
 
 
 def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables:
-    """Tables counted from translations of the sources: neighbours swapped at times, each word one of 24."""
+    """Return tables counted from translations of the sources: adjacent tokens swapped at times, 24 translations of each token."""
     draw, pairs = random.Random(2), []
     for source in sources * 64:
         order = sorted(range(len(source)), key=lambda place: place + 1.6 * draw.random())
@@ -145,7 +145,7 @@ def candidates_for(sources: list[list[int]], vocabulary: int) -> CandidateTables
 
 @torch.no_grad()
 def biased(model: Backbone, word: int) -> None:
-    """Add to the last states what lets `word` win everywhere."""
+    """Shift the last states so that `word` is the most probable token everywhere."""
     towards = model.target_embedding.weight[word]
     last = "head" if isinstance(model, DraftHead) else "decoder"
     model.get_parameter(f"{last}.norm.bias").add_(1000 * towards / towards.norm())
@@ -156,11 +156,11 @@ DRAFTERS: dict[str, dict[str, Any]] = {
     "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix_attention": "prefix", "draft_width": 4},
     "k15 separate": {"draft_width": 15},
 }
-"""Those of the recipes for a CPU, and the paper's."""
+"""Sizes of the recipes for a CPU, and of the paper."""
 
 
 def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> Decode:
-    """A drafter all of whose drafts are kept, or none."""
+    """Return a drafter whose drafts are all accepted, or all rejected."""
     verifier = network(size, (SIZES[size]["encoder_layers"], SIZES[size]["decoder_layers"]))
     biased(verifier, AGREED)
     model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> 
 
 
 def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str]) -> dict[str, Decode]:
-    """Return the decoders by name. A family adds its own here."""
+    """Return the decoders by name. A new family adds its decoders here."""
     fixed: dict[str, Any] = {"output_limits": OutputLimits(min_tokens=tokens, max_tokens=tokens)}
     searches = {"greedy": StepwiseSearch(rescore=False, **fixed), "beam5": StepwiseSearch(strategy="beam", rescore=False, **fixed)}
     depth = SIZES[size]["encoder_layers"]
@@ -202,7 +202,7 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
             found[f"lattice {chosen.label}"] = partial(by_lattice, size, batches, tokens, chosen)
     found["lattice viterbi64"] = partial(by_lattice, size, batches, tokens, LatticeSearch(candidates=64))
     *short, paper = DRAFTERS
-    few = AggressiveSearch(draft_shortlist=Shortlist(tokens=2000), **fixed)
+    few = AggressiveSearch(draft_shortlist=Shortlist(tokens=2000, links=0), **fixed)
     narrow = replace(few, draft_precision="int8")
     for drafter in short:
         found[f"aggressive {drafter}, all kept"] = partial(by_drafts, size, drafter, True, few)
@@ -215,7 +215,7 @@ def entries(size: str, tokens: int, batches: tuple[int, ...], only: Sequence[str
 def measure(
     decoders: dict[str, Decode], batches: Sequence[int], threads: list[int], tokens: int, vocabulary: int, rounds: int
 ) -> list[dict[str, Any]]:
-    """The times of each entry, number of threads and size of batch; a round before the first is not counted."""
+    """Return the times of each entry by number of threads and size of batch. The first round warms up and is not counted."""
     results = []
     for count in threads:
         torch.set_num_threads(count)
@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--tokens", type=int, default=27, help="Tokens of each source and each output.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", nargs="+", default=[""], help="Entries whose names contain one of these.")
+    parser.add_argument("--only", nargs="+", default=[""], help="Only entries whose names contain one of these.")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     began = time.perf_counter()

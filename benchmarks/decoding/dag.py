@@ -3,12 +3,12 @@
     python -m benchmarks.decoding.dag [--engines native torch] [--lists none 300] [--sizes tiny base] [--vocabularies 2000 8000]
         [--factors 4 8] [--threads 1 2] [--batches 1 32] [--rounds 30] [--json FILE]
 
-Networks have random weights, but for a graph's links, which lead every vertex to the one `factor` behind it; the autoregressive
-network writes as many tokens as its source has. A decode is everything from lists of ids to lists of ids. All take turns, five
-decodes a turn, round by round. Milliseconds are wall time of one batch, the median and the least of all rounds; "gain" is how many
-times faster than the autoregressive network of the same size by the same engine in the same precision with the same list, by the
-median. What lookahead takes natively depends on how sure a network is of its words, as one of random weights is not: time that with
-trained systems. Through torch it ranks all vertices whatever they hold.
+Networks have random weights, except for the links of a graph, which lead every vertex to the one `factor` positions later. The
+autoregressive network writes as many tokens as its source has. A decode starts with lists of ids and ends with lists of ids.
+Entries take turns of five decodes, round by round. Milliseconds are wall time of one batch, the median and the minimum of all
+rounds. "gain" is the ratio of medians to the autoregressive network with the same size, engine, precision and shortlist. The time
+of native lookahead depends on how peaked the token distributions are, which random weights do not show: measure it with trained
+systems. In torch it ranks all vertices in any case.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fewstep import Lexicon
 from fewstep.vocabulary import RESERVED
 from models.common.layers.embeddings import sinusoids
 from models.common.network import SIZES
-from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
+from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, OutputLimits, Precision, Shortlist
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
@@ -41,14 +41,12 @@ from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import build
 
 STRATEGIES = {"native": ("greedy", "joint-viterbi", "beam"), "torch": ("greedy", "lookahead")}
-PRECISIONS: dict[str, tuple[Literal["fp32", "bf16", "int8"], ...]] = {"native": ("fp32", "bf16", "int8"), "torch": ("fp32",)}
+PRECISIONS: dict[str, tuple[Precision, ...]] = {"native": ("float32", "bfloat16", "int8"), "torch": ("float32",)}
 ENGINES: dict[str, Literal["auto", "torch"]] = {"native": "auto", "torch": "torch"}
 IN_A_ROW = 5
-"""Batches of a turn, one after the other as in a text."""
-STEPWISE: dict[str, Any] = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}
-"""Precisions by the names that stepwise searches have for them."""
+"""Number of batches of a turn, decoded one after the other as in a text."""
 SURE = 20.0
-"""How far the next vertex is before others."""
+"""Gap between the score of the next vertex and the scores of others."""
 
 
 class Entry(NamedTuple):
@@ -70,7 +68,7 @@ class Entry(NamedTuple):
 
     @property
     def peers(self) -> tuple[str, str, int | None]:
-        """Engine, precision and shortlist, which it shares with its baseline."""
+        """Engine, precision and shortlist, which are those of its baseline."""
         return self.engine, self.precision, self.listed
 
 
@@ -90,14 +88,14 @@ def lead(model: DagModel, factor: float) -> None:
 
 
 def lexicon(vocabulary: int) -> Lexicon:
-    """All words by their ids, and for each of a source itself and others at random."""
+    """Return a lexicon of all tokens by their ids that links each source token to itself and to random others."""
     draw = random.Random(vocabulary)
     linked = [[word, *draw.sample(range(len(RESERVED), vocabulary), MAX_LINKS - 1)] for word in range(vocabulary)]
     return Lexicon(np.arange(min(MAX_SHORTLIST_TOKENS, vocabulary)), np.array(linked))
 
 
 def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[Entry]:
-    """The autoregressive ones first."""
+    """Return all entries, the autoregressive ones first."""
     sizes, words = Sizes(vocabulary, vocabulary, True), lexicon(vocabulary)
     torch.manual_seed(1)
     autoregressive = StepwiseDecoder(build(StepwiseConfig(size=size, **SIZES[size]), sizes).eval(), lexicon=words, frozen=True)
@@ -109,14 +107,16 @@ def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[E
         graphs[f"graph {factor:g}"] = DagDecoder(model, lexicon=words, frozen=True)
     kinds = itertools.product(arguments.engines, arguments.lists)
     alike = [(engine, precision, listed) for engine, listed in kinds for precision in PRECISIONS[engine]]
-    fixed: dict[str, Any] = {"min_tokens": arguments.tokens, "max_tokens": arguments.tokens}
+    limits = OutputLimits(min_tokens=arguments.tokens, max_tokens=arguments.tokens)
     found = []
     for engine, precision, listed in alike:
-        greedy = StepwiseSearch(**fixed, engine=ENGINES[engine], precision=STEPWISE[precision], shortlist=Shortlist(tokens=listed))
+        shortlist = None if listed is None else Shortlist(tokens=listed)
+        greedy = StepwiseSearch(output_limits=limits, engine=ENGINES[engine], precision=precision, shortlist=shortlist)
         found.append(Entry("autoregressive", engine, precision, listed, "greedy", autoregressive, greedy))
     for (name, decoder), (engine, precision, listed) in itertools.product(graphs.items(), alike):
         for strategy in STRATEGIES[engine]:
-            search = DagSearch(strategy=strategy, engine=ENGINES[engine], precision=precision, shortlist=Shortlist(tokens=listed))  # type: ignore[arg-type]
+            shortlist = None if listed is None else Shortlist(tokens=listed)
+            search = DagSearch(strategy=strategy, engine=ENGINES[engine], precision=precision, shortlist=shortlist)  # type: ignore[arg-type]
             found.append(Entry(name, engine, precision, listed, strategy, decoder, search))
     return found
 

@@ -1,7 +1,7 @@
 """Equality of verified drafts with the verifier's greedy output, and their gain, by width of a block and size of batch.
 
     python -m benchmarks.decoding.drafts SYSTEM SOURCE [--widths 3 5 8 15] [--batches 1 32] [--words 0] [--links 0]
-        [--precision fp32] [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
+        [--precision float32] [--sentences 1000] [--rounds 3] [--threads 2] [--json FILE]
 
 SYSTEM is the directory of a system of the family `aggressive`, SOURCE a file of text. The verifier, as a system of its own, decodes
 the sentences greedily in batches as they come; so does the search `gad`, turn by turn with it. The outputs must be the same, token
@@ -17,7 +17,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,21 @@ from benchmarks.record import publish
 from models.aggressive.config import AggressiveSearch
 from models.bundle.directory import load_system
 from models.bundle.system import System
+from models.config.options import Shortlist
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One pass over all sentences."""
+    """The outcome of one pass over all sentences."""
 
     found: list[Hypothesis]
     seconds: float
 
     @property
     def tokens_a_pass(self) -> float:
-        """Target tokens a pass of the verifier, EOS included."""
+        """Return target tokens for each pass of the verifier, EOS included."""
         return sum(len(one.ids) + 1 for one in self.found) / sum(one.steps for one in self.found)
 
 
@@ -91,7 +92,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--words", type=int, default=0)
     parser.add_argument("--links", type=int, default=0)
-    parser.add_argument("--precision", choices=["fp32", "int8"], default="fp32")
+    parser.add_argument("--precision", choices=["float32", "int8"], default="float32")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -103,8 +104,9 @@ def main() -> None:
     verifier = load_system(arguments.system / "verifier", verify=False)  # compared as a part of the system
     lines = [line for line in arguments.source.read_text(encoding="utf-8").splitlines() if line.strip()]
     sources = system.encode(lines[: arguments.sentences])
-    chosen = {"draft_words": arguments.words or None, "draft_links": arguments.links, "draft_precision": arguments.precision}
-    searches = [AggressiveSearch(draft_width=width, **chosen) for width in arguments.widths]
+    shortlist = Shortlist(tokens=arguments.words, links=arguments.links) if arguments.words else None
+    chosen = AggressiveSearch(draft_shortlist=shortlist, draft_precision=arguments.precision)
+    searches = [replace(chosen, draft_width=width) for width in arguments.widths]
     results = [row for size in arguments.batches for row in compared(system, verifier, sources, searches, size, arguments.rounds)]
     publish(
         arguments,

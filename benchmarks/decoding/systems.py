@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
     parser.add_argument("--sweep", dest="sweeps", action="append", default=[], metavar="KEY=VALUE,VALUE,...")
     parser.add_argument("--in-process", action="store_true", help="Run without Ray.")
-    parser.add_argument("--only", nargs="+", default=[""], help="Entries whose names contain one of these.")
+    parser.add_argument("--only", nargs="+", default=[""], help="Only entries whose names contain one of these.")
     parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     results = []

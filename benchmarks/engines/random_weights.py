@@ -24,6 +24,7 @@ import torch
 from benchmarks.record import publish, spread
 from models.common.layers.linear import pack
 from models.common.network import SIZES
+from models.config.options import OutputLimits
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
@@ -69,8 +70,8 @@ def compare(decoders: dict[str, StepwiseDecoder], sources: list[list[int]], sear
 
 
 def searches(tokens: int) -> list[StepwiseSearch]:
-    fixed: dict[str, Any] = {"min_tokens": tokens, "max_tokens": tokens}
-    return [StepwiseSearch(**fixed), StepwiseSearch(strategy="beam", beam_size=5, **fixed)]
+    limits = OutputLimits(min_tokens=tokens, max_tokens=tokens)
+    return [StepwiseSearch(output_limits=limits), StepwiseSearch(strategy="beam", beam_size=5, output_limits=limits)]
 
 
 def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:

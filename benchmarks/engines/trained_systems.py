@@ -6,7 +6,7 @@
 Nothing is trained: systems that the config's store does not hold are left out and named. Each search of each system decodes the
 same sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines; turns are
 A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both engines wrote alike. A
-dash stands where a search has one engine alone: sampling has no native one, bf16 none through torch.
+dash stands where a search has one engine alone: sampling has no native one, bfloat16 none through torch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import torch
 from benchmarks.record import publish
 from models.aggressive.decode import AggressiveDecoder
 from models.bundle.system import System
+from models.config.search import SearchConfig
 from models.dag.decode import DagDecoder
 from models.lattice.decode import LatticeDecoder
 from models.stepwise.config import StepwiseSearch
@@ -36,7 +37,6 @@ from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
 from stages.benchmark.timing import Turn, evenly_spaced, measure
 from stages.benchmark.translator import timed_translator
-from stages.decoding.ctranslate2 import foreign
 from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
 
@@ -55,11 +55,11 @@ def through_torch(system: System) -> System:
     return system
 
 
-def engines(system: System, search: Any) -> dict[str, tuple[System, Any]]:
+def engines(system: System, search: SearchConfig) -> dict[str, tuple[System, Any]]:
     """Return system and search by engine."""
     asked = replace(search, engine="torch") if isinstance(search, StepwiseSearch) else search
     found = {}
-    if getattr(search, "precision", "fp32") in ("fp32", "float32"):
+    if search.workload.precision == "float32":
         found[TORCH] = (through_torch(system), asked)
     if search.strategy != "sample":
         found[NATIVE] = (system, search)
@@ -105,10 +105,14 @@ def entries(config: RunConfig, plan: Plan, only: Sequence[str]) -> dict[str, dic
         if name not in finished:
             print(f"left out, not made yet: {name}", file=sys.stderr)
             continue
-        searches = [one for one in settings.search if not foreign(one) and any(part in f"{name}/{one.name}" for part in only)]
+        searches = {
+            f"{name}/{label}": search
+            for label, search in settings.search.items()
+            if not search.uses_ctranslate2 and any(part in f"{name}/{label}" for part in only)
+        }
         if searches:
             system = load(SystemArtifact(finished[name], "system"), "cpu")
-            found |= {f"{name}/{search.label}": engines(system, search) for search in searches}
+            found |= {entry: engines(system, search) for entry, search in searches.items()}
     return found
 
 
@@ -143,7 +147,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--only", nargs="+", default=[""], help="Entries (system/search) whose names contain one of these.")
+    parser.add_argument("--only", nargs="+", default=[""], help="Only entries (system/search) whose names contain one of these.")
     parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

@@ -66,7 +66,7 @@ def parse() -> argparse.Namespace:
 
 
 def drawn(seed: int, vertices: int, shares: np.ndarray, window: int = 15, words: int = 3, candidates: int = 5) -> Graph:
-    """One graph; `shares` are the frequencies of the words."""
+    """Draw one graph; `shares` are the frequencies of the words."""
     draw = np.random.default_rng([seed, vertices])
     tokens = draw.choice(len(shares), (vertices, words), p=shares)
     emitted = draw.dirichlet([0.5] * words, vertices)
@@ -86,7 +86,7 @@ def drawn(seed: int, vertices: int, shares: np.ndarray, window: int = 15, words:
 
 
 def made(system: System, lines: list[str], candidates: int = 5) -> list[Graph]:
-    """The graphs that a system makes of lines."""
+    """Return the graphs that a system computes for lines of text."""
     decoder, search = system.decoder, DagSearch(strategy="beam", candidates=candidates)
     assert isinstance(decoder, DagDecoder)
     found: list[Graph] = []

@@ -4,7 +4,7 @@ The pipeline's side reads token shards, plans and pads batches in its thread, an
 between two validations. The bare side is handed batches that were padded beforehand and does nothing but forward, backward,
 clipping and a fused AdamW. Both start from the same weights and take turns, so that other load of the machine affects both.
 
-    python -m benchmarks.training.loop --precision bf16 --threads 2 --json training_speed.json
+    python -m benchmarks.training.loop --precision bfloat16 --threads 2 --json training_speed.json
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--size", choices=sorted(SIZES), default="tiny")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--batch-tokens", type=int, default=4096)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--device", default="cpu")
@@ -85,7 +85,7 @@ def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device:
         for update, batch in islice(numbered, count):
             optimizer.zero_grad()
             precision = arithmetic(recipe.precision, device.type)
-            with torch.autocast(device.type, TYPES[precision], enabled=precision != "fp32"):
+            with torch.autocast(device.type, TYPES[precision], enabled=precision != "float32"):
                 loss = FAMILY.loss(model, batch.to(device), update, recipe.label_smoothing)
             (loss.total / loss.count).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)

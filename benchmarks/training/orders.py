@@ -2,7 +2,7 @@
 
 Both sides train on the same batches in a bare loop and take turns in one process; the ratio is the median of the rounds.
 
-    python -m benchmarks.training.orders interleaved interleaved-sa --precision bf16 --threads 1 --json orders.json
+    python -m benchmarks.training.orders interleaved interleaved-sa --precision bfloat16 --threads 1 --json orders.json
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
     parser.add_argument("--size", choices=sorted(SIZES), default="tiny")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--batch-tokens", type=int, default=4096)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--dropout", type=float, default=0.3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=5)

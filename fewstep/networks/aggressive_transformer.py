@@ -97,9 +97,9 @@ class DraftOutcome(NamedTuple):
     margin: float
     """The smallest gap, in nats, between the best and the second token of a slot."""
     drafted: int
-    """Drafted tokens that were verified, EOS included."""
+    """DraftOutcome tokens that were verified, EOS included."""
     accepted: int
-    """Drafted tokens that were accepted."""
+    """DraftOutcome tokens that were accepted."""
     fell_back: bool
     """True if drafting gained too little and the rest was decoded greedily."""
     proposed_at: list[int]

@@ -150,7 +150,7 @@ class Transformer:
             selection="exact" if options.step_size == 1 else options.selection,
             n_best=options.n_best,
             words=options.num_candidates,
-            eos_apart=options.separate_eos,
+            separate_eos=options.separate_eos,
             prune=options.beam_threshold,
             others=[other._native for other in others],
             **options.coupling.native(),

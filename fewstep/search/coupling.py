@@ -31,7 +31,7 @@ class BigramCoupling:
     def native(self) -> dict[str, Any]:
         """Return keyword arguments of native functions."""
         native = None if self.ngram is None else self.ngram.native
-        return {"ngram": native, "ngram_weight": self.weight, "leftward": self.right_to_left}
+        return {"ngram": native, "ngram_weight": self.weight, "right_to_left": self.right_to_left}
 
 
 NO_COUPLING = BigramCoupling()

@@ -47,8 +47,9 @@ class _Option:
 
 def label_of(search: object) -> str:
     """Return the label of a search, which is a frozen dataclass whose first option is `strategy`."""
-    shared = _shared_words(type(search))
-    strategy, *others = _options(type(search))
+    kind: Any = type(search)
+    shared = _shared_words(kind)
+    strategy, *others = _options(kind)
     written = [_word(_value(search, strategy))]
     for option in others:
         value = _value(search, option)
@@ -59,11 +60,12 @@ def label_of(search: object) -> str:
 
 def parse_label(text: str, kind: type[T]) -> T | None:
     """Return the search of type `kind` whose label is `text`; None if it is not such a label."""
-    match = _pattern(kind).fullmatch(text)
+    known: Any = kind
+    match = _pattern(known).fullmatch(text)
     if match is None:
         return None
-    shared, values = _shared_words(kind), {}
-    for number, option in enumerate(_options(kind)):
+    shared, values = _shared_words(known), {}
+    for number, option in enumerate(_options(known)):
         if (part := match[f"o{number}"]) is not None:
             values[option.path] = _read(option, part, shared)
     search = _build(kind, values)
@@ -186,7 +188,8 @@ def _read(option: _Option, text: str, shared: frozenset[str]) -> Any:
     if is_dataclass(option.kind):
         hints = get_type_hints(option.kind)
         parts = zip(fields(option.kind), numbers.split("x"), strict=True)
-        return option.kind(**{field.name: _bare(hints[field.name])(part) for field, part in parts})
+        kind: Any = option.kind
+        return kind(**{field.name: _bare(hints[field.name])(part) for field, part in parts})
     return option.kind(numbers)
 
 

@@ -129,7 +129,7 @@ def _option_value(hint: Any, value: Any) -> Any:
     """An option type for a mapping; any other value as it is."""
     if not isinstance(value, Mapping):
         return value
-    (kind,) = (one for one in (hint, *get_args(hint)) if is_dataclass(one))
+    kind: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))
     return kind(**value)
 
 

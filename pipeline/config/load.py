@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -25,8 +25,6 @@ from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.config.tree import Node
 from pipeline.config.yaml import read_config, read_value
 from pipeline.errors import ConfigError
-
-T = TypeVar("T")
 
 
 @cache
@@ -50,7 +48,8 @@ def parse_search(text: str, where: str, family: str = TEACHER_FAMILY) -> SearchC
     problems: list[str] = []
     value = read_value(text, where, problems)
     several = Node([long_form(kind, item) for item in (value.value if isinstance(value.value, list) else [value])], where, ())
-    searches, found = _validate(several, TypeAdapter(tuple[kind, ...], config=STRICT), tuple[kind, ...])  # type: ignore[valid-type]
+    kinds: Any = tuple[kind, ...]  # type: ignore[valid-type]
+    searches, found = _validate(several, TypeAdapter(kinds, config=STRICT), kinds)
     for search in searches or ():
         found += [rule.complaint for rule in placed((0,), search.problems(None, SystemParts()))]
     if found or problems:
@@ -86,7 +85,7 @@ def _build(root: Node, problems: Sequence[str]) -> RunConfig:
     return part(config, RunConfig)
 
 
-def _validate(root: Node, validator: TypeAdapter[T], kind: Any) -> tuple[T | None, list[Complaint]]:
+def _validate(root: Node, validator: TypeAdapter[Any], kind: Any) -> tuple[Any, list[Complaint]]:
     try:
         return validator.validate_json(json.dumps(root.plain())), []
     except ValidationError as error:

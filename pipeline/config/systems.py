@@ -74,7 +74,7 @@ def _tag(value: Any) -> str:
 def any_system() -> Any:
     """Return the type of a system: a choice by `use` and `family` among all that the table of families holds."""
     kinds = [Annotated[UsedSystem, Tag("<use>")]]
-    kinds += [Annotated[entry.system, Tag(f"<{name}>")] for name, entry in FAMILIES.items()]  # type: ignore[misc]
+    kinds += [Annotated[entry.system, Tag(f"<{name}>")] for name, entry in FAMILIES.items()]
     return Annotated[Union[tuple(kinds)], Discriminator(_tag)]  # noqa: UP007  (the members are not known to the type checker)
 
 

@@ -261,7 +261,7 @@ def environment(device: str, threads: int, *, ctranslate2: bool = False) -> dict
         "cpu": cpu_model(),
         "cpus": os.cpu_count(),
         "threads": threads,
-        "precision": "fp32",
+        "precision": "float32",
         "torch": torch.__version__,
         **({"ctranslate2": version("ctranslate2")} if ctranslate2 else {}),
         "python": platform.python_version(),

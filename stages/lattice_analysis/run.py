@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 from models.lattice.analysis import Ranks, ranks
 from models.lattice.batches import SentenceTimes
@@ -48,15 +48,16 @@ def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, context: S
     system = loaded(inputs.system, context)
     if not isinstance(system.decoder, LatticeDecoder):
         raise DataError(f"lattice_analysis: expected a system of family lattice, got {system.name} of family {system.family}")
+    own = cast(LatticeSearch, system.search)
     lines = [sentence.source for sentence in read_sentences(inputs.text.path)]
     sources = [source for source in system.encode([lines[row] for row in evenly_spaced(len(lines), config.rows)]) if source]
     if not sources:
         raise DataError(f"lattice_analysis: expected a sentence to read, got none in {inputs.text.path}")
-    search = replace(system.search, strategy="viterbi", length_window=0)
+    search = replace(own, strategy="viterbi", length_window=0)
     context.progress(0, len(sources), "sentences")
     _write_ranks(_ranked(system.decoder, sources, search), search, config.name, context)
     context.progress(len(sources), len(sources), "sentences")
-    timed = replace(system.search, strategy="viterbi")
+    timed = replace(own, strategy="viterbi")
     chosen = [sources[row] for row in evenly_spaced(len(sources), config.timed)]
     _write_times(_timed(system.decoder, chosen, timed), timed, config.name, context)
 

@@ -1,4 +1,4 @@
-"""A Ray cluster of several nodes on this machine, to have nodes added and killed. Each node is a set of processes."""
+"""A Ray cluster of several nodes on this machine, whose nodes can be added and killed. Each node is a set of processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Nodes:
     """A head without CPUs, where the drivers' steps wait for their workers, and nodes that can be killed."""
 
     def __init__(self, *, jobs: bool = False, **system: Any) -> None:
-        """With `jobs` the head also takes jobs, at `jobs_address`."""
+        """Start the head; with `jobs` it also accepts jobs, at `jobs_address`."""
         from ray.cluster_utils import Cluster
 
         ports = {"dashboard_port": 0, "dashboard_agent_listen_port": 0}  # any: a cluster before may not have left its own yet
@@ -41,12 +41,12 @@ class Nodes:
         return f"http://{self._cluster.webui_url}"
 
     def add(self, cpus: int = 1, **resources: float) -> Any:
-        """A node with CPUs and custom resources."""
+        """Add a node with CPUs and custom resources."""
         with _patience():
             return self._cluster.add_node(num_cpus=cpus, resources=resources)
 
     def kill(self, node: Any) -> None:
-        """As if its machine lost power."""
+        """Kill a node as if its machine lost power."""
         self._cluster.remove_node(node, allow_graceful=False)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ def _patience() -> Iterator[None]:
 
 @contextmanager
 def cluster(**settings: Any) -> Iterator[Nodes]:
-    """A cluster that is gone afterwards."""
+    """Yield a cluster and remove it afterwards."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     nodes = Nodes(**settings)
     try:
@@ -85,8 +85,10 @@ def cluster(**settings: Any) -> Iterator[Nodes]:
 
 @contextmanager
 def cluster_apart(**environment: str) -> Iterator[str]:
-    """A cluster with one CPU, started by a process of its own with this environment; the address of its jobs. It ends as one that
-    loses power does: at once, whatever it is at."""
+    """Yield the address for jobs of a cluster with one CPU, started by a process of its own with this environment.
+
+    At the end it is killed at once, like a machine that loses power.
+    """
     process = subprocess.Popen(
         [sys.executable, __file__], env={**os.environ, **environment}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

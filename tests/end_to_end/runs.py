@@ -1,4 +1,4 @@
-"""Runs of the real command in processes of their own, to be watched, killed and compared."""
+"""Runs of the real command in separate processes that tests watch, kill and compare."""
 
 import json
 import os
@@ -14,11 +14,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL = Path(__file__).with_name("small.yaml")
 ALONE = ("--in-process", "--set", "cluster.cpus=1")
-"""Without Ray, with as many threads as a worker on Ray has."""
+"""Options for a run without Ray that has as many threads as a worker on Ray."""
 
 
 class Watched:
-    """`python -m pipeline run small.yaml` on a store of its own."""
+    """A run of `python -m pipeline run small.yaml` on a store of its own."""
 
     def __init__(self, store: Path, *options: str) -> None:
         self.store = store
@@ -30,7 +30,7 @@ class Watched:
         return [sys.executable, "-m", "pipeline", "run", str(SMALL), "--set", f"store.path={self.store}", *self.options]
 
     def start(self) -> subprocess.Popen[str]:
-        """In a session of its own, so that all of it can be ended."""
+        """Start the command in a session of its own, so that all of its processes can be ended."""
         self.store.mkdir(parents=True, exist_ok=True)
         output = self.output_file.open("a")
         return subprocess.Popen(
@@ -38,7 +38,7 @@ class Watched:
         )
 
     def finish(self, seconds: float = 400) -> None:
-        """Run to the end; fails with the output when the command fails."""
+        """Run to the end. Fail with the output if the command fails."""
         process = self.start()
         try:
             code = process.wait(seconds)
@@ -73,7 +73,7 @@ class Watched:
         return [e for e in events if e["event"] in kinds] if kinds else events
 
     def begin_with(self, done: "Watched", before: str) -> None:
-        """Take what another run made of the steps before this one into the store, which nothing has been written to yet."""
+        """Copy the artifacts that precede this step from another run into the store, which is still empty."""
         for entry in json.loads((done.run_directory() / "run.json").read_text())["plan"]:
             if entry["step"] == before:
                 return
@@ -81,12 +81,12 @@ class Watched:
             shutil.copytree(done.store / artifact, self.store / artifact)
 
     def running(self, step: str) -> Path | None:
-        """The `.partial` directory of a step that is at work."""
+        """Return the `.partial` directory of a running step."""
         started = [e for e in self.events("step_started", "step_done") if e["step"] == step]
         return self.store / started[-1]["directory"] if started and started[-1]["event"] == "step_started" else None
 
     def progress(self, step: str) -> int:
-        """How much of a running step is done."""
+        """Return the number of finished units of a running step."""
         directory = self.running(step)
         try:
             return int(json.loads((directory / "records" / "progress.json").read_text())["done"]) if directory else 0
@@ -99,7 +99,7 @@ class Watched:
         return logs[-1].read_text() if logs else ""
 
     def files(self) -> dict[str, Any]:
-        """`files` of every artifact of the run, by step."""
+        """Return `files` of every artifact of the run, by step."""
         spec = json.loads((self.run_directory() / "run.json").read_text())
         found = {}
         for entry in spec["plan"]:
@@ -108,12 +108,12 @@ class Watched:
         return found
 
     def agrees_with(self, other: "Watched") -> bool:
-        """True if this run has artifacts and each of them equals the other run's."""
+        """Return whether this run has artifacts and each of them equals that of the other run."""
         files, wanted = self.files(), other.files()
         return files != {} and files == {step: wanted[step] for step in files}
 
     def started(self, step: str) -> int:
-        """How often a step was started."""
+        """Return the number of times that a step was started."""
         return len([e for e in self.events("step_started") if e["step"] == step])
 
 

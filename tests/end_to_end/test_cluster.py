@@ -1,4 +1,4 @@
-"""Workers on Ray: what they raise, what it means when they die, and clusters that are not there."""
+"""Workers on Ray: their errors, their deaths, and clusters that cannot be reached."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Distillation killed at random moments: nothing done is done again, and the text is the undisturbed one's, bit for bit."""
+"""Distillation that is killed at random moments repeats no finished work and writes the same bytes as an undisturbed run."""
 
 import random
 import re
@@ -22,7 +22,7 @@ SEARCH = "distillation={strategy: beam, beam_size: 8, n_best: 8, choose: referen
 
 
 def decoded(run: Watched) -> Counter[str]:
-    """How often each shard was decoded and kept, over all attempts."""
+    """Return the number of times that each shard was decoded and kept, over all attempts."""
     logs = {path.resolve() for path in (run.store / "runs").glob("*/logs/distill-train.*.log")}  # `latest` is a link
     return Counter(key for log in logs for key in re.findall(r"decoded ([0-9a-f]{64})", log.read_text()))
 

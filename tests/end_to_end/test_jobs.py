@@ -22,7 +22,7 @@ UNTIL = ("--until", "distill:train", "--set", "cluster.checkpoint_seconds=3600")
 
 
 class Submitted(Watched):
-    """The same run, handed to a cluster."""
+    """A run that is submitted to a cluster."""
 
     jobs_address = ""
 
@@ -35,12 +35,12 @@ class Submitted(Watched):
         return self.output_file.read_text()
 
     def job(self) -> str:
-        """Id of the job submitted last."""
+        """The id of the latest job."""
         return [line for line in self.output().splitlines() if line.startswith("job ")][-1].split()[1].rstrip(":")
 
 
 def ask(address: str, path: str, token: str, method: str = "GET") -> int:
-    """The status of an answer of the cluster's jobs; with the API itself, since a run is fast and Ray's client is not."""
+    """Return the HTTP status of a request to the jobs API. A run is faster than Ray's client, so the API is called directly."""
     request = urllib.request.Request(f"{address}/api/jobs/{path}", method=method, headers={"Authorization": f"Bearer {token}"})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -51,7 +51,7 @@ def ask(address: str, path: str, token: str, method: str = "GET") -> int:
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, str]:
-    """The environment of clusters and of those who submit to them: one token, and this Python first on the path."""
+    """Return the environment of clusters and of the commands that submit to them: one token, and this Python first on the path."""
     token = tmp_path / "token"
     token.write_text(TOKEN)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -75,7 +75,7 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
         assert directory is not None
         (saved,) = [
             int(path.name) for path in (directory / "checkpoints").iterdir() if path.name.isdigit()
-        ]  # there was time for it
+        ]  # the job had time to start
 
         process = run.start()
         run.wait(lambda: run.started("train:teacher") == 2 and run.progress("train:teacher") > saved, process, 900)
@@ -84,7 +84,7 @@ def test_a_job_is_stopped_loses_its_head_and_is_submitted_again(tmp_path: Path, 
         assert ask(run.jobs_address, "", TOKEN) == 200
         assert ask(run.jobs_address, "", "another") in (401, 403)
     time.sleep(2.0)
-    with cluster_apart(**environment) as run.jobs_address:  # another head, which knows nothing
+    with cluster_apart(**environment) as run.jobs_address:  # another head without records of the job
         process = run.start()
         try:
             assert process.wait(800) == 0, run.output()[-4000:]

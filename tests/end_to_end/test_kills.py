@@ -1,4 +1,4 @@
-"""Kill anything at any moment, repeat the command: the artifacts are those of an undisturbed run, bit for bit."""
+"""Processes killed at any moment: the repeated command writes the artifacts of an undisturbed run, bit for bit."""
 
 import os
 import re
@@ -25,7 +25,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 
 
 def survived(run: Watched, undisturbed: Watched, killed: str) -> None:
-    """The command is repeated; what was finished is not made again, and every result equals the undisturbed one's."""
+    """Repeat the command; finished steps do not run again, and every result equals that of the undisturbed run."""
     finished = {e["step"] for e in run.events("step_done")}
     assert killed not in finished
     run.finish()
@@ -60,7 +60,7 @@ def test_driver_killed_between_steps(undisturbed: Watched, tmp_path: Path) -> No
 
 
 def kill_workers(run: Watched, step: str, ready: int, *, alone: bool = False) -> None:
-    """SIGKILL all workers of a step, or the step's own process where it is to work `alone`, once `ready` of its work is done; the
+    """Kill all workers of a step, or the step's own process if it works `alone`, once `ready` of its work is done. The
     run then ends by itself."""
     process = run.start()
     try:

@@ -1,4 +1,4 @@
-"""A worker that takes more memory than its machine has is ended by Ray; the shard is given to another."""
+"""Ray ends a worker that exceeds the memory of its machine, and another worker takes over the shard."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -14,11 +14,11 @@ from stages.workers.ray_workers import RayWorkers
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 ROOM = 2 << 30
-"""Bytes that may still be taken before Ray ends somebody."""
+"""Bytes that can be allocated before Ray ends a worker."""
 
 
 def memory() -> tuple[int, int]:
-    """Bytes of this machine, and those that can still be had."""
+    """Return the bytes of memory of this machine, and those that are available."""
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return tuple(1024 * int(lines[name].split()[0]) for name in ("MemTotal", "MemAvailable"))  # type: ignore[return-value]
 
@@ -52,4 +52,4 @@ def test_a_worker_out_of_memory_is_replaced(machines: RayMachines, tmp_path: Pat
     workers = RayWorkers(Resources(workers=2, cpus=0.5), "decode:x", tmp_path, tmp_path / "log", deaths)
     assert sorted(workers.map(greedy, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
     told = {death["shard"]: death["error"] for death in map(json.loads, deaths.read_text().splitlines())}
-    assert "memory" in told[1].lower() or "died" in told[1]  # others too may go while the machine is full
+    assert "memory" in told[1].lower() or "died" in told[1]  # Ray may end other workers too while the memory is full

@@ -1,4 +1,4 @@
-"""Several nodes: work goes where what it asks for is, and a node may be lost at any moment."""
+"""Several nodes: work runs where its resources are, and a node may be lost at any moment."""
 
 import json
 import re
@@ -25,7 +25,7 @@ from stages.workers.ray_workers import RayWorkers
 pytestmark = [pytest.mark.slow, pytest.mark.ray]
 
 SLOWLY = ["corpus.test.small.embedded=1200", "corpus.shard_rows=128", "evaluation.batch_tokens=300"]
-"""A few sentences at a time, through torch: native decoding would be over before a node could be killed in it."""
+"""Options for slow decoding: a few sentences at a time, through torch. Native decoding would end before a node can be killed."""
 
 
 def settings(*values: str) -> tuple[str, ...]:
@@ -39,12 +39,12 @@ def nodes() -> Iterator[Nodes]:
 
 
 def on_nodes(log: str) -> set[str]:
-    """The nodes that workers of an attempt said they are on."""
+    """Return the nodes that the workers of an attempt reported."""
     return set(re.findall(r"worker (?:ready|\d+ of \d+) on node (\w+)", log))
 
 
 def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_path: Path) -> None:
-    """One node at a time has the CPU; it is killed in a training, a distillation and a decoding, and another comes."""
+    """One node at a time has the CPU. It is killed during a training, a distillation and a decoding, and another node is added."""
     sampled = settings(*SLOWLY, "distillation={strategy: sample, batch_tokens: 300}", "systems.distilled.search=[sample]")
     options = (*sampled, "--until", "decode:distilled/sample:small")
     undisturbed = Watched(tmp_path / "undisturbed", *ALONE, *options)
@@ -56,7 +56,7 @@ def test_a_run_survives_the_loss_of_every_node_it_works_on(nodes: Nodes, tmp_pat
         for step, ready in killed.items():
             run.wait(lambda: run.progress(step) >= ready, process, 400)  # noqa: B023
             nodes.kill(node)
-            time.sleep(8.0)  # long enough that the machines are seen to be gone
+            time.sleep(8.0)  # long enough for the driver to notice that the machines are gone
             node = nodes.add(1)
         assert process.wait(400) == 0, run.output_file.read_text()[-4000:]
     finally:
@@ -110,7 +110,7 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
     inputs, settings = align.AlignInputs(text), align.AlignConfig(unit="words", iterations=12)
     align.STAGE.run(inputs, settings, context(tmp_path / "undisturbed", LocalWorkers()))
 
-    alive: list[Any] = [nodes.add(2)]  # both workers, so that whoever is at work goes with it
+    alive: list[Any] = [nodes.add(2)]  # both workers, so that the busy one is killed with it
     ray.init(address=nodes.address, log_to_driver=False)
     directory = tmp_path / "disturbed"
     deaths = directory / "records/deaths.jsonl"

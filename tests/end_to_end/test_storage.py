@@ -1,4 +1,4 @@
-"""Stores and what they stand on: object storage, two machines, kills in the midst of a transfer, disks without room."""
+"""Stores on object storage and on two machines, killed transfers, and full disks."""
 
 import hashlib
 import json
@@ -26,11 +26,11 @@ from pipeline.store.mirror import Mirror
 pytestmark = [pytest.mark.slow]
 SECRET = "wJalrXUtnFEMI-not-to-be-found-anywhere"
 FAST = ("--in-process", "--set", "defaults.training.updates=600")
-"""As short as a run can be whose checkpoints are looked for every five seconds, on a machine that makes fifty updates in one."""
+"""Options for the shortest run whose checkpoints can be seen: fifty updates a second, and a look at them every five seconds."""
 
 
 class S3:
-    """An S3 server on loopback, and what it holds."""
+    """An S3 server on loopback and its contents."""
 
     def __init__(self, address: str) -> None:
         import boto3
@@ -46,7 +46,7 @@ class S3:
         return found
 
     def check(self) -> int:
-        """Whatever looks done is whole; the number of artifacts."""
+        """Check that every artifact with a manifest is complete, and return the number of artifacts."""
         found = self.objects()
         manifests = [name for name in found if name.endswith("/manifest.json") and name.count("/") == 3]
         for name in manifests:
@@ -85,14 +85,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Watched:
 
 
 def here(run: Watched) -> dict[str, Any]:
-    """`files` of the steps of a run whose artifacts lie in its store."""
+    """Return `files` of the steps of a run whose artifacts are in its store."""
     spec = json.loads((run.run_directory() / "run.json").read_text())
     paths = {e["step"]: run.store / e["stage"] / e["fingerprint"] / "manifest.json" for e in spec["plan"]}
     return {step: json.loads(path.read_text())["files"] for step, path in paths.items() if path.exists()}
 
 
 def test_two_machines_share_a_mirror(s3: S3, undisturbed: Watched, tmp_path: Path) -> None:
-    """The first is killed in a training; the second continues it, and a third finds everything."""
+    """The first machine is killed during a training; the second continues it, and a third finds all artifacts."""
     mirror = ("--set", "store.mirror=s3://fewstep/shared")
     one, two, three = (Watched(tmp_path / name, *FAST, *mirror) for name in ("one", "two", "three"))
     one.kill_when(lambda: any(e["step"] == "train:teacher" for e in one.events("checkpoint_mirrored")))
@@ -133,7 +133,7 @@ def large(store: Store, megabytes: int = 96) -> Path:
 
 
 def killed_when(ready: Callable[[], bool], method: str, store: Store, url: str) -> None:
-    """Push or pull in a process that is killed as soon as `ready`."""
+    """Push or pull in a process that is killed once `ready` returns True."""
     code = (
         "from pathlib import Path; from pipeline.store.mirror import Mirror; from pipeline.store.artifacts import Store\n"
         f"store = Store(Path({str(store.root)!r})); Mirror({url!r}, store).{method}(store.directory('system', 'a' * 32))"
@@ -196,7 +196,7 @@ def test_text_from_object_storage(s3: S3, tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A file system of a given size; called again, it grows."""
+    """Return a function that mounts a file system of a given size; called again, it enlarges it."""
     disk = tmp_path / "disk"
     disk.mkdir()
 
@@ -216,7 +216,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 def test_wherever_the_disk_is_full_it_is_said_and_nothing_is_lost(
     size: str, undisturbed: Watched, small_disk: Callable[[str], Path]
 ) -> None:
-    """From the first file that a run writes to the last of its data steps."""
+    """The disk is full at several sizes: from the first file of a run to the last of its data steps."""
     store = small_disk(size) / "store"
     command = [*Watched(store, *FAST).command(), "--until", "encode:raw"]
     failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
@@ -234,7 +234,7 @@ def test_wherever_the_disk_is_full_it_is_said_and_nothing_is_lost(
 
 
 def test_a_file_that_may_grow_no_further_is_a_full_disk(undisturbed: Watched, tmp_path: Path) -> None:
-    """Where nobody may mount: the largest file allowed is smaller than a shard of the text."""
+    """For machines on which mounting is not permitted: the largest file allowed is smaller than a shard of the text."""
     run = Watched(tmp_path / "store", *FAST, "--until", "encode:raw")
 
     def limit() -> None:

@@ -1,4 +1,4 @@
-"""Summarization from text to report: it is learnt, judged by ROUGE, and done alike by the pipeline and by `translate`."""
+"""Summarization from text to report: it is learnt, scored by ROUGE, and the pipeline and `translate` write the same."""
 
 import json
 import logging
@@ -44,7 +44,7 @@ def test_both_orders_learn_what_to_tell(tmp_path: Path, caplog: pytest.LogCaptur
 
 
 def assert_translated_alike(store: Path, name: str, decoded: Path, text: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The command gives what the pipeline gave, for documents that are cut too, and says how many it cut."""
+    """Assert that the command writes the summaries of the pipeline, also for cut documents, and reports the number of these."""
     from stages.decoding.sentences import read_sentences
 
     sources = [sentence.source for sentence in read_sentences(text)]

@@ -1,4 +1,4 @@
-"""Data-parallel training on Ray Train: two workers learn what one learns, and one of them may die."""
+"""Data-parallel training on Ray Train: two workers reach the losses of one, and one of them may die."""
 
 import json
 import os
@@ -19,7 +19,7 @@ TWO = (*UNTIL, "--set", "cluster.resources.train.workers=2")
 
 
 def losses(run: Watched) -> dict[int, float]:
-    """Validation loss by update."""
+    """Return the validation loss by update."""
     report = json.loads(next((run.store / "train").glob("*/training.json")).read_text())
     return {validation["update"]: validation["loss"] for validation in report["validations"]}
 

@@ -1,4 +1,4 @@
-"""A Dockerfile without an engine: its instructions, and a stage of it carried out in a scratch directory."""
+"""A Dockerfile without a container engine: its instructions, and stages that run in a scratch directory."""
 
 import os
 import re
@@ -14,14 +14,14 @@ ROOTS = ("opt", "source", "home", "store", "var/lib/apt")
 
 @dataclass(frozen=True)
 class Instruction:
-    """One line, continuations joined."""
+    """An instruction as one line, with continuations joined."""
 
     name: str
     rest: str
 
 
 def instructions(text: str) -> list[Instruction]:
-    """All instructions in order; comments are left out."""
+    """Return all instructions in order, without comments."""
     kept = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     lines = [line.strip() for line in re.sub(r"\\\n", " ", kept).splitlines() if line.strip()]
     return [Instruction(*line.split(maxsplit=1)) for line in lines]
@@ -37,7 +37,7 @@ class Stage:
 
 
 def stages(text: str) -> list[Stage]:
-    """The stages in order."""
+    """Return the stages in order."""
     found: list[Stage] = []
     for instruction in instructions(text):
         if instruction.name == "FROM":
@@ -54,7 +54,7 @@ class Scratch:
 
     root: Path
     context: Path
-    """Where COPY takes files from; those that git knows."""
+    """The source of COPY: the files that git tracks."""
     tools: Path
     """Programs that stand in for those that would change this machine; first on the PATH."""
     values: dict[str, str]
@@ -63,7 +63,7 @@ class Scratch:
     ran: list[str] = field(default_factory=list)
 
     def carry_out(self, stage: Stage, seconds: Mapping[str, float], environment: Mapping[str, str]) -> None:
-        """Every instruction in turn. `seconds`: how long a RUN step may take, by a word in it."""
+        """Run every instruction in turn. `seconds` limits the time of a RUN instruction by a word that it contains."""
         for instruction in stage.body:
             if instruction.name == "RUN":
                 self._run(instruction.rest, seconds, environment)
@@ -80,11 +80,11 @@ class Scratch:
                     self.values[name] = self.rewritten(value).replace("$PATH", self.values.get("PATH", os.environ["PATH"]))
 
     def inside(self, path: str) -> Path:
-        """Where a path of the image lies."""
+        """Return the path in the scratch directory for a path of the image."""
         return self.root / path.lstrip("/") if path.startswith("/") else self.workdir / path
 
     def rewritten(self, text: str) -> str:
-        """`text` with its paths of the image turned into those below the scratch directory."""
+        """Return `text` with paths of the image replaced by those in the scratch directory."""
         return re.sub(rf"(?<![\w/.-])/({'|'.join(ROOTS)})(?=[/\s'\":]|$)", rf"{self.root}/\1", text)
 
     def _run(self, command: str, seconds: Mapping[str, float], environment: Mapping[str, str]) -> None:
@@ -116,7 +116,7 @@ class Scratch:
 
 
 def known(context: Path, name: str) -> list[str]:
-    """The files that git knows at `name`. There must be some."""
+    """Return the files that git tracks below `name`. Fail if there are no such files."""
     command = ["git", "ls-files", "--", name]
     listed = subprocess.run(command, cwd=context, capture_output=True, text=True, check=True).stdout.splitlines()
     assert listed, f"COPY {name}: no such file in the repository"

@@ -1,4 +1,4 @@
-"""The image, the compose file and the RayJob: linted, and carried out where there is no engine."""
+"""The image, the compose file and the RayJob: linted, and executed without a container engine."""
 
 import json
 import os
@@ -157,12 +157,12 @@ STAND_INS = {
     "install": 'args=(); while [ $# -gt 0 ]; do case "$1" in --owner) shift 2;; *) args+=("$1"); shift;; esac; done\n'
     'exec /usr/bin/install "${args[@]}"',
 }
-"""By name: what would change this machine changes the scratch directory instead."""
+"""Stand-ins by name for programs that would change this machine; they change the scratch directory instead."""
 
 
 @pytest.mark.slow
 def test_every_step_of_the_image_works_in_a_clean_directory(tmp_path: Path) -> None:
-    """Build, test and run stages one after the other. What this machine or its Python has already is taken as it is."""
+    """Build, test and run stages one after the other, with the packages that this machine or its Python already has."""
     if shutil.which("apt-get") is None or shutil.which("cmake") is None:
         pytest.skip("needs a machine like the image's base: apt-get, cmake")
     root, tools = tmp_path / "image", tmp_path / "tools"
@@ -172,7 +172,7 @@ def test_every_step_of_the_image_works_in_a_clean_directory(tmp_path: Path) -> N
         path = tools / name
         path.write_text(f"#!/bin/bash\n{body}\n")
         path.chmod(0o755)
-    python = tools / "python"  # `python -m venv` makes one that sees the packages of this one
+    python = tools / "python"  # `python -m venv` creates an environment that has the packages of this one
     packages = [entry for entry in sys.path if entry.endswith("site-packages")]
     python.write_text(
         f'#!/bin/bash\n{sys.executable} "$@" || exit\nif [ "${{2:-}}" = venv ]; then '

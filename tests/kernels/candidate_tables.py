@@ -40,7 +40,7 @@ def build(
 
 
 def column(tables: CandidateTables, source: Sequence[int], slot: int, count: int = 8) -> dict[int, float]:
-    """The candidates of one slot, in their order, with their probabilities."""
+    """Return the candidates of one slot in order, with their probabilities."""
     options = CandidateOptions(candidates=count)
     found = kernels.lattice_candidates(tables, [list(source)], [len(source)], num_slots=[slot + 1], options=options)
     pairs = zip(found.token_ids[0, slot].tolist(), found.log_probs[0, slot].tolist(), strict=True)
@@ -48,7 +48,7 @@ def column(tables: CandidateTables, source: Sequence[int], slot: int, count: int
 
 
 def close(found: dict[int, float], expected: dict[int, float]) -> bool:
-    """Equal ids in equal order, with equal values but for rounding."""
+    """Assert equal ids in equal order, with values that are equal up to rounding."""
     return list(found) == list(expected) and list(found.values()) == pytest.approx(list(expected.values()), rel=1e-12)
 
 
@@ -69,7 +69,7 @@ def reference_of(pairs: Sequence[Pair], **options: float) -> ReferenceTables:
 
 
 def real_pairs() -> list[Pair]:
-    """5,000 pairs of Multi30k, words numbered from 7, with the forward links of fast_align."""
+    """Return 5,000 pairs of Multi30k, words numbered from 7, with the forward links of fast_align."""
     golden = public_data("golden")
     numbers: dict[str, int] = {}
     pairs: list[Pair] = []

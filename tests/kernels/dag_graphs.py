@@ -1,4 +1,4 @@
-"""Graphs with known answers, and brute force over their paths: what the tests of all twins share."""
+"""Graphs with known answers and brute force over their paths, for the tests of all twins."""
 
 import itertools
 import math
@@ -59,7 +59,7 @@ def stirling(n, k):
 
 
 def uniform(vertices, tokens):
-    """Every token anywhere at no cost, every later vertex equally likely; and the exact Z."""
+    """Return a graph with every token anywhere at no cost and uniform transitions, and its exact likelihood."""
     edges = [[1.0 / (vertices - 1 - i)] * (vertices - 1 - i) for i in range(vertices - 1)]
     for n in range(vertices):
         stirling(n, tokens - 1)  # bottom up, for the sake of the stack
@@ -68,7 +68,7 @@ def uniform(vertices, tokens):
 
 
 def paths(tokens, vertices):
-    """All paths of a sentence."""
+    """Yield all paths of a sentence."""
     if tokens == 1:
         return [(0,)] if vertices == 1 else []
     if tokens > vertices or tokens < 1:
@@ -77,7 +77,7 @@ def paths(tokens, vertices):
 
 
 def path_scores(graphs, sentence):
-    """{path: score} of a sentence, by adding up."""
+    """Return the score of each path of a sentence."""
     found = {}
     for path in paths(int(graphs.target_lengths[sentence]), int(graphs.graph_lengths[sentence])):
         emitted = sum(float(graphs.tokens[sentence, t, v]) for t, v in enumerate(path))

@@ -16,12 +16,12 @@ class Lattices(NamedTuple):
     max_lengths: np.ndarray
 
     def sentence(self, b):
-        """Arguments of the twins."""
+        """Return the arguments of the twins."""
         return self.start[b], self.edges[b], self.exits[b], int(self.min_lengths[b]), int(self.max_lengths[b])
 
 
 def by_hand(least, most):
-    """Candidates a and b in each of three slots; the answers are in the tests."""
+    """Return a lattice with candidates a and b in each of three slots; the tests state the answers."""
     edge = [[-1.2, -0.3], [-0.2, -2.0]]
     return Lattices(
         np.array([[-0.5, -1.0]]),
@@ -33,7 +33,7 @@ def by_hand(least, most):
 
 
 def random_lattices(sentences, slots, candidates, *, seed, dtype=np.float64, holes=0.0, grain=None):
-    """Scores below 0, a share of them impossible; with `grain` they are multiples of it: sums are exact, and ties come up."""
+    """Draw scores below 0, some of them impossible. With `grain` they are multiples of it: sums are exact and ties occur."""
     draw = np.random.default_rng(seed)
 
     def scores(*shape):
@@ -51,7 +51,7 @@ def random_lattices(sentences, slots, candidates, *, seed, dtype=np.float64, hol
 
 @st.composite
 def lattices(draw, dtype=np.float64):
-    """Small enough for brute force."""
+    """Draw a lattice that is small enough for brute force."""
     return random_lattices(
         draw(st.integers(1, 3)),
         draw(st.integers(1, 6)),

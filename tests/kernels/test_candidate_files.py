@@ -1,4 +1,4 @@
-"""Files of counts and of candidate tables: what is damaged, or does not fit, is refused."""
+"""Files of counts and candidate tables: damaged and mismatched ones are refused."""
 
 import hashlib
 import math
@@ -61,7 +61,7 @@ def test_every_altered_byte_of_the_header_is_noticed(tables: CandidateTables, tm
 
 
 def test_altered_bytes_elsewhere_are_noticed_or_do_no_harm(tables: CandidateTables, tmp_path: Path) -> None:
-    """A look-up over damage says so or answers; it never answers with impossible ids, nor with NaN. `verify` finds all of it."""
+    """A look-up in a damaged file fails or answers, but never with impossible ids or NaN. `verify` finds all damage."""
     data = bytearray(tables.path.read_bytes())
     tables.verify()
     generator = random.Random(10)

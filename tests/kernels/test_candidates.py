@@ -235,7 +235,7 @@ def test_unseen_cells_fall_back_to_near_lengths_then_to_the_diagonal(tmp_path: P
 
 
 def test_the_diagonal_prior_follows_the_diagonal(tmp_path: Path) -> None:
-    """With every row of the table alike, only the prior decides."""
+    """With equal rows of the table only the prior decides."""
     x = list(range(8))
     pairs = [(x, [20 + a] * 4, [a] * 4) for a in x]
     near = build([pairs], tmp_path, options=TableOptions(tension=4.0))
@@ -342,7 +342,7 @@ def test_lattices_do_not_depend_on_threads_nor_on_company(tmp_path: Path) -> Non
 
 
 def test_larger_lattices_begin_with_the_smaller_ones_and_end_with_all_that_is_known(tmp_path: Path) -> None:
-    """So recall cannot fall with K; without a limit it is the share of tokens that the tables know at their slot."""
+    """Recall does not fall with K; without a limit it is the share of tokens that the tables have at their slot."""
     pairs = [pair for pair in random_pairs(random.Random(7), 300) if pair[0] and pair[1]]
     tables, reference = build([pairs[:200]], tmp_path), reference_of(pairs[:200])
     held = pairs[200:]

@@ -25,7 +25,7 @@ from tests.kernels.dag_graphs import (
 
 
 def native(graphs, *, careful=False, threads=1):
-    """Likelihoods and posteriors straight from the extension."""
+    """Return likelihoods and posteriors of the extension itself."""
     arrays = [x.contiguous().numpy() for x in graphs]
     found = torch.empty(len(graphs.tokens), dtype=graphs.tokens.dtype)
     cells = torch.full_like(graphs.tokens, torch.nan), torch.full_like(graphs.transitions, torch.nan)
@@ -157,7 +157,7 @@ def test_finds_what_counting_paths_finds(side, tokens, vertices, seed):
 @settings(max_examples=40)
 @given(tokens=st.integers(1, 9), vertices=st.integers(1, 9), seed=st.integers(0, 2**32), coarse=st.booleans())
 def test_finds_the_best_of_all_paths(align, tokens, vertices, seed, coarse):
-    """With coarse scores many are equally good: then the one that is lowest where they last part."""
+    """Coarse scores have many ties, which are broken in favour of the lower vertex at the last difference."""
     graphs = random_graphs(3, tokens, vertices, seed=seed)
     if coarse:
         graphs = graphs._replace(tokens=graphs.tokens.round(), transitions=graphs.transitions.clamp_min(-9.0).round())
@@ -179,7 +179,7 @@ def test_gradients_are_those_of_finite_differences():
 @settings(max_examples=150)
 @given(graphs=extreme_graphs())
 def test_extreme_scores_agree_with_the_twin(graphs):
-    """Whatever underflows on the way: where plain products do not do, the kernel must notice it."""
+    """The kernel notices where plain products underflow."""
     expected = SIDES["reference"](graphs)
     for side in ("native", "careful"):
         for found, wanted in zip(SIDES[side](graphs), expected, strict=True):
@@ -199,7 +199,7 @@ def test_long_peaked_sentences_agree_with_the_twin(tokens, vertices, spread):
 
 
 STEPS = [0.0, -100.0, -200.0, -240.0, -400.0, -470.0, -550.0, -930.0]
-"""Some that are kept beside 0, and some that are dropped, as scores of transitions, of tokens, or of paths."""
+"""Scores of transitions, tokens or paths so low that some count beside 0 and some do not."""
 FREE = (0.0,) * 6
 
 
@@ -369,7 +369,7 @@ def test_one_vertex_and_one_token_is_a_path():
 
 @pytest.mark.parametrize("garbage", [torch.nan, torch.inf, 1e30])
 def test_nothing_reads_the_cells_of_no_path(garbage):
-    """Bit by bit the same with garbage around it and among other sentences."""
+    """Results are equal to the bit with garbage in the padding and among other sentences."""
     graphs = random_graphs(4, 6, 19, seed=11, dtype=torch.float32)
     graphs = graphs._replace(graph_lengths=graphs.graph_lengths.clamp_min(6))
     wide = random_graphs(4, 9, 26, seed=12, dtype=torch.float32)
@@ -414,7 +414,7 @@ def test_a_broken_score_breaks_its_sentence_alone(careful, bad, where):
 @pytest.mark.parametrize("careful", [False, True])
 @pytest.mark.parametrize(("tokens", "vertices"), [(1, 1), (2, 5), (3, 5), (4, 6), (6, 6)])
 def test_exactly_the_cells_of_paths_are_read(careful, tokens, vertices):
-    """A NaN breaks the sentence if and only if some path meets it."""
+    """A NaN invalidates the sentence if and only if a path meets it."""
     graphs = random_graphs(1, tokens, vertices, seed=3)
     met = paths(tokens, vertices)
     edges = {edge for path in met for edge in itertools.pairwise(path)}
@@ -510,7 +510,7 @@ def test_what_does_not_fit_is_named(change, error, message):
 
 
 def test_plain_products_usually_do():
-    """Else most of the speed would be gone unseen: both routes round differently, and so tell which one was taken."""
+    """Most of the speed depends on the route. The two routes round differently, which shows the one that was taken."""
     generator = torch.Generator().manual_seed(18)
     graphs = random_graphs(16, 40, 160, seed=18, spread=1.5)
     graphs = graphs._replace(target_lengths=torch.full((16,), 40), graph_lengths=torch.full((16,), 160))

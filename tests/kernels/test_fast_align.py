@@ -1,4 +1,4 @@
-"""Native fast_align: known numbers, its slow twin, and what must not change a result."""
+"""Native fast_align: known numbers, its slow twin, and invariance under threads and order."""
 
 from __future__ import annotations
 

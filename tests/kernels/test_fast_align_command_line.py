@@ -98,7 +98,7 @@ ITERATION 5 (FINAL)
  posterior al-feat: 0
        size counts: 3
 """
-"""Upstream's own, but for a posterior of 7e-42 where these sums have 84 binary places."""
+"""The output of upstream, except for a posterior of 7e-42, for which these sums have too few of their 84 binary places."""
 
 
 def run(*arguments: str, text: bytes | str = "") -> subprocess.CompletedProcess[bytes]:

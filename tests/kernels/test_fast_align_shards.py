@@ -1,4 +1,4 @@
-"""EM by map and reduce: whatever the shards, the same bits."""
+"""EM by map and reduce gives the same bits for any shards."""
 
 from __future__ import annotations
 

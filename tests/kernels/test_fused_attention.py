@@ -58,7 +58,7 @@ def test_is_the_reference(sizes, size, dtype, causal, masked, threads, seed):
 
 
 def test_scores_of_any_size_have_weights_and_gradients():
-    """Scores far beyond what has an exponential: the highest alone counts."""
+    """Scores whose exponentials overflow: only the highest one counts."""
     queries, keys = torch.full((1, 1, 1, 1), 1e4), torch.tensor([[[[1e4], [-1e4], [0.9e4]]]])
     inputs = AttentionInputs(queries, keys, torch.tensor([[[[1.0], [2.0], [3.0]]]]))
     mixed = torch.empty(1, 1, 1, 1)

@@ -1,4 +1,4 @@
-"""On a GPU where there is one; else by Triton's interpreter, on tensors of the CPU."""
+"""GPU twins, on a GPU if there is one, else in Triton's interpreter on tensors of the CPU."""
 
 import itertools
 import math
@@ -70,7 +70,7 @@ def test_known_answers():
 @settings(max_examples=12)
 @given(tokens=st.integers(1, 8), vertices=st.integers(1, 9), seed=st.integers(0, 2**32))
 def test_agrees_with_the_twin(tokens, vertices, seed):
-    """Impossible lengths among the others."""
+    """Some lengths are impossible."""
     graphs = random_graphs(3, tokens, vertices, seed=seed)
     for found, wanted in zip(passes(graphs), expected(graphs), strict=True):
         close(found, wanted, 1e-9, 1e-9)
@@ -130,7 +130,7 @@ def test_garbage_around_a_sentence_is_never_read_and_a_broken_score_breaks_its_s
 
 
 def test_exactly_the_cells_of_paths_are_read():
-    """A NaN breaks the sentence if and only if some path meets it."""
+    """A NaN invalidates the sentence if and only if a path meets it."""
     for tokens, vertices in ((2, 4), (3, 4), (4, 5)):
         graphs = random_graphs(1, tokens, vertices, seed=3)
         edges = {edge for path in paths(tokens, vertices) for edge in itertools.pairwise(path)}
@@ -143,7 +143,7 @@ def test_exactly_the_cells_of_paths_are_read():
 
 
 def test_the_programs_compile_for_a_gpu(tmp_path):
-    """The interpreter forgives what the compiler does not; compiling needs no GPU."""
+    """The compiler refuses programs that the interpreter accepts; compiling needs no GPU."""
     script = tmp_path / "compile.py"
     script.write_text(COMPILE, encoding="utf-8")
     environment = {

@@ -1,4 +1,4 @@
-"""On a GPU where there is one; else by Triton's interpreter, on tensors of the CPU."""
+"""GPU twins, on a GPU if there is one, else in Triton's interpreter on tensors of the CPU."""
 
 import os
 import subprocess
@@ -77,7 +77,7 @@ def test_a_window_outside_the_lattice_has_no_path():
 
 
 def test_the_program_compiles_for_a_gpu(tmp_path):
-    """The interpreter forgives what the compiler does not; compiling needs no GPU."""
+    """The compiler refuses programs that the interpreter accepts; compiling needs no GPU."""
     script = tmp_path / "compile.py"
     script.write_text(COMPILE, encoding="utf-8")
     environment = {

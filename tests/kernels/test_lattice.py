@@ -16,7 +16,7 @@ def words(paths, row=0):
 
 
 def test_by_hand():
-    """The numbers are worked out in the specification of the search."""
+    """The specification of the search derives the numbers."""
     every = lattice_viterbi(*by_hand(1, 3))
     assert words(every) == [B, A]
     assert every.scores[0] == pytest.approx(-1.6, abs=1e-12)
@@ -73,7 +73,7 @@ def test_single_precision(given_):
     holes=st.sampled_from([0.0, 0.5, 0.97]),
 )
 def test_wide_lattices(slots, candidates, seed, dtype, holes):
-    """Candidates that fill vectors, and that do not; equal sums choose what the twin chooses."""
+    """Numbers of candidates that are and are not multiples of a vector; ties are broken as in the twin."""
     given_ = random_lattices(2, slots, candidates, seed=seed, dtype=dtype, holes=holes, grain=0.25)
     found = lattice_viterbi(*given_)
     for b in range(2):

@@ -84,7 +84,7 @@ def test_queries_back_off_as_arpa_says(corpus: list[list[str]], sentence: list[s
 
 @st.composite
 def sparse_models(draw: st.DrawFn) -> tuple[int, reference.Model]:
-    """Any ARPA: n-grams whose contexts and ends are missing, some with back-offs."""
+    """Draw an ARPA file: n-grams whose contexts and ends are missing, some with back-offs."""
     order = draw(st.integers(1, 5))
     model: reference.Model = {(word,): (0.0, 0.0) for word in ("<unk>", "<s>", "</s>", "a", "b")}
     for n in range(2, order + 1):
@@ -242,7 +242,7 @@ def test_a_scorer_goes_by_the_ids_of_a_vocabulary() -> None:
 
 
 def test_states_tell_no_more_than_matters() -> None:
-    """Prefixes with the same future have the same state."""
+    """Prefixes with the same continuations have the same state."""
     model = NgramModel.estimate([["a", "b", "c"], ["d", "b", "c"]], 5, discount_fallback=FALLBACK)
     scorer = model.for_vocabulary(model.words)
 

@@ -1,4 +1,4 @@
-"""Text, ARPA files and model files that are not what they should be: a rule or a clear error, never a crash, never NaN."""
+"""Malformed text, ARPA files and model files: a documented rule or a clear error, never a crash or NaN."""
 
 import gzip
 import math

@@ -11,7 +11,7 @@ from kernels.reference import token_scores as slow
 
 
 def batch(sentences, vertices, tokens, vocabulary, dtype, seed, scale=3.0):
-    """Logits of some of the vertices, in no order; targets repeat tokens."""
+    """Return logits of some of the vertices, unordered, and targets that repeat tokens."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randperm(sentences * vertices, generator=generator)[: max(1, sentences * vertices - 2)]
     logits = (torch.randn(len(rows), vocabulary, generator=generator) * scale).to(dtype)
@@ -45,7 +45,7 @@ def test_is_the_reference(sizes, vocabulary, dtype, smoothing, threads, penalty,
 
 
 def test_exponentials_are_within_two_units_in_the_last_place():
-    """The gradient of a row whose sum of what comes in is -1 holds them bare: e^(x - n), with n given as 0."""
+    """The gradient of a row whose upstream gradients sum to -1 is e^(x - n) itself, here with n = 0."""
     exponents = torch.linspace(-87.0, 0.0, 200_000)
     row = torch.cat((exponents, torch.zeros(1)))[None].clone()
     token_gradients_(row, torch.tensor([[200_000]]), torch.tensor([0]), torch.full((1, 1, 1), -1.0), torch.zeros(1))
@@ -55,7 +55,7 @@ def test_exponentials_are_within_two_units_in_the_last_place():
 
 
 def test_bfloat16_is_rounded_to_the_nearest_even_one():
-    """Sums of 0 leave what flows to the tokens, to be rounded as torch does."""
+    """With upstream gradients that sum to 0 the gradient is that of the tokens alone, rounded as in torch."""
     values = torch.cat((torch.randn(5000), torch.tensor([1 + 2.0**-8, 1 + 3 * 2.0**-8, -1 - 2.0**-8, 3e38, 1e-30])))
     count = len(values)
     logits = torch.zeros(1, 2 * count, dtype=torch.bfloat16)

@@ -1,4 +1,4 @@
-"""Shards: fixed rows, whole or absent, equal bytes for equal rows."""
+"""Shards have a fixed number of rows, are complete or absent, and have equal bytes for equal rows."""
 
 from pathlib import Path
 

@@ -15,7 +15,7 @@ VOCABULARY = 23
 
 
 def arrays_for(shape, seed, *, vocabulary=VOCABULARY, sources=None, positions=12, slots=32):
-    """Random, with sharp outputs."""
+    """Return a random network with sharp outputs."""
     draw = np.random.default_rng(seed)
     found = {}
     for name, size in expected_arrays(shape, sources is not None).items():
@@ -132,7 +132,7 @@ def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_thread
 
 
 WIDE = TransformerShape(encoder_layers=2, decoder_layers=2, width=64, feed_forward=512, heads=2, norm="pre")
-"""Its products are worth sharing out."""
+"""A network large enough for threads to share its products."""
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])

@@ -65,7 +65,7 @@ def lattices_for(seed, sentences, slots, candidates, vocabulary, *, empty=False)
 
 
 def column(values, ids):
-    """Lists of the slots' candidates alone."""
+    """Return lists of the candidates of each slot."""
     return [values[slot][row >= 0].tolist() for slot, row in enumerate(ids)]
 
 
@@ -111,7 +111,7 @@ def test_scores_and_paths_are_those_of_rows_that_an_ordinary_decoder_runs(shape,
 @settings(max_examples=40)
 @given(shapes, pruned, st.integers(0, 2**32), st.integers(1, 3), st.booleans())
 def test_pruned_lattices_are_those_of_the_candidates_that_unigrams_leave(shape, chosen, seed, threads, empty):
-    """Unigrams by the twin; all else to the last bit as if the others had never been candidates."""
+    """Pruning by unigrams agrees with the twin; the result equals that without the pruned candidates to the last bit."""
     sentences, slots, candidates = 3, 4, 6
     arrays = arrays_for(shape, seed, vocabulary=23, slots=slots + 1)
     sources, lengths, given_, least, most = lattices_for(seed, sentences, slots, candidates, 23, empty=empty)
@@ -169,7 +169,7 @@ def test_company_and_threads_change_no_bit(shape, chosen, seed, threads):
 
 
 def test_a_bigram_is_what_an_autoregressive_decoder_gives_after_one_word():
-    """Slot 0 sees BOS alone, as an autoregressive decoder's first step does."""
+    """Slot 0 sees only BOS, like the first step of an autoregressive decoder."""
     shape = shape_of(2, 8)
     arrays = arrays_for(shape, 5, vocabulary=12, slots=4)
     network = LatticeTransformer(arrays, shape=shape)
@@ -231,7 +231,7 @@ def test_fewer_bits(shape, chosen, seed, how):
 @settings(max_examples=20)
 @given(st.integers(0, 2**32), st.integers(2, 6))
 def test_more_candidates_and_wider_windows_never_score_less(seed, candidates):
-    """With probabilities over the whole vocabulary, which candidates do not change."""
+    """Probabilities are over the whole vocabulary, so they do not depend on the candidates."""
     shape = shape_of(2, 5)
     network = LatticeTransformer(arrays_for(shape, seed, vocabulary=30, slots=6), shape=shape)
     sources, lengths, given_, least, most = lattices_for(seed, 3, 5, candidates, 30)
@@ -286,7 +286,7 @@ def test_decoding_with_tables_is_looking_up_and_searching(tables, normaliser):
 
 @pytest.mark.parametrize("normaliser", NORMALISERS)
 def test_a_window_ends_where_the_codes_of_slots_do(tables, normaliser):
-    """Three of four position codes are those of words, whatever the length line predicts."""
+    """Three of four position codes belong to words, for any prediction of the length line."""
     shape = shape_of(2, 8)
     network = LatticeTransformer(arrays_for(shape, 1, vocabulary=30, positions=12, slots=4), shape=shape)
     sources, lengths = np.array([[7, 9, 11, 8, 9, 13, EOS], [8, EOS, 0, 0, 0, 0, 0]]), np.array([7, 2])

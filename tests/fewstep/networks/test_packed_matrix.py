@@ -12,18 +12,18 @@ def numbers(seed, *shape):
 
 
 def halved(values):
-    """Rounded to bfloat16: the nearest, of two equally near ones the even one."""
+    """Round to the nearest bfloat16, ties to even."""
     return torch.from_numpy(values).bfloat16().float().numpy()
 
 
 def in_bytes(weights):
-    """In 8 bits: the largest of an output is 127 times its scale, all others a whole number of times."""
+    """Round the weights of each output to 8 bits: multiples of a scale, the largest being 127 times the scale."""
     scales = np.abs(weights / np.float32(127)).max(axis=1, keepdims=True)
     return np.rint(weights / scales) * scales
 
 
 def rows_in_bytes(x):
-    """The same of rows of values."""
+    """Round rows of values in the same way."""
     tops = np.abs(x).max(axis=1, keepdims=True)
     return np.rint(x * (np.float32(127) / tops)) * (tops / np.float32(127))
 
@@ -52,7 +52,7 @@ def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outp
 @settings(max_examples=20)
 @given(rows=st.integers(1, 150), outputs=st.integers(1, 200), inputs=st.integers(100, 1500), seed=st.integers(0, 2**32))
 def test_long_rows_that_are_gone_through_in_pieces(precision, rows, outputs, inputs, seed):
-    """A row alone is not."""
+    """A single row is not shared out."""
     matrix = fewstep_native.PackedMatrix(numbers(seed, outputs, inputs), numbers(seed + 1, outputs))
     x = numbers(seed + 2, rows, inputs)
     together = matrix.multiply(x, precision=precision)

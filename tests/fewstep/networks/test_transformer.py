@@ -18,7 +18,7 @@ NEAR = 1e-4
 
 
 def arrays_for(shape, seed, *, vocabulary=11, sources=None, positions=9, slots=16):
-    """Random, with sharp outputs, so that close calls are rare."""
+    """Return a random network with sharp outputs, so that near-ties are rare."""
     draw = np.random.default_rng(seed)
     found = {}
     for name, size in expected_arrays(shape, sources is not None).items():
@@ -81,8 +81,11 @@ def run(transformer, name, sources, limits, options, rules, threads=1, others=()
 
 
 def same(found, expected, *shaken):
-    """False for a close call: where rounding may choose otherwise, since the margin is small beside what the twin's own scores move
-    by when weights are shaken in their last bits (normalising a few nearly equal numbers makes much of them)."""
+    """Compare outcomes; return False for a near-tie, in which rounding may decide.
+
+    In a near-tie the margin is small compared with the change of the twin's own scores under perturbations of the last bits of
+    weights (normalisation of a few nearly equal numbers enlarges them).
+    """
     moved = max(distance(expected, one) for one in shaken)
     if min(found.margin, expected.margin) < NEAR + 10 * moved:
         return False
@@ -93,7 +96,7 @@ def same(found, expected, *shaken):
 
 
 def distance(one, other):
-    """How far scores of equal hypotheses are apart; infinitely where they are not equal."""
+    """Return the difference between the scores of equal hypotheses; infinity if they differ."""
     if [tokens for _, tokens in one.hypotheses] != [tokens for _, tokens in other.hypotheses]:
         return math.inf
     pairs = zip(one.hypotheses, other.hypotheses, strict=True)
@@ -101,11 +104,11 @@ def distance(one, other):
 
 
 SHAKES = 4
-"""One alone may happen to move little what another moves a hundred times as far."""
+"""Number of perturbations. A single one may change a score a hundred times less than another."""
 
 
 def shake(arrays, seed=0):
-    """Each number changed by about one float32 rounding."""
+    """Return each number with an error of about one float32 rounding."""
     draw = np.random.default_rng(seed)
     return {name: values * (1.0 + 6e-8 * draw.standard_normal(values.shape)) for name, values in arrays.items()}
 
@@ -145,13 +148,13 @@ def test_an_outcome_is_the_same_to_the_last_bit_alone_in_a_batch_and_with_thread
 
 
 WIDE = TransformerShape(encoder_layers=2, decoder_layers=2, width=64, feed_forward=512, heads=2, norm="pre")
-"""Its products are worth sharing out."""
+"""A network large enough for threads to share its products."""
 
 
 @pytest.mark.parametrize("threads", [2, 3])
 @pytest.mark.parametrize("words", [5, 30, 60])
 def test_threads_share_out_the_products_of_a_wide_encoder(words, threads):
-    """They are so large that many rows are needed before threads share out these instead."""
+    """The matrices are so large that threads share rows only if there are many."""
     shape = TransformerShape(encoder_layers=2, decoder_layers=1, width=256, feed_forward=1800, heads=4, norm="post")
     transformer = Transformer(arrays_for(shape, 0, vocabulary=50, positions=64), shape=shape)
     problem = [[7 + place % 40 for place in range(words)]], [6], BeamOptions(beam_size=1), SlotRules(min_tokens=6)

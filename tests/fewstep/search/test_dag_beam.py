@@ -1,4 +1,4 @@
-"""The beam search over a graph finds what the slow twin finds, and unpruned what enumerating all paths finds."""
+"""Beam search over a graph agrees with the slow twin and, without pruning, with the enumeration of all paths."""
 
 import math
 from dataclasses import replace
@@ -69,7 +69,7 @@ def as_scores(hypotheses):
 
 
 def assert_alike(hypotheses, expected):
-    """The same outputs with the same scores, best first."""
+    """Assert equal outputs with equal scores, best first."""
     found = as_scores(hypotheses)
     assert found.keys() == expected.keys()
     assert found == pytest.approx(expected, rel=1e-5, abs=1e-5)
@@ -269,7 +269,7 @@ def test_neither_threads_nor_company_change_a_result(ngram):
 
 
 def test_a_large_graph_whose_dead_prefixes_are_forgotten():
-    """100,000 prefixes, of which few can still be reached."""
+    """A graph with 100,000 prefixes, few of which can still be reached."""
     draw = np.random.default_rng(7)
     vertices, width = 52, 16
     scores = np.log(draw.dirichlet([0.5] * width, (1, vertices)).clip(1e-30)).astype(np.float32)

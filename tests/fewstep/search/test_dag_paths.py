@@ -1,4 +1,4 @@
-"""Viterbi and the walks through a graph find what enumerating all paths, or walking in Python, finds."""
+"""Viterbi and walks through a graph agree with the enumeration of all paths and with walks in Python."""
 
 import math
 from dataclasses import replace
@@ -16,7 +16,7 @@ A, B, C, EOS = 10, 11, 12, 2
 
 
 def drawn(seed, sentences, vertices, impossible):
-    """Random transitions [B,L,L] with garbage wherever none is read, token scores [B,L] and graph lengths."""
+    """Return random transitions [B,L,L] with garbage where they are not read, token scores [B,L] and graph lengths."""
     draw = np.random.default_rng(seed)
     shape = (sentences, vertices, vertices)
     transitions = np.where(draw.random(shape) < impossible, draw.choice([-np.inf, np.nan], shape), draw.normal(-2, 2, shape))
@@ -56,7 +56,7 @@ def test_viterbi_finds_the_best_of_all_paths_of_every_length(batch, exponent, li
 @settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 6))
 def test_viterbi_of_a_fixed_length(seed, count):
-    """Where length is worth all that a path may score, the longest that is allowed is taken, and it is the best of its length."""
+    """If length outweighs every score, the best of the longest allowed paths is taken."""
     transitions, tokens, _ = drawn(seed, 1, 8, 0.0)
     worth = reference.viterbi(transitions[0], tokens[0] - 100, 3.0, count)
     found = dag_viterbi(
@@ -179,7 +179,7 @@ def test_walks_as_the_twin_does(batch, options, seeds):
 
 
 def five(width=10):
-    """The candidates of the graph of five vertices."""
+    """Return the candidates of the graph of five vertices."""
     scores = np.full((1, 5, width), -np.inf, np.float32)
     next_vertices, token_ids = np.zeros((2, 1, 5, width), np.int64)
     for vertex in range(4):

@@ -1,4 +1,4 @@
-"""A greedy step whose slots know of each other: the twin against enumeration, native code against the twin."""
+"""A greedy step with coupled slots: the twin against enumeration, native code against the twin."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ offers = st.lists(st.lists(words, min_size=1, max_size=4), min_size=1, max_size=
 
 @pytest.fixture(scope="module")
 def ngram():
-    """A model of a text in which some pairs are frequent."""
+    """Return a model of a text in which some pairs are frequent."""
     draw = np.random.default_rng(0)
     text = [[PIECES[3 + int(9 * place**2)] for place in draw.random(8)] for _ in range(200)]
     return NgramModel.estimate(text, order=3, discount_fallback=(0.5, 1.0, 1.5)).for_vocabulary(PIECES)
@@ -46,7 +46,7 @@ def test_an_output_ends_where_it_has_ended_with_enough_probability():
 
 
 def offered(seed, rows, slots, count):
-    """The best tokens of each slot, best first, some with probability 0, and EOS."""
+    """Draw the best tokens of each slot, best first, some with probability 0, and EOS."""
     draw = np.random.default_rng(seed)
     scores = -np.sort(draw.exponential(2.0, (rows, slots, count)).astype(np.float32))
     scores[draw.random(scores.shape) < 0.1] = -np.inf

@@ -1,4 +1,4 @@
-"""Small random networks with an opinion, and what several tests ask of them."""
+"""Small random networks with sharp outputs, for several tests."""
 
 import dataclasses
 import random
@@ -18,7 +18,7 @@ DRAFTER = AggressiveConfig(decoder_layers=1, draft_width=4, **SIZES)
 
 
 def sharpen(model, seed):
-    """Large embeddings make sharp distributions that vary with the prefix."""
+    """Return a network whose large embeddings give sharp distributions that vary with the prefix."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, values in model.named_parameters():
@@ -42,12 +42,12 @@ def drafter_of(joint=True, seed=2, **changes):
 
 
 def sharing(verifier, **changes):
-    """A drafter that reads the encoder of `verifier`."""
+    """Return a drafter that reads the encoder of `verifier`."""
     return _lent(drafter_of(joint=verifier.sizes.joint, encoder="shared", **changes), verifier)
 
 
 def head_of(verifier, seed=2, **changes):
-    """A drafter that writes token after token, on top of `verifier`."""
+    """Return a drafter that writes token after token, on top of `verifier`."""
     torch.manual_seed(seed)
     options = {"decoder_layers": 2, "drafting": "autoregressive", "encoder": "shared", **changes}
     model = DraftHead(dataclasses.replace(DRAFTER, **options), verifier.sizes)

@@ -56,7 +56,7 @@ def greedy(verifier, inputs, **options):
 
 
 def pairs():
-    """Verifiers and drafters of all kinds."""
+    """Return verifiers and drafters of all kinds."""
     pre = verifier_of()
     yield pre, drafter_of()
     yield pre, drafter_of(decoder_layers=3, prefix_attention="causal", layer_positions=False)
@@ -198,7 +198,7 @@ def test_torch_and_native_code_find_the_same(pair, how):
 
 
 def drafts_of(pair, lexicon, **options):
-    """How many tokens each of some sources had drafted and kept."""
+    """Return the numbers of tokens that were drafted and accepted for each source."""
     found = run(frozen(pair[1], pair[0], None, lexicon), sources(24), search(draft_width=6, **options))
     return [(one.statistics["drafted"], one.statistics["accepted"]) for one in found]
 
@@ -247,7 +247,7 @@ def test_an_output_does_not_depend_on_company(pair, strategy):
 
 
 def test_a_perfect_drafter_takes_a_pass_for_every_block_and_its_bonus():
-    """The hint is what the verifier writes, so that every block is kept whole."""
+    """The hint equals the output of the verifier, so every block is accepted whole."""
     verifier, drafter = PAIRS[0]
     inputs = sources(12)
     expected = greedy(verifier, inputs)
@@ -266,9 +266,7 @@ def test_a_perfect_drafter_takes_a_pass_for_every_block_and_its_bonus():
                 assert one.ids == known.ids
                 ended = len(known.ids) < len(source) + 1 + 12
                 whole = len(known.ids) + ended
-                if ended and len(set(known.ids)) == len(
-                    known.ids
-                ):  # an n-gram that comes twice may be looked up in the wrong place
+                if ended and len(set(known.ids)) == len(known.ids):  # an n-gram that occurs twice may be found at the wrong place
                     assert one.steps == -(-whole // (width + 1))
 
 
@@ -321,7 +319,7 @@ def test_what_is_kept_loosely_obeys_both_equations_when_it_is_scored_again():
 
 
 def test_an_end_is_strict_unless_asked_otherwise():
-    """A drafter that always says EOS: where that is among the verifier's best but not the best, only the loose form ends there."""
+    """The drafter always proposes EOS. Where EOS is among the verifier's best tokens but not the best, only the loose form ends."""
     verifier, drafter = PAIRS[0]
     inputs = sources(20)
 
@@ -341,7 +339,7 @@ def test_an_end_is_strict_unless_asked_otherwise():
 
 
 def test_only_banned_words_drafted_is_nothing_drafted():
-    """The other system writes pads, BOS, unknown tokens and masks, and nothing else."""
+    """The other system writes only pads, BOS, unknown tokens and masks."""
     verifier, drafter = PAIRS[0]
     inputs = sources(8)
 

@@ -1,4 +1,4 @@
-"""The loop of drafts through torch: against verifiers that are tables, its cache, and what it keeps."""
+"""The loop of drafts in torch with verifiers that are tables: outputs, cache and accepted tokens."""
 
 import functools
 import itertools
@@ -19,13 +19,13 @@ from models.stepwise.search.greedy import _most_probable
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 SIZE = 13
-"""Words of the tables: the reserved ones, and six."""
+"""Size of the tables' vocabulary: the reserved tokens and six others."""
 SENTENCES = 5
 
 
 @functools.cache
 def logits_of(sentence, prefix):
-    """A function of (source, prefix); the first sentences end seldom."""
+    """Return logits as a function of source and prefix; the first sentences seldom end."""
     draw = random.Random(hash((sentence, prefix)))
     row = [draw.gauss(0, 1) for _ in range(SIZE)]
     row[EOS] += sentence - 3
@@ -50,7 +50,7 @@ class Table:
 
     def row(self, sentence, carried, word, place):
         if place == self.padding:
-            return [99.0] * SIZE  # never to be looked at
+            return [99.0] * SIZE  # must not be read
         carried[place] = word
         return logits_of(sentence, tuple(carried[1 : place + 1]))
 
@@ -73,7 +73,7 @@ def written(sentence, limit):
 
 
 class Scripted:
-    """A drafter by what is right, token by token."""
+    """A drafter that proposes the right token or a wrong one, token by token."""
 
     def __init__(self, kind, limit):
         self.kind, self.limit = kind, limit
@@ -126,7 +126,7 @@ def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
 
 
 def test_outputs_of_tables_are_long_and_short():
-    """So that the limits above matter."""
+    """Outputs are long enough for the limits above to matter."""
     assert len(written(0, 200)[0]) == 200
     assert 0 < len(written(SENTENCES - 1, 200)[0]) < 20
 

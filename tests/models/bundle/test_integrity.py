@@ -1,4 +1,4 @@
-"""Sizes and checksums: they are those of zlib, sizes come first, and no bit of a description is unguarded."""
+"""Sizes and checksums: they agree with zlib, sizes are checked first, and every bit of a description is covered."""
 
 from __future__ import annotations
 

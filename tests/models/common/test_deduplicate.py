@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from models.common.deduplicate import deduplicate
 
 FEW = st.lists(st.integers(7, 9), max_size=24)
-"""Sentences over three tokens, in which repetitions abound."""
+"""Sentences over three tokens, which have many repetitions."""
 
 
 def repeats(ids, longest=4):
@@ -29,7 +29,7 @@ def repeats(ids, longest=4):
         ("abcdabcde", "abcde"),
         ("abcdeabcde", "abcdeabcde"),  # five tokens are left alone
         ("abba", "aba"),
-        ("xabbabcx", "xabcx"),  # what is taken out brings ab and ab together
+        ("xabbabcx", "xabcx"),  # the deletion makes ab and ab adjacent
         ("aabaab", "ab"),
         ("abcbcbd", "abcbd"),
         ("abacab", "abacab"),

@@ -13,7 +13,7 @@ def test_items_come_in_their_order_with_what_was_made_of_them():
 
 
 def test_the_next_item_is_prepared_before_this_one_is_asked_to_end():
-    """The caller waits for the second item to be prepared while it has the first: it would wait for ever if nobody ran ahead."""
+    """The caller waits for the second item while it has the first, which would never end without prefetching."""
     prepared = [threading.Event() for _ in range(3)]
     turns = prefetch(lambda item: prepared[item].set(), [0, 1, 2])
     next(turns)

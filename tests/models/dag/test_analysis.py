@@ -24,7 +24,7 @@ TOKENS = torch.tensor([[1, 0, 0, 0, 0], [0.1, 0.5, 0.2, 0.4, 0.1], [0.1, 0.1, 0.
 
 
 def paths(length, tokens=None):
-    """All ways from the first to the last of `length` vertices, or those that visit `tokens` vertices."""
+    """Yield all paths from the first to the last of `length` vertices, or those with `tokens` vertices."""
     for inner in range(length - 1) if tokens is None else [tokens - 2]:
         for visited in itertools.combinations(range(1, length - 1), inner):
             yield (0, *visited, length - 1)
@@ -95,7 +95,7 @@ def test_a_view_holds_what_the_paths_of_the_graph_tell():
 
 
 def by_token(model, source, size):
-    """Probabilities of all tokens at the vertices of one sentence's graph."""
+    """Return the probabilities of all tokens at the vertices of one sentence's graph."""
     batch, lengths = batch_of([(source, [7])]), torch.tensor([size])
     with torch.no_grad():
         states = model.states(empty_vertices(lengths, size), lengths, model.read(batch.source, batch.source_lengths))[0]

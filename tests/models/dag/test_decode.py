@@ -1,4 +1,4 @@
-"""Searches over the graphs of a network, and that a sentence's outputs are its own."""
+"""Searches over the graphs of a network; outputs depend on the sentence alone."""
 
 import dataclasses
 import itertools
@@ -100,7 +100,7 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
 
 
 def test_greedy_search_ranks_words_on_its_paths_alone():
-    """As it does with the words of all vertices."""
+    """The result equals that with the tokens of all vertices."""
     one, rows = decoder(), sources()
     search = DagSearch(strategy="greedy", deduplicate=False)
     graph = one.graph(one.prepare(rows), search)
@@ -113,7 +113,7 @@ def test_greedy_search_ranks_words_on_its_paths_alone():
 
 @torch.no_grad()
 def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
-    """Each sentence has its own."""
+    """Each sentence has its own shortlist."""
     torch.manual_seed(3)
     table, states, lengths = TokenTable(40, 8), torch.randn(3, 6, 8), torch.tensor([6, 2, 4])
     allowed = torch.rand(3, 40) < 0.3
@@ -137,7 +137,7 @@ def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
     st.integers(0, 99),
 )
 def test_the_highest_of_many_are_those_of_all(size, count, different, seed):
-    """Also where many are equal, where there are fewer blocks than are wanted, and behind the last block."""
+    """The top tokens are right also with many ties, with few blocks, and in an incomplete last block."""
     values = torch.from_numpy(np.random.default_rng(seed).integers(0, different, size=(3, size))).float()
     values[0, : size // 2] = -torch.inf
     found, places = top_k(values, count)

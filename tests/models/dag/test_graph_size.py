@@ -1,4 +1,4 @@
-"""Sizes of graphs, and which pairs they can hold."""
+"""Sizes of graphs, and the pairs that fit them."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The loss against sums over all paths, and what must not change it."""
+"""The loss equals the sum over all paths, and does not depend on padding and other pairs."""
 
 import dataclasses
 import itertools
@@ -37,7 +37,7 @@ def batch_of(pairs):
 
 
 def by_paths(model, source, target, best=False):
-    """Log-probability of one pair: a plain sum over all paths of a graph of the softmaxes of one sentence."""
+    """Return the log-probability of one pair by a plain sum over all paths of its graph."""
     batch = batch_of([(source, target)])
     length = int(model.config.graph_factor * (len(source) + 2))
     read = model.read(batch.source, batch.source_lengths)
@@ -54,7 +54,7 @@ def by_paths(model, source, target, best=False):
 
 
 def mixture(model, states):
-    """Transition probabilities by loops: a softmax over later vertices for each head, mixed by the gates."""
+    """Return transition probabilities by loops: a softmax over later vertices for each head, mixed by the gates."""
     links, count = model.links, len(states)
     x = torch.cat((states, links.positions(torch.arange(count))), 1)
     queries, keys, gates = links.queries(x), links.keys(x), links.gates(x).softmax(1)

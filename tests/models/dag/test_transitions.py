@@ -8,7 +8,7 @@ from models.dag.transitions import transition_log_probs
 
 
 def formula(queries, keys, log_gates, lengths):
-    """Edge by edge, as written in the docstring."""
+    """Compute transitions edge by edge, as written in the docstring."""
     batch, size, heads, width = queries.shape
     found = queries.new_full((batch, size, size), -torch.inf)
     for b in range(batch):
@@ -73,7 +73,7 @@ def test_dead_rows_and_masked_cells_carry_no_nan_though_they_are_given_gradient(
 
 
 def test_sharp_scores_stay_finite_and_exact():
-    """Probabilities far below what float32 holds are log-probabilities like others."""
+    """Log-probabilities are right for probabilities far below the smallest float32."""
     tensors, lengths = inputs(2, 9, 2, 4, dtype=torch.float32, scale=15.0)
     lengths = torch.tensor([9, 8])
     found = transition_log_probs(*tensors, lengths)

@@ -22,7 +22,7 @@ SIZE = 17
 
 
 def network(seed: int = 0, **changes: object) -> LatticeModel:
-    """A network whose weights, offsets and norms among them, are all far from what they start as."""
+    """Return a network whose weights, biases and norms are all far from their initial values."""
     torch.manual_seed(seed)
     model = LatticeModel(dataclasses.replace(SMALL, **changes), Sizes(SIZE, SIZE, True))  # type: ignore[arg-type]
     with torch.no_grad():
@@ -34,7 +34,7 @@ def network(seed: int = 0, **changes: object) -> LatticeModel:
 
 
 def counted(path: Path, pairs: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]], size: int = SIZE) -> CandidateTables:
-    """Tables counted from (source, target, links)."""
+    """Return tables counted from (source, target, links)."""
     source, target, links = (Sentences.of([pair[side] for pair in pairs]) for side in range(3))
     run = path.with_suffix(".run")
     count_candidates(source, target, links.values, run, options=CountOptions(source_size=size, target_size=size))
@@ -43,7 +43,7 @@ def counted(path: Path, pairs: Sequence[tuple[Sequence[int], Sequence[int], Sequ
 
 
 def usual_pairs(seed: int = 1, count: int = 200, size: int = SIZE) -> list[tuple[list[int], list[int], list[int]]]:
-    """Pairs whose word 7 + i becomes mostly itself, with neighbours swapped at times and now and then one more word."""
+    """Draw pairs whose token 7 + i mostly becomes itself, with some adjacent tokens swapped and some tokens added."""
     generator = random.Random(seed)
     found = []
     for _ in range(count):
@@ -57,7 +57,7 @@ def usual_pairs(seed: int = 1, count: int = 200, size: int = SIZE) -> list[tuple
 
 
 def random_lattice(generator: random.Random, batch: int, size: int, width: int, dtype: torch.dtype = torch.float64) -> Lattice:
-    """Scores, some of them minus infinity: some candidates are not there."""
+    """Return scores, minus infinity for missing candidates."""
     seeds = torch.Generator().manual_seed(generator.randrange(2**31))
     start, edges, exits = (
         -3 * torch.rand(shape, generator=seeds, dtype=dtype)
@@ -70,7 +70,7 @@ def random_lattice(generator: random.Random, batch: int, size: int, width: int, 
 
 
 def all_paths(lattice: Lattice, row: int, least: int, most: int) -> Iterator[tuple[float, tuple[int, ...]]]:
-    """Every path of a lattice with its score."""
+    """Yield every path of a lattice with its score."""
     size, width = lattice.exits.shape[1:]
     for length in range(max(1, least), min(most, size) + 1):
         for path in itertools.product(range(width), repeat=length):

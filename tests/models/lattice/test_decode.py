@@ -1,4 +1,4 @@
-"""Decoding end to end: what counts propose, what the search takes of it, and what becomes of bad input."""
+"""Decoding end to end: candidates, the path found, and bad input."""
 
 import dataclasses
 import itertools
@@ -216,7 +216,7 @@ def test_a_living_network_is_left_in_its_mode(tables):
 
 
 def test_fifty_pairs_are_learnt_and_found_again(monkeypatch):
-    """With their words among the candidates and their lengths inside the window, references come back whole."""
+    """References are found whole if their tokens are candidates and their lengths are in the window."""
     pairs = usual_pairs(seed=9, count=50, size=SIZE)
     sources = [[7 + row % 10, 7 + row // 10, *source] for row, (source, _, _) in enumerate(pairs)]
     targets = [target for _, target, _ in pairs]

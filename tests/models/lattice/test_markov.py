@@ -1,4 +1,4 @@
-"""Segments: who sees whom, and how often."""
+"""Segments: the slots that see each other, and the frequency of segments."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def states(model, target=TARGET, offset=None):
 
 
 def changed(model, place, offset):
-    """Slots whose states change with the target token of a place."""
+    """Return the slots whose states change with the target token at a position."""
     other = TARGET.clone()
     other[0, place] = 7
     return (states(model, TARGET, offset) - states(model, other, offset)).abs().amax(1).gt(1e-6).nonzero()[:, 0].tolist()
@@ -40,7 +40,7 @@ def test_segments_follow_from_the_offset():
 def test_nothing_is_seen_across_a_barrier(layers, norm):
     model = network(decoder_layers=layers, norm=norm)
     for place in range(TARGET.size(1) - 1):
-        # The word of a place is carried by the next slot, and seen by the slot after it where they are of one segment.
+        # The token at a position is input of the next slot, and seen by the slot after it in the same segment.
         assert changed(model, place, None) == [place + 1]
         for offset in (0, 1):
             together = (place + 2 - offset) % 2 == 1 and place + 2 < TARGET.size(1)
@@ -78,7 +78,7 @@ def test_half_of_the_slots_are_bigrams_and_the_first_always_is():
 
 
 def test_the_first_slot_carries_the_beginning():
-    """Slot 0 of all targets has one state: it knows BOS and the source alone."""
+    """Slot 0 has the same state for all targets, since it sees only BOS and the source."""
     model = network()
     assert torch.equal(states(model)[0], states(model, TARGET.flip(1))[0])
     assert int(TARGET[0, 0]) != BOS

@@ -1,4 +1,4 @@
-"""Native decoding against torch's."""
+"""Native decoding agrees with decoding in torch."""
 
 import json
 from functools import partial

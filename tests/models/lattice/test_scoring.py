@@ -1,4 +1,4 @@
-"""Rows that are scored at once are what an ordinary decoder would say, and the normalisers are what they are called."""
+"""Rows that are scored together agree with an ordinary decoder, and normalisers with their definitions."""
 
 import itertools
 
@@ -38,7 +38,7 @@ def lattice_of(model, made, tables=None, **search):
 
 
 def forced(model, source, target):
-    """[T,V] log-probabilities of each slot given the word before it, by ordinary teacher forcing."""
+    """Return log-probabilities [T,V] of each slot given the token before it, by ordinary teacher forcing."""
     batch = collate([0], [source], [target])
     with torch.no_grad():
         states = model.hidden(batch.target, model.encode(batch.source, batch.source_lengths), None)[0]
@@ -110,7 +110,7 @@ def test_scores_over_the_next_slot_sum_to_one_with_eos():
 
 
 def test_scores_over_a_slot_that_holds_every_word_are_those_over_the_vocabulary():
-    """Logits of what is never a candidate are made so small that they count for nothing."""
+    """Logits of tokens that are never candidates are set so low that they do not count."""
     model = network()
     made = slots()
     every = torch.arange(7, SIZE).expand(2, 4, SIZE - 7).clone()

@@ -1,4 +1,4 @@
-"""Paths through lattices as hypotheses, and what their words are worth, against brute force and known answers."""
+"""Paths through lattices and the confidence of their tokens, against brute force and known answers."""
 
 import itertools
 import random
@@ -20,7 +20,7 @@ BY_HAND = Lattice(
     torch.tensor([[[[-1.2, -0.3], [-0.2, -2.0]], [[-1.2, -0.3], [-0.2, -2.0]]]]),
     torch.tensor([[[-3.0, -0.9], [-0.4, -1.1], [-0.7, -0.5]]]),
 )
-"""Candidates a and b in each of three slots."""
+"""A lattice with candidates a and b in each of three slots."""
 
 
 def found(lattice, least, most, count=1):
@@ -32,7 +32,7 @@ def words(paths, row=0, rank=0):
 
 
 def test_a_lattice_by_hand():
-    """Over all lengths "b a" is best and "a b a" second; of three words "a b a" is best."""
+    """The best path is "b a", the second best "a b a"; "a b a" is the best of three tokens."""
     paths = found(BY_HAND, 1, 3, 2)
     assert [words(paths), words(paths, 0, 1)] == [[1, 0], [0, 1, 0]]
     assert paths.scores[0].tolist() == pytest.approx([-1.6, -1.7])
@@ -51,7 +51,7 @@ def test_a_lattice_by_hand():
     spread=st.integers(0, 4),
 )
 def test_the_best_path_the_margin_and_what_each_word_is_worth(seed, size, width, least, spread):
-    """Against all paths."""
+    """Confidences agree with the enumeration of all paths."""
     lattice, least = random_lattice(random.Random(seed), 1, size, width), min(least, size)
     most = min(least + spread, size)
     window = torch.tensor([least]), torch.tensor([most])

@@ -17,7 +17,7 @@ GREEDY, BEAM = StepwiseSearch(), StepwiseSearch(strategy="beam", beam_size=5)
 
 
 class Words:
-    """Ids are their own text."""
+    """A vocabulary whose texts are the ids."""
 
     def decode_ids(self, ids):
         return [" ".join(map(str, row)) for row in ids]
@@ -57,7 +57,7 @@ def test_what_counts_as_agreement():
 
 
 def multi30k():
-    """Sources and references, and the system that `FEWSTEP_SYSTEM` names."""
+    """Return sources and references, and the system that `FEWSTEP_SYSTEM` names."""
     text = public_data("multi30k")
     if "FEWSTEP_SYSTEM" not in os.environ:
         pytest.skip("no trained system: set FEWSTEP_SYSTEM to the directory of an autoregressive one of Multi30k")

@@ -86,7 +86,7 @@ def test_a_text_scores_the_mean_probability_of_each_of_its_words():
 
 
 def test_the_probabilities_of_all_short_texts_and_of_longer_ones_sum_to_one():
-    """Only so if members are averaged word by word: means of whole texts would do too, but not their logarithms."""
+    """Holds only if members are averaged token by token: means of whole outputs would do, means of logarithms would not."""
     model = ensemble()
     texts = [list(text) for length in range(2) for text in itertools.product(range(7, WORDS), repeat=length)]
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_native_search_finds_what_torch_finds(order):
 
 
 def test_samples_are_drawn_from_the_mean():
-    """With top_p tiny a sample is the likeliest text, word by word."""
+    """With a tiny top_p a sample consists of the most probable tokens."""
     model = ensemble()
     greedy = decode(StepwiseDecoder(model), StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=4)))
     samples = decode(

@@ -1,4 +1,4 @@
-"""Steps whose slots know of each other: native against torch."""
+"""Steps with coupled slots: native code agrees with torch."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ def ngram():
 
 
 def flat(order, **changes):
-    """An untrained network to which many tokens are nearly as likely, EOS among them."""
+    """Return an untrained network with many nearly equal tokens, EOS among them."""
     torch.manual_seed(1)
     model = build(dataclasses.replace(SMALL, order=order, **changes), Sizes(23, 23, True)).eval()
     with torch.no_grad():
@@ -76,7 +76,7 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
 
 @pytest.mark.parametrize("strategy", ["greedy", "beam"])
 def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(ngram, strategy):
-    """With a weight beside which nothing else counts, pairs in the output are those that the model likes best."""
+    """With an overwhelming weight the pairs of the output are the most probable ones of the n-gram model."""
     inputs = [source for source in sources(40) if source]
     decoder = frozen(FLAT["interleaved-sa"], ngram)
 

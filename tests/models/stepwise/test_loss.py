@@ -23,7 +23,7 @@ def network(order=None, sizes=None, **changes):
 
 
 def plain_transformer(weights, config, source, target):
-    """Log-probabilities [T,V] of one sentence by an ordinary autoregressive Transformer: loops, no batch, no cache."""
+    """Return log-probabilities [T,V] of one sentence by a plain autoregressive Transformer: loops, no batch, no cache."""
     heads, width = config.heads, config.width
     size = width // heads
 
@@ -137,7 +137,7 @@ def test_log_probability_scores_each_sentence():
 
 
 def by_hand(model, source, target):
-    """Log-probability of writing `target` and ending it, slot by slot from teacher-forced predictions."""
+    """Return the log-probability of writing `target` and ending it, slot by slot from teacher-forced predictions."""
     batch = collate([0], [source], [target])
     predictions = model(batch.source, batch.source_lengths, batch.target, batch.target_lengths)
     log_probs = torch.log_softmax(model.logits(predictions.states), 1)

@@ -28,7 +28,7 @@ def random_batch(target_lengths, seed=1):
 
 
 def seen(model, slots):
-    """[slots, slots]: does the carried token at flat index k have a gradient on the states that predict index t?"""
+    """Return [slots, slots]: True if the input token at flat index k has a gradient on the states that predict index t."""
     batch = random_batch([slots - 1])
     memories = model.encode(batch.source, batch.source_lengths)
     flat = arrange(model.order, batch.target, batch.target_lengths)
@@ -83,7 +83,7 @@ def test_step_by_step_equals_all_at_once_also_after_reordering(name, changes):
     sentences = torch.arange(len(flat))
     with torch.no_grad():
         state = Incremental(model, batch.source, batch.source_lengths)
-        # Of the two rows of a sentence, one at first, one carries its target, the other noise; they change places, and sentences
+        # Of the rows of a sentence, one carries its target, the other noise; rows change places, and sentences
         # leave.
         target_row, logits = 0, state.step(None).repeat_interleave(2, 0)
         state.select(sentences.repeat_interleave(2))

@@ -29,7 +29,7 @@ GREEDY = StepwiseSearch(output_limits=OutputLimits(max_extra_tokens=6))
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Small products are slowest where torch's threads wait for a core that others have."""
+    """Use one thread: small products are slow if torch's threads wait for busy cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -37,7 +37,7 @@ def one_thread():
 
 
 def network(order, joint=True, **changes):
-    """Untrained, but with an opinion: large embeddings make sharp distributions that vary with the prefix."""
+    """Return an untrained network whose large embeddings give sharp distributions that vary with the prefix."""
     torch.manual_seed(1)
     sizes = Sizes(23, 23 if joint else 19, joint)
     model = StepwiseModel(dataclasses.replace(SMALL, order=order, **changes), sizes, ORDERS[order]).eval()
@@ -65,7 +65,7 @@ def both(model, inputs, search):
 
 
 def compare(model, inputs, search):
-    """How many near-ties were left out of the comparison."""
+    """Compare hypotheses, and return the number of near-ties that were left out."""
     near = 0
     for expected, found in zip(*both(model, inputs, search), strict=True):
         if min(one[0].statistics["margin"] for one in (expected, found)) < NEAR:

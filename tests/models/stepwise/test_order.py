@@ -65,7 +65,7 @@ MULTI_LETTERS = [(4, 6, "ADCFBEe-"), (4, 7, "AEDGBFCe"), (4, 9, "AFEIBGDHCe--"),
 
 
 def flat_of(order, length):
-    """The flat target of A, B, C, ... as letters."""
+    """Return the flat target of A, B, C, ... as letters."""
     target = [ord(letter) for letter in string.ascii_uppercase[:length]]
     batch = collate([0], [target], [target])
     return "".join({EOS: "e", PAD: "-"}.get(i, chr(i)) for i in arrange(order, batch.target, batch.target_lengths)[0].tolist())

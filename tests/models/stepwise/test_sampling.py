@@ -29,7 +29,7 @@ def sampling(**options):
 
 
 def frequencies(probabilities, count=4000, **options):
-    """How often each token is drawn when numbers are spread evenly."""
+    """Return the number of draws of each token for evenly spaced random numbers."""
     logits = torch.tensor(probabilities).log().expand(count, 1, -1)
     tokens, _, _ = draw(logits, ((torch.arange(count) + 0.5) / count)[:, None], sampling(**options))
     return (torch.bincount(tokens.flatten(), minlength=len(probabilities)) / count).tolist()

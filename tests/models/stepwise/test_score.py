@@ -1,4 +1,4 @@
-"""Scores of given targets, and what searches find of what they write."""
+"""Scores of given targets agree with the scores of searches."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ VOCABULARY = 12
 
 
 def decoder(order=None, vocabulary=VOCABULARY, **changes):
-    """Untrained, with sharp opinions that differ from text to text."""
+    """Return an untrained network with sharp distributions that vary with the text."""
     torch.manual_seed(0)
     model = StepwiseModel(
         dataclasses.replace(SMALL, **changes), Sizes(vocabulary, vocabulary, True), order or GenerationOrder()
@@ -39,7 +39,7 @@ def texts(count, longest, seed=0):
 
 @pytest.mark.parametrize("name", ORDERS)
 def test_what_a_search_wrote_has_the_probability_that_the_search_found(name):
-    """The search goes step by step over a cache, the score sees all steps at once."""
+    """The search computes step by step with a cache, the score all steps at once."""
     at_work = decoder(ORDERS[name], vocabulary=9)
     sources = [[7], [8, 7], [7, 7, 8], [8, 8], [7, 8, 8, 8]]
     search = StepwiseSearch(

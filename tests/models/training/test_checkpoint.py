@@ -1,4 +1,4 @@
-"""Resume checkpoints are there whole or not at all."""
+"""Resume checkpoints are complete or absent."""
 
 import errno
 import json

@@ -25,7 +25,7 @@ RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_
 
 
 class Toy(nn.Module):
-    """Predicts each target token from the mean of the source's embeddings and its position."""
+    """A model that predicts each target token from the mean of the source's embeddings and its position."""
 
     def __init__(self, dropout=0.1):
         super().__init__()
@@ -175,7 +175,7 @@ def test_prefetching_keeps_order_and_raises_in_place():
 
 
 def context(results, rank):
-    """One of two processes; this file is also their program."""
+    """Run one of two processes; this file is also their program."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{results}/store", rank=rank, world_size=2)
     worker = TrainingWorker(rank, 2)

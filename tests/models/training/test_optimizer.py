@@ -35,7 +35,7 @@ def test_schedules_work_without_warm_up():
 
 
 class Tied(nn.Module):
-    """A shared weight, a bias and an odd size."""
+    """A model with a shared weight, a bias and an odd size."""
 
     def __init__(self):
         super().__init__()

@@ -25,7 +25,7 @@ def fewstep(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]
 
 
 def finished_run(store: Path, name: str = "demo-1") -> Run:
-    """A run whose report is there."""
+    """Return a finished run with its report."""
     run = Run(store / "runs" / name)
     plan = [
         {"step": "score:a", "stage": "score", "version": 1, "fingerprint": "00", "inputs": []},
@@ -44,7 +44,7 @@ def finished_run(store: Path, name: str = "demo-1") -> Run:
 
 
 def test_commands_and_options() -> None:
-    """The command line grows only on purpose."""
+    """A new command or option has to be added here too."""
     options = {
         name: [o for p in command.params for o in (p.opts if p.opts[0].startswith("-") else [p.name])]
         for name, command in ((name, load_command(name)) for name in COMMANDS)
@@ -157,10 +157,10 @@ def test_how_a_command_ends(
 
 
 def test_interrupt_from_the_keyboard(tmp_path: Path) -> None:
-    """A real SIGINT while a command waits for input."""
+    """Send a real SIGINT while a command waits for input."""
     code = (
         "import signal, sys, time, pipeline.plan.explain\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs are born deaf to it
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background jobs of a shell ignore it
         "def explain(*_):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
         "pipeline.plan.explain.explain = explain\n"
         "from pipeline.__main__ import main\n"

@@ -1,4 +1,4 @@
-"""`fewstep runs`, `report --runs` and `diff` over runs that were really made."""
+"""The commands `runs`, `report --runs` and `diff` over real runs."""
 
 from __future__ import annotations
 

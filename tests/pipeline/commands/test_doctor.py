@@ -1,4 +1,4 @@
-"""The examination finds what is broken, names the remedy and keeps secrets."""
+"""`fewstep doctor` finds broken parts, names the remedy and does not print secrets."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""A finished system as others use it."""
+"""A finished system exported for CTranslate2."""
 
 import random
 import sys

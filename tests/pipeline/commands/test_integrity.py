@@ -1,4 +1,4 @@
-"""A damaged system or training is refused at its load, whichever file and family, before anything is parsed."""
+"""A damaged system or training is refused on loading, for any file and family, before its content is parsed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LINES = "ein haus am see\nder hund sieht die katze\n"
 
 
 def stepwise(root: Path) -> Path:
-    """Two networks that write together."""
+    """Return an ensemble of two networks."""
     vocabulary = test_system.make_vocabulary(root / "vocabulary", test_system.WORDS)
     first, second = (
         test_system.make_trained(root / f"trained{seed}", "stepwise", test_system.NETWORK, vocabulary, seed) for seed in (3, 4)
@@ -38,7 +38,7 @@ def stepwise(root: Path) -> Path:
 
 
 def dag(root: Path) -> Path:
-    """With an n-gram model."""
+    """Return a system with an n-gram model."""
     vocabulary = test_system.make_vocabulary(root / "vocabulary", test_system.WORDS)
     config = replace(test_system.CONFIG, family="dag", searches={"lookahead": DagSearch()})
     stages.system.STAGE.run(test_system.graph_parts(root, vocabulary), config, test_system.make_work(root / "system"))
@@ -46,12 +46,12 @@ def dag(root: Path) -> Path:
 
 
 def lattice(root: Path) -> Path:
-    """With tables."""
+    """Return a system with candidate tables."""
     return test_lattice_analysis.make_system(test_lattice_analysis.make_parts(root), root / "system").path
 
 
 def aggressive(root: Path) -> Path:
-    """With a verifier and another system that drafts."""
+    """Return a system with a verifier and another system that drafts."""
     _, inputs = test_draft_statistics.build(root)
     config = test_draft_statistics.config_of("aggressive", test_draft_statistics.GAD)
     given = replace(inputs, companions={**inputs.companions, "drafter": inputs.companions["verifier"]})
@@ -89,7 +89,7 @@ def flipped(content: bytes, seed: int = 0) -> bytes:
 
 @contextmanager
 def holding(path: Path, content: bytes | None) -> Iterator[None]:
-    """The file with other content, or missing; in the end as it was."""
+    """Replace or remove the file, and restore it at the end."""
     kept = path.read_bytes()
     if content is None:
         path.unlink()
@@ -141,7 +141,7 @@ def test_swapped_files_are_refused(system: Path) -> None:
 
 
 def test_no_verify_loads_anyway(system: Path) -> None:
-    """One bit of a weight, which nothing but its checksum shows."""
+    """One flipped bit of a weight, which only the checksum shows."""
     weights = next(name for name in ("drafter/model.safetensors", "model.safetensors") if (system / name).is_file())
     content = bytearray((system / weights).read_bytes())
     content[-4] ^= 1

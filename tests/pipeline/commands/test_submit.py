@@ -1,4 +1,4 @@
-"""A run as a job of a Ray cluster: what is sent, under which name, and with which status it ends."""
+"""A run as a job of a Ray cluster: the files sent, the job's name, and its exit status."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ def job(name: str, status: str, code: int | None = None) -> Any:
 
 
 class Jobs:
-    """Stands for the cluster: jobs run as soon as they are submitted and end as `end` says."""
+    """A stand-in for the cluster: jobs run as soon as they are submitted and end with the status `end`."""
 
     def __init__(self, *there: Any, end: tuple[str, int | None] = ("SUCCEEDED", 0)) -> None:
         self.jobs = {one.submission_id: one for one in there}

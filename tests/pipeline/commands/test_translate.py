@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class Shouter:
-    """Puts lines into capitals and remembers how they came."""
+    """A translator that capitalises lines and records the batches."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, list[str]]] = []
@@ -89,7 +89,7 @@ def test_bad_bytes_are_replaced_with_a_warning_that_names_the_line(caplog: pytes
 
 
 def test_an_answer_comes_before_the_next_question() -> None:
-    """As at a terminal: the writer waits for each answer before it goes on."""
+    """The writer waits for each answer before it continues, as at a terminal."""
     question, ask = os.pipe()
     hear, answer = os.pipe()
     system = Shouter()
@@ -112,7 +112,7 @@ def test_an_answer_comes_before_the_next_question() -> None:
 
 
 def test_lines_that_are_ready_are_translated_together() -> None:
-    """While the system is at work on one, the next ones gather."""
+    """Lines that arrive while the system is busy form the next batch."""
     inner, outer = os.pipe()
 
     class Slow(Shouter):
@@ -143,7 +143,7 @@ def test_nobody_reads_the_output() -> None:
 
 
 def test_the_command_ends_quietly_while_its_input_stays_open(tmp_path: Path) -> None:
-    """Input that may still come must not keep the program from its end."""
+    """Input that may still arrive does not keep the program from ending."""
     code = (
         "import sys; from pipeline.commands import translate; from pipeline.__main__ import main\n"
         "class Echo:\n    def translate(self, lines, search=None, *, first_line=1): return lines\n"
@@ -235,7 +235,7 @@ def test_a_text_is_not_translated_into_itself(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_terminal_may_be_both_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shouter: Shouter) -> None:
-    """As `/dev/null` here: what is no file keeps nothing that could be overwritten."""
+    """An output such as `/dev/null` holds no content that could be overwritten."""
     with Path(os.devnull).open("r+b", buffering=0) as both:
         monkeypatch.setattr(translate, "STDIN", both.fileno())
         monkeypatch.setattr(translate, "STDOUT", both.fileno())

@@ -1,4 +1,4 @@
-"""Configs as text, for tests: what is loaded of it, and what is wrong with it."""
+"""Configs as text, loaded, and their problems."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ def load(tmp_path: Path, text: str, *overrides: str) -> RunConfig:
 
 
 def wrong(tmp_path: Path, text: str, *overrides: str) -> list[str]:
-    """All problems, with the folder cut off."""
+    """Return all problems, without the folder."""
     with pytest.raises(ConfigError) as caught:
         load(tmp_path, text, *overrides)
     return [problem.removeprefix(f"{tmp_path}/") for problem in caught.value.problems]

@@ -1,4 +1,4 @@
-"""Every way a config can be short means what the long form says."""
+"""Every short form of a config has the meaning of the long form."""
 
 import dataclasses
 import json
@@ -57,7 +57,7 @@ def test_base_is_merged_map_by_map_and_lists_are_replaced(tmp_path: Path) -> Non
 
 
 def test_a_base_may_have_a_base(tmp_path: Path) -> None:
-    """Each file is relative to the one that names it, and lies over all that are below."""
+    """A base is relative to the file that names it, and overridden by it."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "middle.yaml").write_text("base: ../low.yaml\nname: middle\nsystems: {a: {width: 32}, b: null}\n")
     (tmp_path / "low.yaml").write_text("name: low\nsystems: {a: {width: 64, heads: 2}, b: {}, c: {}}\nevaluation: {samples: 7}\n")
@@ -126,7 +126,7 @@ def test_defaults_lie_under_the_teacher_and_all_trained_systems(tmp_path: Path) 
 
 
 def test_a_task_lies_under_everything(tmp_path: Path) -> None:
-    """As a base would: whatever is stated anywhere else wins."""
+    """A preset has the place of a base: any stated value wins."""
     config = load(tmp_path, "task: summarization\nteacher: {}\nsystems: {t: {use: teacher}, a: {}, b: {training: {max_tokens: 9}}}")
     assert (config.languages.source, config.languages.target) == ("en", "en")
     assert (config.corpus.filters.max_ratio, config.corpus.filters.ratio, config.corpus.filters.max_length) == (

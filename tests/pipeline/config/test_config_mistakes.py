@@ -1,4 +1,4 @@
-"""Every way a config can be wrong is named with its place."""
+"""Every mistake in a config is reported with its place."""
 
 from pathlib import Path
 
@@ -259,7 +259,7 @@ def test_each_mistake_is_named_with_its_place(tmp_path: Path, text: str, problem
 
 
 def test_a_single_mistake_gives_a_single_problem(tmp_path: Path) -> None:
-    """One in the defaults too, though it reaches the teacher and every system."""
+    """A mistake in the defaults is reported once, although it reaches the teacher and every system."""
     systems = TEACHER + "systems: {a: {use: teacher}, b: {}, c: {data: distilled}}\n"
     for text in (
         "defaults: {widht: 3}",

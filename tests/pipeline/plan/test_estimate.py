@@ -25,7 +25,7 @@ Planned = Callable[..., tuple[RunConfig, Plan]]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Text and tokens of 1,500 pairs, each step of which is said to have taken ten seconds."""
+    """Return text and tokens of 1,500 pairs, with records of ten seconds for each step."""
     store = Store(tmp_path_factory.mktemp("estimate") / "store")
     config, plan = planned(store)
     assert execute.run(config, plan.until("encode:raw"), store, config_file="small.yaml", in_process=True).failed == {}
@@ -91,7 +91,7 @@ def made_up(store: Store, stage: str, config: dict[str, Any], seconds: float, pr
 def test_a_training_is_measured_by_updates_times_tokens_at_its_own_rate(store: Store) -> None:
     assert totals(list(estimates(store).values())).unknown[0] == "train:teacher"
     recipe = {"training": {"updates": 100, "batch_tokens": 2048}}
-    progress = {"done": 100, "total": 100, "time": 60.0, "first_done": 80, "first_time": 50.0}  # 20 updates in 10 s, then a death
+    progress = {"done": 100, "total": 100, "time": 60.0, "first_done": 80, "first_time": 50.0}  # 20 updates in 10 s, then the end
     made_up(store, "train", recipe, 11.0, progress)
     found = estimates(store, "defaults.training.updates=400")["train:teacher"]  # of 1024 tokens
     assert found.seconds == pytest.approx(100 * 0.5 * 2)

@@ -57,7 +57,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def plan(store: Store, *, first: Config = Config("a"), second: Config = Config("b"), stage: Stage[Any, Any, Any] = STAGE) -> Plan:
-    """`toy:a`, and `later:b` which takes it."""
+    """Plan `toy:a`, and `later:b`, which needs it."""
     builder = Builder(store.root)
     a = builder.add(stage, "a", Inputs(), first)
     builder.add(LATER, "b", Inputs((a,)), second)
@@ -169,7 +169,7 @@ def test_what_was_begun_continues(store: Store) -> None:
 
 
 def test_a_step_that_was_killed_before_its_last_move_differs_in_nothing(store: Store) -> None:
-    """Its manifest lies in the `.partial` directory."""
+    """The manifest is in the `.partial` directory."""
     lost = single(store, "a", Config("a"))
     make(lost, store)
     directory = lost.steps[0].directory
@@ -178,7 +178,7 @@ def test_a_step_that_was_killed_before_its_last_move_differs_in_nothing(store: S
 
 
 def test_of_several_the_nearest_is_compared_with(store: Store) -> None:
-    """One of the same name before one of fewer differences, then fewer differences, then the latest."""
+    """The nearest artifact: first by name, then by number of differences, then the latest."""
     wanted = single(store, "a", Config("a", Recipe(1, 0.5)))
     make(single(store, "other", Config("a", Recipe(1, 0.1))), store)
     assert told(wanted, store)[0][2] == "recipe.rate: 0.1 -> 0.5"

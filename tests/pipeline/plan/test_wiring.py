@@ -43,7 +43,7 @@ def needs(plan: Plan, name: str) -> set[str]:
 
 
 def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
-    """A finished artifact in another store."""
+    """Create a finished artifact in another store."""
     store = Store(tmp_path / "earlier")
     directory = store.directory(stage, "e" * 32)
     store.partial(directory).mkdir(parents=True)
@@ -249,7 +249,7 @@ def test_a_pinned_teacher_is_a_training_or_a_system(tmp_path: Path) -> None:
 
 
 def test_pinned_distilled_text_must_be_of_this_training_text(tmp_path: Path) -> None:
-    """Else a sentence of a test set that was added since could stand in it."""
+    """The text would otherwise contain sentences of a test set that was added later."""
     text = fingerprint(planned(tmp_path), "corpus:train")
     pin = {"from": str(made(tmp_path, "distill", text=text))}
     plan = planned(tmp_path, distillation=pin)
@@ -260,7 +260,7 @@ def test_pinned_distilled_text_must_be_of_this_training_text(tmp_path: Path) -> 
 
 
 def test_networks_of_an_ensemble_are_trainings_that_differ_in_their_seed(tmp_path: Path) -> None:
-    """Each is the training that a system of the teacher's own settings with that seed would be, whatever the number of networks."""
+    """A member equals the training of a system with the teacher's settings and that seed, for any number of networks."""
     teacher = {"width": 32, "heads": 2, "training": {"updates": 7, "seed": 5}}
     alone = planned(tmp_path, teacher=teacher)
     other = {**teacher, "training": {"updates": 7, "seed": 6}}
@@ -341,7 +341,7 @@ def test_what_is_asked_of_distillation_changes_it_alone(tmp_path: Path) -> None:
 
 
 def test_monolingual_text_is_cleaned_and_distilled_apart(tmp_path: Path) -> None:
-    """More of it leaves what was distilled before as it was."""
+    """Further monolingual text does not change the targets distilled before."""
     file = tmp_path / "more.en"
     file.write_text("A man reads.\n")
     before, plan = planned(tmp_path), planned(tmp_path, distillation={"monolingual": str(file), "n_best": 4, "choose": "reference"})

@@ -214,7 +214,7 @@ def test_a_step_of_a_driver_that_is_gone_is_taken_over(store: Store) -> None:
 
 
 def test_an_attempt_whose_step_was_taken_over_commits_nothing(store: Store) -> None:
-    """Another driver takes the lease while the step is made, and dies: the first one makes the step again."""
+    """Another driver takes over the lease during the step and dies; the first one runs the step again."""
     plan = diamond(store).until("toy:a")
     step = plan.steps[0]
 
@@ -333,7 +333,7 @@ def _manifest(step: Any) -> Any:
 
 
 def fading(monkeypatch: pytest.MonkeyPatch, there: list[bool]) -> None:
-    """Machines that are there, or not, each time somebody looks; in the end as the last time."""
+    """Return machines that are present or absent at each look; the last state stays."""
 
     class Fading(InProcess):
         @property

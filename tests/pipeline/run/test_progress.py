@@ -46,7 +46,7 @@ def report(run: Run, done: int, moment: float, attempt: str = "a-1", total: int 
 
 
 def event(run: Run, name: str, moment: float, **values: Any) -> None:
-    """An event at a moment of our choice."""
+    """Write an event with a chosen time."""
     with (run.path / "events.jsonl").open("a") as file:
         file.write(json.dumps({"time": moment, "event": name, **values}) + "\n")
 
@@ -58,7 +58,7 @@ def training(run: Run, moment: float, attempt: str = "a-1") -> None:
 
 
 def row_of(run: Run, step: str, now: float) -> Row:
-    """The row of a step as a living driver's display has it at `now`."""
+    """Return the row of a step in the display of a running driver at `now`."""
     os.utime(run.heartbeat, (now, now))
     return next(row for row in rows(run, now)[0] if row.step == step)
 
@@ -131,7 +131,7 @@ def test_status_of_a_dead_run_says_what_to_do(run: Run, capsys: pytest.CaptureFi
     training(run, now - 100)
     report(run, 350, now - 60)
     os.utime(run.heartbeat, (now - 31, now - 31))
-    show_status(run.path, once=False)  # ends by itself: nobody is left to wait for
+    show_status(run.path, once=False)  # ends by itself, since no process is left to wait for
     out = capsys.readouterr().out
     assert re.search(r"train:x +interrupted +350/700 updates", out)
     assert "no driver is at work: repeat the run command to continue" in out

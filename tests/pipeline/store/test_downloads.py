@@ -1,4 +1,4 @@
-"""Input text from URLs: whole, of the pinned digest, downloaded once."""
+"""Input text from URLs: complete, checked against the pinned digest, downloaded once."""
 
 import functools
 import hashlib
@@ -25,7 +25,7 @@ SHA = hashlib.sha256(TEXT).hexdigest()
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """Serves `/a.txt` in the ways that `faults` lists, one a request, then well."""
+    """A server of `/a.txt` that has one fault of `faults` for each request and then succeeds."""
 
     protocol_version = "HTTP/1.1"
     text = TEXT

@@ -49,7 +49,7 @@ def run(store: Store, name: str, *fingerprints: str, config: object = None) -> R
 
 
 def dead(lease: Lease) -> Path:
-    """Held by a process of this host that has ended."""
+    """Write a lease of a process of this host that has ended."""
     ended = subprocess.Popen(["true"])
     ended.wait()
     lease.acquire()
@@ -127,7 +127,7 @@ def test_what_a_crash_left_of_a_finished_step(store: Store) -> None:
 
 
 def test_a_living_process_loses_nothing(store: Store) -> None:
-    """Not even what no run names, nor its temporary files anywhere."""
+    """Not even unnamed artifacts and temporary files are deleted."""
     directory = store.directory("train", A)
     write(store.partial(directory) / "model.living-1.tmp")
     write(store.shard_cache / f"{ZERO}.arrow.living-1.tmp")
@@ -174,7 +174,7 @@ def test_downloads(store: Store) -> None:
     write(folder(store) / f"{ZERO[:16]}.tmp")
     pinned = {"url": "https://host/pinned", "sha256": f"sha256:{C * 2}"}
     run(store, "one", config={"corpus": {"train": {"source": [{"url": "https://host/named", "sha256": ""}], "target": [pinned]}}})
-    assert taken(store) == {}  # all of it was touched just now, maybe by a run that is about to begin
+    assert taken(store) == {}  # all files are recent and may belong to a run that is starting
     old(folder(store))
     note = downloads.note_file(store, "https://host/other").relative_to(store.root)
     assert set(taken(store)) == {f"downloads/{B * 2}", f"downloads/{ZERO[:16]}.tmp", str(note)}

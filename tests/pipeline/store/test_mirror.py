@@ -1,4 +1,4 @@
-"""The store's mirror: whole or not there, whatever interrupts it. A folder on a disk stands in for object storage."""
+"""The store's mirror: artifacts in it are complete or absent after any interruption. A folder stands in for object storage."""
 
 import json
 import os

@@ -74,7 +74,7 @@ def test_altered_content_of_the_same_size_is_found_on_reading(store: Store) -> N
     directory = finished(store)
     store.verify(directory)
     os.utime(directory / "result.txt", ns=(1, 1))
-    store.verify(directory)  # touched, not altered: hashed again and found good
+    store.verify(directory)  # touched but not altered: hashed again and accepted
     (directory / "result.txt").write_text("hullo")
     assert store.manifest(directory) is not None
     with pytest.raises(ArtifactError, match="expected sha256 2cf24dba"):
@@ -149,7 +149,7 @@ def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -
 
 @pytest.mark.parametrize("place", ["elsewhere", "store/toy/" + "f" * 32])
 def test_a_pinned_artifact_with_a_flipped_bit_is_refused(store: Store, tmp_path: Path, place: str) -> None:
-    """Even where its times are those of the original."""
+    """The alteration is found even if the file keeps its times."""
     finished(store).rename(tmp_path / place)
     pinned, stage = tmp_path / place, Stage("toy", 1, lambda inputs, config, context: None, Toy)
     store.pinned([stage], pinned, "vocabulary.from")

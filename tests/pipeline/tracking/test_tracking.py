@@ -26,7 +26,7 @@ class Settings:
 
 @pytest.fixture(scope="session")
 def database(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """One SQLite file for all tests: making its tables takes longer than a test."""
+    """Create one SQLite file for all tests, since creating its tables takes longer than a test."""
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow') / 'mlflow.db'}"
 
 
@@ -75,7 +75,7 @@ def start(run: Run, step: str, attempt: str = "a-1") -> Path:
 
 
 def finish(run: Run, step: str, **config: Any) -> Path:
-    """Commit a step as the store does, and say so."""
+    """Commit a step as the store does, and write its event."""
     partial = directory(run, step, partial=True)
     manifest = {
         "config": config,
@@ -98,7 +98,7 @@ def log(path: Path, steps: range, attempt: str = "a-1", origin: float = 100.0) -
 
 
 def whole_run(run: Run) -> None:
-    """Everything that a run can leave."""
+    """Return a run with all kinds of records."""
     run.write_event("run_started", attempt="a")
     (start(run, CORPUS) / "ledger.json").write_text('{"in": 3}')
     finish(run, CORPUS)
@@ -121,7 +121,7 @@ def whole_run(run: Run) -> None:
 
 
 class Browser:
-    """The view that a user has of a run in MLflow."""
+    """A run as MLflow shows it to a user."""
 
     def __init__(self, uri: str, run: Run) -> None:
         from mlflow.tracking import MlflowClient
@@ -143,7 +143,7 @@ class Browser:
         return {step: run.info.status for step, run in self.runs.items()}
 
     def everything(self) -> Any:
-        """All that is on record, to compare with later."""
+        """Return all recorded values, for a later comparison."""
         return [
             (step, r.to_dictionary(), sorted((name, *self.points(step, name)) for name in r.data.metrics))
             for step, r in sorted(self.runs.items())
@@ -159,7 +159,7 @@ def test_a_finished_run_is_published_once_and_for_all(store: Path, settings: Set
     parent = seen.runs["run"]
     assert {r.data.tags["mlflow.parentRunId"] for step, r in seen.runs.items() if step != "run"} == {parent.info.run_id}
     assert seen.statuses() == dict.fromkeys(["run", CORPUS, TRAIN, SCORE, REPORT], "FINISHED")
-    assert parent.data.params == {"name": "demo", "seed": "1"}  # where a run works is no parameter
+    assert parent.data.params == {"name": "demo", "seed": "1"}  # the place of a run is not a parameter
     assert parent.data.metrics == {"teacher/beam5/demo/bleu": 41.5, "teacher/beam5/demo/chrf": 60.0}
     assert seen.files("run") == {"config.yaml", "plan.json", "ledger.json", "report.md", "report.html"}
 

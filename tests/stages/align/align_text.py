@@ -1,4 +1,4 @@
-"""Text to align, and what aligning it leaves."""
+"""Text to align, and the artifacts of its alignment."""
 
 from __future__ import annotations
 

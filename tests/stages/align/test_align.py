@@ -1,4 +1,4 @@
-"""Links by our own engine, whatever the workers, the shards and the moment of a kill."""
+"""Links of the native engine for any workers, shards and moments of a kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.stages.align.align_text import ROWS, WORDS, described, functions, pai
 
 @dataclass(frozen=True)
 class ShuffledWorkers(LocalWorkers):
-    """Hands items back in another order, each by a worker of its own that got everything through a pickle; may die."""
+    """Workers that return items in another order, each with a pickled copy of the argument; they may die."""
 
     lives: list[int] = field(default_factory=lambda: [10**9])
     done: list[Any] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ShuffledWorkers(LocalWorkers):
 
 
 def results(directory: Path) -> dict[str, bytes]:
-    """The files that an artifact is compared by."""
+    """Return the files that artifacts are compared by."""
     files = (path for path in directory.rglob("*") if path.is_file())
     names = {str(path.relative_to(directory)): path for path in files}
     return {name: path.read_bytes() for name, path in names.items() if not name.startswith(("records", "checkpoints"))}

@@ -1,4 +1,4 @@
-"""Links by the upstream program, and what becomes of one that fails."""
+"""Links of the upstream program, and its failures."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_every_batch_size_has_its_throughput_and_every_yardstick_its_ratio() -> 
 
 
 def test_speed_up_by_source_length() -> None:
-    """One entry takes the same whatever the length, the other a millisecond a token."""
+    """One entry takes the same time for any length, the other a millisecond for each token."""
     lengths = [9, 1, 5, 3, 2, 7, 8, 4]
     turns = [
         Turn(number, name, [float(length) if name == "growing" else 2.0 for length in lengths], source_tokens=lengths)
@@ -108,7 +108,7 @@ def test_speed_up_by_source_length() -> None:
 
 
 def test_speed_up_over_sentences() -> None:
-    """Quick at first, then slow; one round of three takes ten times as long for both."""
+    """Fast batches come first; one round of three takes ten times as long for both entries."""
     lengths = list(range(1, 42))
     turns = [
         Turn(number, name, [factor * length * (10.0 if number == 1 else 1.0) for length in lengths], source_tokens=lengths)

@@ -26,7 +26,7 @@ RIGHT = {pair.right: pair.distance for pair in contrasts("de", 28)}
 
 @dataclass
 class Knows:
-    """Likes what is right by 1 where the verb is at most `reach` words away, and what is wrong by 1 where it is further."""
+    """A system that prefers the right verb by 1 up to a distance of `reach` words, and the wrong one beyond."""
 
     reach: int
     max_source_tokens: int = 100

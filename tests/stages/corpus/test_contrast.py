@@ -1,4 +1,4 @@
-"""Minimal pairs: what differs is one verb, and it is as far from its subject as they say."""
+"""Minimal pairs differ in one verb at the stated distance from its subject."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_right_and_wrong_differ_in_one_verb_alone(target: Language) -> None:
 
 
 def singular_and_plural() -> dict[Language, dict[str, str]]:
-    """Singular -> plural of every finite form."""
+    """Return the plural of every singular finite form."""
     groups = (lexicon.TRANSITIVE, lexicon.INTRANSITIVE, lexicon.DATIVE, lexicon.DITRANSITIVE, lexicon.REPORTING)
     verbs = [verb for group in groups for verb in group]
     forms = [german for verb in verbs for german in verb.german]
@@ -44,7 +44,7 @@ def singular_and_plural() -> dict[Language, dict[str, str]]:
 
 
 def changed(pair: Contrast) -> tuple[int, str, str]:
-    """Where the verb is, and its right and its wrong form without punctuation."""
+    """Return the position of the verb, and its right and its wrong form without punctuation."""
     words = zip(pair.right.rstrip(".").split(), pair.wrong.rstrip(".").split(), strict=True)
     ((place, right, wrong),) = [(i, one.rstrip(","), other.rstrip(",")) for i, (one, other) in enumerate(words) if one != other]
     return place, right, wrong
@@ -99,7 +99,7 @@ def test_labels_of_distances() -> None:
 
 
 def test_known_pairs() -> None:
-    """They are a function of their number: another first pair would be another set, and another version of the stage."""
+    """The pairs are a function of their number: another first pair would need another version of the stage."""
     assert PAIRS["de"][1] == Contrast(
         "Every farmer works although the farmer sleeps now.",
         "Jeder Landwirt arbeitet, obgleich der Bauer jetzt schläft.",
@@ -113,5 +113,5 @@ def test_known_pairs() -> None:
 
 
 def test_no_english_verb_whose_wrong_form_is_its_past() -> None:
-    """The girl read: not wrong."""
+    """ "The girl read" is not wrong, so it is not a pair."""
     assert not any(changed(pair)[1:] in (("reads", "read"), ("read", "reads")) for pair in PAIRS["en"])

@@ -1,4 +1,4 @@
-"""The corpus step: what it writes, what it refuses, and that it always writes the same bytes."""
+"""The corpus step: its files, the input that it refuses, and equal bytes for equal input."""
 
 import json
 import os

@@ -254,7 +254,7 @@ def test_commas_close_relative_clauses() -> None:
 
 
 def test_known_sentence() -> None:
-    """One meaning put into words by hand."""
+    """The sentences of one meaning, written by hand."""
     nouns = lexicon.NOUNS
     knows = next(verb for verb in lexicon.TRANSITIVE if verb.base == "know")
     opens = next(verb for verb in lexicon.TRANSITIVE if verb.base == "open")
@@ -274,7 +274,7 @@ def digest(rows: object) -> str:
 
 
 def test_what_was_drawn_before_is_drawn_again() -> None:
-    """Artifacts of both tasks rest on it."""
+    """Artifacts of both tasks depend on it."""
     assert digest(list(pairs("train", 0, 500))) == "9ae4f7ae09f0ba9b"
     assert digest(list(documents("train", 0, 500))) == "f036baa30da64e4f"
 

@@ -1,4 +1,4 @@
-"""Cleaning: text in, reason out; and the books balance."""
+"""Cleaning: the reason for each dropped pair, and sums that agree."""
 
 import unicodedata
 from itertools import pairwise

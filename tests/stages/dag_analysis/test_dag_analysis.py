@@ -46,14 +46,14 @@ PAIRS = [
     ("drei", "ein " * 20),
     ("grün katze", "schnell"),
 ]
-"""With an empty side, a source that is too long, and a target that is longer than its graph."""
+"""Pairs with an empty side, a source that is too long, and a target that is longer than its graph."""
 NETWORK = DagConfig(width=16, feed_forward=16, heads=2, encoder_layers=1, decoder_layers=1, max_positions=40, graph_factor=2.0)
 SIZES = Sizes(37, 37, True)
 
 
 @dataclass(frozen=True)
 class LastFirst:
-    """Finishes pieces in the opposite order, each in a worker that gets everything pickled."""
+    """Workers that finish pieces in the opposite order, each with a pickled copy of the argument."""
 
     def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for index in range(len(shards) - 1, -1, -1):

@@ -77,7 +77,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
 
 @dataclass(frozen=True)
 class LastFirst:
-    """Finishes shards in the opposite order, each in a worker of its own that gets everything pickled."""
+    """Workers that finish shards in the opposite order, each with a pickled copy of the argument."""
 
     def map(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for index in reversed(range(len(shards))):

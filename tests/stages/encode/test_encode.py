@@ -1,4 +1,4 @@
-"""Token shards: the vocabulary's ids row for row, however the work was shared."""
+"""Token shards hold the vocabulary's ids row by row, for any division of the work."""
 
 import json
 import random
@@ -28,7 +28,7 @@ PAIRS = [*pairs("train", 0, 449), ("", "")]
 
 @dataclass(frozen=True)
 class ShuffledWorkers(LocalWorkers):
-    """Hands shards back in another order, each made by a worker of its own that got everything through a pickle."""
+    """Workers that return shards in another order, each with a pickled copy of the argument."""
 
     seen: list[int] = field(default_factory=list)
 

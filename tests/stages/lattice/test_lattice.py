@@ -1,4 +1,4 @@
-"""Candidate tables as an artifact: the counts of all shards, however they were shared out, and the recall of their lattices."""
+"""Candidate tables as an artifact: the counts of all shards for any division of the work, and the recall of their lattices."""
 
 import json
 import random
@@ -34,7 +34,7 @@ RESULTS = ("tables.bin", "lattice.json")
 
 @dataclass(frozen=True)
 class ShuffledWorkers(LocalWorkers):
-    """Hands shards back in another order, each made by a worker of its own that got everything through a pickle."""
+    """Workers that return shards in another order, each with a pickled copy of the argument."""
 
     seen: list[int] = field(default_factory=list)
 
@@ -114,7 +114,7 @@ def inputs_of(directory: Path, pairs: Sequence[Pair] = PAIRS, shard_rows: int = 
 
 
 def translations() -> dict[int, dict[int, float]]:
-    """An aligner's P(y | x): made up."""
+    """Return an invented P(y | x) of an aligner."""
     generator = random.Random(4)
     return {x: {y: generator.choice([0.1, 0.2, 0.3]) for y in range(SIZE) if generator.random() < 0.4} for x in range(SIZE - 3)}
 

@@ -1,4 +1,4 @@
-"""Systems that look their candidates up: their contents, the inputs they refuse, and the analysis of their lattices."""
+"""Systems with candidate tables: their contents, the inputs that they refuse, and the analysis of their lattices."""
 
 import json
 import random
@@ -52,7 +52,7 @@ def make_work(directory: Path) -> StepContext:
 
 
 def make_tables(path: Path, vocabulary: Path, size: int, seed: int) -> Tables:
-    """Tables of pairs of random pieces that are linked in order."""
+    """Return tables of pairs of random pieces that are linked in order."""
     draw = random.Random(seed)
     rows = [[draw.randrange(7, size) for _ in range(draw.randrange(1, 12))] for _ in range(300)]
     targets = [[7 + (piece - 7 + draw.randrange(3)) % (size - 7) for piece in row] for row in rows]
@@ -159,7 +159,7 @@ def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInput
 
 
 def test_a_rank_counts_the_better_ones(parts: system.SystemInputs, tmp_path: Path) -> None:
-    """Against the scores of the lattice, one by one."""
+    """Ranks agree with the scores of the lattice, one by one."""
     loaded = load_system(make_system(parts, tmp_path / "system").path)
     decoder = loaded.decoder
     assert isinstance(decoder, LatticeDecoder)
@@ -185,7 +185,7 @@ def test_a_rank_counts_the_better_ones(parts: system.SystemInputs, tmp_path: Pat
 
 
 def following(decoder: LatticeDecoder, source: list[int], words: list[int]) -> list[float]:
-    """Log-probabilities of what follows the last of some words."""
+    """Return log-probabilities of the token after given ones."""
     batch = collate([0], [source], [words])
     with torch.no_grad():
         states = decoder.model.hidden(batch.target, decoder.model.encode(batch.source, batch.source_lengths), None)[0, -1]

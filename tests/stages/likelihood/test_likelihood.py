@@ -21,12 +21,12 @@ from stages.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 PAIRS = [("a b", "x y z"), ("a", "y"), ("", "x"), ("b c", ""), ("a " * 9, "x"), ("a", "x " * 8), ("c", "never"), ("a b c", "z z")]
-"""With an empty side, too long ones, and one that the network cannot write."""
+"""Pairs with an empty side, with too long sides, and with a target that the network cannot write."""
 
 
 @dataclass
 class Fake:
-    """A target of n words has log-probability -(n + 1) / 2, less 1 for every word of the source."""
+    """A system that gives a target of n words the log-probability -(n + 1) / 2, less 1 for every word of the source."""
 
     max_source_tokens: int = 8
     max_target_tokens: int = 7
@@ -60,7 +60,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 @dataclass(frozen=True)
 class LastFirst:
-    """Finishes pieces in the opposite order, each in a worker that gets everything pickled."""
+    """Workers that finish pieces in the opposite order, each with a pickled copy of the argument."""
 
     def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for index in range(len(shards) - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The stage makes the same model of any shards, threads and engine; KenLM measures it; errors are clear."""
+"""The stage estimates the same model for any shards, threads and engine; KenLM measures it; errors are clear."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def text_of(directory: Path, rows: list[tuple[str, str]], shard_rows: int = 100)
 
 
 class Corpus:
-    """Text and tokens of a small corpus."""
+    """The text and tokens of a small corpus."""
 
     def __init__(self, folder: Path) -> None:
         self.text, self.validation_text = text_of(folder / "text", PAIRS), text_of(folder / "validation", VALIDATION)
@@ -223,7 +223,7 @@ def test_a_vocabulary_that_is_none(tmp_path: Path, corpus: Corpus) -> None:
 
 
 def program(folder: Path, body: str) -> str:
-    """An executable that runs `body` in Python."""
+    """Write an executable that runs `body` in Python."""
     path = folder / "lmplz"
     path.write_text(f"#!{sys.executable}\nimport sys\nsys.path[:0] = {sys.path!r}\n{body}\n")
     path.chmod(0o755)

@@ -103,7 +103,7 @@ class Maker:
             "device": "cpu",
             "cpu": "Example CPU <1>",
             "threads": 2,
-            "precision": "fp32",
+            "precision": "float32",
             "torch": "2",
             "load_average": [0.1, 0.2],
         }

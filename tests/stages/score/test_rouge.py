@@ -1,4 +1,4 @@
-"""ROUGE: by hand, in English and other languages, with one reference and several."""
+"""ROUGE computed by hand, in English and other languages, with one and with several references."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def make_vocabulary(path: Path, lines: list[str]) -> Vocabulary:
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> SystemInputs:
-    """A trained network of random weights, and its vocabulary."""
+    """Return a training artifact with random weights, and its vocabulary."""
     path = tmp_path_factory.mktemp("parts")
     vocabulary = make_vocabulary(path / "vocabulary", WORDS)
     return SystemInputs(make_trained(path / "trained", "stepwise", NETWORK, vocabulary), vocabulary)
@@ -158,7 +158,7 @@ ASKS = DagSearch(strategy="beam", beam_size=20, ngram_weight=3.0)
 
 
 def graph_parts(path: Path, vocabulary: Vocabulary) -> SystemInputs:
-    """A graph's network of random weights, and a language model."""
+    """Return a training artifact of the dag family with random weights, and an n-gram model."""
     pieces = sentencepiece.SentencePieceProcessor(str(vocabulary.path / "target.spm"))
     (path / "ngram").mkdir()
     text = [pieces.encode(line, out_type=str) for line in WORDS]

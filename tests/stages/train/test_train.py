@@ -86,7 +86,7 @@ def config_of(network=NETWORK, **recipe):
 
 
 def results(directory):
-    """Every file that is a result, with its bytes."""
+    """Return every result file with its bytes."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -100,7 +100,7 @@ def metrics(directory):
 
 @pytest.fixture(scope="module")
 def straight(inputs, tmp_path_factory):
-    """An undisturbed training."""
+    """Run an undisturbed training."""
     directory = tmp_path_factory.mktemp("straight")
     train.STAGE.run(inputs, config_of(), make_work(directory))
     return directory
@@ -166,7 +166,7 @@ def test_metrics_tell_the_course(straight):
 
 @dataclass(frozen=True)
 class Stopping(StepContext):
-    """Asked to stop when it is asked for the n-th time."""
+    """A context that requests a stop at the n-th question."""
 
     after: int = 0
 
@@ -192,7 +192,7 @@ def test_stopped_and_continued_equals_undisturbed_bit_for_bit(inputs, straight, 
 
 @dataclass(frozen=True)
 class Dying(StepContext):
-    """Dies without warning when it logs an update."""
+    """A context whose process dies when it logs an update."""
 
     at: int = 0
 
@@ -336,7 +336,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it(inputs, straight, tmp_path,
 
 
 class Pair:
-    """One of two workers, each a process of its own."""
+    """Two workers, each a process of its own."""
 
     def __init__(self, rank, store):
         self.rank, self.store = rank, store
@@ -388,7 +388,7 @@ GRAPH = DagConfig(
 
 
 def test_a_graph_is_trained_stopped_and_continued_alike(inputs, straight, tmp_path):
-    """On summaries, whose longest a search of this family has no limit for."""
+    """Train on summaries, whose length searches of this family do not limit."""
     config = TrainConfig(family="dag", network=GRAPH, training=replace(RECIPE, label_smoothing=0.0), task="summarization")
     train.STAGE.run(inputs, config, make_work(tmp_path / "straight"))
     stopping = make_work(tmp_path / "stopped", Stopping, after=9)
@@ -435,7 +435,7 @@ def test_tables_of_another_vocabulary_do_not_validate(inputs, tables, tmp_path):
     for side in ("source", "target"):
         (tmp_path / "words" / f"{side}.spm").write_bytes(
             (inputs.vocabulary.path / f"{side}.spm").read_bytes() + b"\xc0\x3e\x01"
-        )  # a field that nobody knows
+        )  # an unknown field
     (tmp_path / "words" / "vocabulary.json").write_bytes((inputs.vocabulary.path / "vocabulary.json").read_bytes())
     given = replace(inputs, tables=tables, vocabulary=Vocabulary(tmp_path / "words", "words"))
     with pytest.raises(ArtifactError, match="expected candidate tables of the vocabulary"):

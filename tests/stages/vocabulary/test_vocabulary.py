@@ -1,4 +1,4 @@
-"""Vocabularies: reserved ids that no text can forge, exact round trips, equal bytes."""
+"""Vocabularies: reserved ids that text cannot contain, exact round trips, equal bytes."""
 
 import json
 from pathlib import Path

@@ -11,7 +11,7 @@ from stages.workers.interrupts import held_back
 
 @pytest.fixture
 def noted():
-    """Signals that reached the handler that was there before."""
+    """Signals that reached the earlier handler."""
     came = []
     previous = {number: signal.signal(number, lambda n, frame: came.append(n)) for number in (signal.SIGTERM, signal.SIGINT)}
     yield came

@@ -5,7 +5,7 @@ from models.common.layers import fused_attention
 from models.common.layers.attention import CrossAttention, SelfAttention, attend, padding_mask
 
 NEXT_TO_NOTHING = 1e-9
-"""A probability of dropout that takes the way of training but drops nothing."""
+"""A probability of dropout that takes the code path of training but drops nothing."""
 
 
 def by_hand(queries, keys, values, allowed):
@@ -63,7 +63,7 @@ def test_one_matrix_projects_queries_keys_and_values():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_training_mixes_alike_with_and_without_the_fused_kernel(causal, monkeypatch):
-    """Outputs and all gradients, of padded sequences over padded memories."""
+    """Outputs and all gradients agree for padded sequences over padded memories."""
     torch.manual_seed(0)
     own, cross = SelfAttention(16, 4, 0.0), CrossAttention(16, 4, 0.0)
     x, encoded, weights = torch.randn(3, 7, 16), torch.randn(3, 5, 16), torch.randn(3, 7, 16)

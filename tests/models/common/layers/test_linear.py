@@ -1,4 +1,4 @@
-"""Products with packed weights are the plain ones."""
+"""Products with packed weights equal plain products."""
 
 import pytest
 import torch

@@ -6,7 +6,7 @@ from models.common.losses.cross_entropy import cross_entropy
 
 
 def formula(states, weight, labels, smoothing, penalty=0.0):
-    """Token by token and class by class, as written in the docstring."""
+    """Compute the loss token by token and class by class, as written in the docstring."""
     total = states.new_zeros(())
     for state, label in zip(states, labels, strict=True):
         log_probs = torch.log_softmax(weight @ state, 0)

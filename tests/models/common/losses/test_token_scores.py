@@ -8,7 +8,7 @@ from models.common.losses.token_scores import token_scores
 
 
 def formula(states, weight, targets, lengths, smoothing):
-    """Through all logits."""
+    """Compute the scores from all logits."""
     log_probs = (states @ weight.t()).log_softmax(2)
     chosen = torch.stack([log_probs[b][:, row].t() for b, row in enumerate(targets)])
     smoothed = (1 - smoothing) * chosen + smoothing * log_probs.mean(2)[:, None]
@@ -41,7 +41,7 @@ def gradients(found, states, weight):
     seed=st.integers(0, 2**32),
 )
 def test_scores_are_those_of_the_formula_whatever_the_parts(batch, vertices, tokens, vocabulary, smoothing, held, seed):
-    """Targets repeat tokens, nearly always."""
+    """Targets nearly always repeat tokens."""
     states, weight, targets, lengths = inputs(batch, vertices, tokens, vocabulary, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cross_entropy, "CPU_LOGITS", held)
@@ -61,7 +61,7 @@ def test_scores_are_those_of_the_formula_whatever_the_parts(batch, vertices, tok
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_a_bias_enters_the_logits(smoothing):
-    """As a column of the weights that every state meets with a one."""
+    """The bias equals a column of the weights for a constant input of one."""
     states, weight, targets, lengths = inputs()
     bias = torch.randn(11, generator=torch.Generator().manual_seed(5))
     found = token_scores(states, weight, targets, lengths, bias=bias, smoothing=smoothing).log_probs
