@@ -6,7 +6,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 PACKAGES := .venv/.packages
 READY := .venv/.ready
 SITE := .venv/.site
-NATIVE := kernels/CMakeLists.txt $(wildcard kernels/csrc/*/* kernels/bindings/*)
+NATIVE := kernels/CMakeLists.txt $(shell find kernels -name '*.cc' -o -name '*.h')
 CPP := $(shell find kernels tests/examples -name '*.cc' -o -name '*.h')
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
 ASAN := build/asan

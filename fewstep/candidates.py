@@ -165,7 +165,7 @@ class CandidateTables:
 
         Both are at least 1, and 0 for an empty source.
         """
-        min_length, max_length = self._native.words(source_length, window)
+        min_length, max_length = self._native.length_range(source_length, window)
         return int(min_length), int(max_length)
 
     def row(self, piece: int, offset: int) -> tuple[list[tuple[int, int]], int]:
@@ -175,7 +175,7 @@ class CandidateTables:
 
     def lexical_row(self, piece: int) -> tuple[list[tuple[int, int]], int]:
         """Return the entries and links of a piece over all offsets. Raises ValueError for tables without a backoff."""
-        entries, total = self._native.row_of(piece)
+        entries, total = self._native.lexical_row(piece)
         return entries, int(total)
 
     def prior(self, source_length: int, slot: int) -> dict[int, int]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["SEPARATORS", "NgramModel", "NgramScorer", "Perplexity", "encoded", "text_of"]
 
 MAGIC = b"FSNGRAM\n"
-"""The first bytes of a model file (`kernels/csrc/ngram/model.h`)."""
+"""The first bytes of a model file (`kernels/csrc/inference/ngram/model.h`)."""
 
 KENLM_MAGIC = b"mmap lm "
 """The first bytes of KenLM's own binary files."""
@@ -72,7 +72,7 @@ class NgramScorer:
     """
 
     native: NativeScorer
-    """The native object (`kernels/csrc/ngram/model.h`)."""
+    """The native object (`kernels/csrc/inference/ngram/model.h`)."""
     unknown: int
     """Pieces that the model does not have; they score as `<unk>`."""
 

@@ -26,6 +26,6 @@ def native_arguments(lexicon: Lexicon | None) -> dict[str, Any]:
 
     common, linked = (np.zeros(0), None) if lexicon is None else lexicon
     return {
-        "common_words": np.ascontiguousarray(common, dtype=np.int64),
-        "linked_words": np.ascontiguousarray(np.zeros((0, 0)) if linked is None else linked, dtype=np.int64),
+        "common_tokens": np.ascontiguousarray(common, dtype=np.int64),
+        "linked_tokens": np.ascontiguousarray(np.zeros((0, 0)) if linked is None else linked, dtype=np.int64),
     }

@@ -131,7 +131,7 @@ class _LogLikelihood(torch.autograd.Function):
         scores = tokens, transitions, target_lengths, graph_lengths
         if not with_gradient:
             found = torch.empty(len(tokens), dtype=tokens.dtype)
-            fewstep_native.dag_log_likelihood(*_arrays(*scores, found), careful=False, threads=threads)
+            fewstep_native.dag_log_likelihood(*_arrays(*scores, found), log_space=False, threads=threads)
             return found
         found, *ctx.posteriors = _posteriors(*scores, threads)
         ctx.save_for_backward(*scores)
@@ -156,7 +156,7 @@ def _posteriors(
     found = torch.empty(len(tokens), dtype=tokens.dtype)
     cells = torch.empty(tokens.shape, dtype=tokens.dtype), torch.empty(transitions.shape, dtype=tokens.dtype)
     arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, found, *cells)
-    fewstep_native.dag_posteriors(*arrays, careful=False, threads=threads)
+    fewstep_native.dag_posteriors(*arrays, log_space=False, threads=threads)
     return found, *cells
 
 

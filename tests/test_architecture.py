@@ -3,7 +3,9 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from importlib import import_module
+from pathlib import Path
 from typing import get_type_hints
 
 import pytest
@@ -13,8 +15,15 @@ from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_im
 
 KNOWN = modules()
 
-NATIVE = ["base", "align", "candidates", "ngram", "network", "dag", "lattice", "stepwise", "aggressive"]
-"""Folders of `kernels/csrc`. Each may include itself and those before it."""
+NATIVE = {
+    "base": [""],
+    "inference": ["ngram", "gemm", "candidates", "network", "dag", "lattice", "stepwise", "aggressive"],
+    "ops": ["align", "candidates", "ngram", "dag", "training"],
+}
+"""The rooms of `kernels/csrc` and their folders: a file may include its own folder, earlier ones of its room, and earlier rooms."""
+
+MAX_NATIVE_FILES = 20
+"""C++ files that may lie directly in a folder."""
 
 DOORS = {
     "ray": {
@@ -38,13 +47,35 @@ def test_imports_run_one_way() -> None:
     assert not wrong, f"{wrong}: expected imports of {' <- '.join(ROOMS)}; move the imported code down or the importing code up"
 
 
+def native_files(folder: str) -> list[Path]:
+    return [path for path in sorted((ROOT / "kernels" / folder).rglob("*")) if path.suffix in (".cc", ".h")]
+
+
+def included_folders(path: Path) -> set[str]:
+    return set(re.findall(r'#include "((?:csrc|bindings)(?:/\w+)*)/\w+\.h"', path.read_text(encoding="utf-8")))
+
+
 def test_native_folders_include_one_way() -> None:
-    folders = {path.parent.name for path in (ROOT / "kernels/csrc").rglob("*.cc")}
-    assert folders == set(NATIVE)
-    for room in NATIVE:
-        text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "kernels/csrc" / room).iterdir())
-        included = set(re.findall(r'#include "csrc/(\w+)/', text))
-        assert included <= set(NATIVE[: NATIVE.index(room) + 1])
+    order = ["/".join(filter(None, ("csrc", room, folder))) for room, folders in NATIVE.items() for folder in folders]
+    for path in native_files("csrc"):
+        folder = str(path.parent.relative_to(ROOT / "kernels"))
+        assert folder in order, f"{path}: expected a folder of {order}; move the file, or add its folder to NATIVE at its place"
+        wrong = included_folders(path) - set(order[: order.index(folder) + 1])
+        assert not wrong, f"{path} includes {sorted(wrong)}: expected earlier folders of {order}; move the shared code down"
+
+
+def test_native_inference_is_bound_without_ops() -> None:
+    for path in native_files("bindings/inference"):
+        wrong = [folder for folder in included_folders(path) if "ops" in folder.split("/")]
+        assert not wrong, f"{path} includes {wrong}: expected csrc/base and csrc/inference; bind the function in bindings/ops"
+
+
+def test_native_folders_are_small() -> None:
+    files = Counter(path.parent for folder in ("csrc", "bindings") for path in native_files(folder))
+    large = {str(folder.relative_to(ROOT)): count for folder, count in files.items() if count > MAX_NATIVE_FILES}
+    assert not large, (
+        f"{large}: expected at most {MAX_NATIVE_FILES} files in a folder; move files of one subject to a folder of their own"
+    )
 
 
 @pytest.mark.parametrize("library", DOORS)

@@ -99,7 +99,7 @@ def sharded(lines: Path, count: int, options: AlignOptions) -> dict[str, Any]:
     local = [shards.cells_of(aligner) for aligner in aligners]
     started = time.perf_counter()
     whole = shards.merge_cells(local)
-    places = [shards.places_in(whole, cells) for cells in local]
+    places = [shards.cell_offsets(whole, cells) for cells in local]
     merging = time.perf_counter() - started
     sizes: dict[tuple[int, int], int] = {}
     for aligner in aligners:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from fewstep.native import fewstep_native
-from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments, native_precision
+from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments
 from fewstep.networks.transformer import SlotRules
 from fewstep.search.beam import BeamOptions
 from fewstep.shortlist import Lexicon
@@ -168,7 +168,7 @@ class AggressiveTransformer:
             features=_flat(None if drafter is None else drafter.features),
             **lexicon_arguments(None if drafter is None else drafter.lexicon),
             **{f"verifier_{name}": part for name, part in lexicon_arguments(lexicon).items()},
-            precision=native_precision(precision),
+            precision=precision,
         )
 
     def __call__(
@@ -198,18 +198,18 @@ class AggressiveTransformer:
             verify=drafts.verify,
             width=drafts.width,
             adaptive=drafts.adaptive,
-            words=drafts.shortlist_tokens,
-            links=drafts.shortlist_links,
+            draft_shortlist_tokens=drafts.shortlist_tokens,
+            draft_shortlist_links=drafts.shortlist_links,
             confidence=drafts.confidence,
-            bytes=drafts.precision == "int8",
+            int8=drafts.precision == "int8",
             ngram=drafts.ngram,
-            ranks=drafts.top_k,
-            gap=drafts.max_logprob_gap,
-            strict_end=drafts.require_top1_eos,
-            worthwhile=drafts.min_tokens_per_pass,
+            top_k=drafts.top_k,
+            max_logprob_gap=drafts.max_logprob_gap,
+            require_top1_eos=drafts.require_top1_eos,
+            min_tokens_per_pass=drafts.min_tokens_per_pass,
             alpha=options.length_penalty,
             gnmt=options.gnmt,
-            shortlist_words=rules.shortlist_tokens,
+            shortlist_tokens=rules.shortlist_tokens,
             shortlist_links=rules.shortlist_links,
             banned=rules.banned,
             bos=drafts.bos,
@@ -240,8 +240,10 @@ def _check_pair(drafter: Drafter, sizes: Mapping[str, int], shape: TransformerSh
     width = drafter.shape.width
     if drafter.shares_encoder and width != shape.width:
         raise ValueError(f"drafter: expected the verifier's width {shape.width} to share its encoder, got {width}")
-    if sizes["target_words"] != verifier["target_words"]:
-        raise ValueError(f"drafter: expected the verifier's {verifier['target_words']} target tokens, got {sizes['target_words']}")
+    if sizes["target_vocabulary"] != verifier["target_vocabulary"]:
+        raise ValueError(
+            f"drafter: expected the verifier's {verifier['target_vocabulary']} target tokens, got {sizes['target_vocabulary']}"
+        )
     queries, features = drafter.copy_queries, drafter.features
     if queries is not None and queries.shape != (sizes["slots"], width):
         raise ValueError(f"copy_queries: expected [{sizes['slots']},{width}], got {list(queries.shape)}")

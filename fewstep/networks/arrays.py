@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from fewstep_native import F32
 
-__all__ = ["ANY_ROWS", "NATIVE_PRECISION", "Precision", "TransformerShape", "expected_arrays", "native_arguments"]
+__all__ = ["ANY_ROWS", "Precision", "TransformerShape", "expected_arrays", "native_arguments"]
 
 Precision = Literal["float32", "bfloat16", "int8"]
-
-NATIVE_PRECISION: dict[Precision, str] = {"float32": "fp32", "bfloat16": "bf16", "int8": "int8"}
 
 ANY_ROWS = -1
 """In an expected shape: the number of rows is that of the array."""
@@ -35,13 +33,6 @@ class TransformerShape:
     activation: Literal["relu", "gelu"] = "relu"
 
 
-def native_precision(precision: Precision) -> str:
-    """Return the native name of a precision. Raises ValueError for an unknown one."""
-    if precision not in NATIVE_PRECISION:
-        raise ValueError(f"precision: expected one of {', '.join(NATIVE_PRECISION)}, got {precision!r}")
-    return NATIVE_PRECISION[precision]
-
-
 def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, ...]], shape: TransformerShape) -> dict[str, Any]:
     """Return the arrays named in `wanted`, contiguous, and the sizes as keyword arguments of native constructors.
 
@@ -60,8 +51,8 @@ def native_arguments(arrays: Mapping[str, F32], wanted: Mapping[str, tuple[int, 
         "feed_forward": shape.feed_forward,
         "heads": shape.heads,
         "pre_norm": shape.norm == "pre",
-        "source_words": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
-        "target_words": rows["target_embedding"],
+        "source_vocabulary": int(arrays.get("source_embedding", arrays["target_embedding"]).shape[0]),
+        "target_vocabulary": rows["target_embedding"],
         "source_positions": rows["source_positions"],
         "slots": rows["slot_codes"],
         "gelu": shape.activation == "gelu",

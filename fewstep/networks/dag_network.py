@@ -13,7 +13,6 @@ from fewstep.networks.arrays import (
     TransformerShape,
     expected_arrays,
     native_arguments,
-    native_precision,
 )
 from fewstep.shortlist import Lexicon
 from fewstep.shortlist import native_arguments as lexicon_arguments
@@ -104,14 +103,16 @@ class DagNetwork:
             raise ValueError(f"link_codes: expected {arguments['slots']} rows as in slot_codes, got {len(arrays['link_codes'])}")
         arguments |= lexicon_arguments(lexicon)
         classes = len(arrays["lengths"]) if "lengths" in arrays else 0
-        self._native = fewstep_native.make_graph_network(**arguments, classes=classes, precision=native_precision(precision))
+        self._native = fewstep_native.make_dag_network(**arguments, classes=classes, precision=precision)
 
     def follow(
         self, sources: I64, lengths: I64, graph_lengths: I64, *, token_weight: float, rules: DagRules, threads: int = 1
     ) -> list[DagPath]:
         """Follow from each vertex the transition with the best sum of its own score and `token_weight` times the score of the best
         token there (lookahead), or with the best own score (`token_weight` 0: greedy)."""
-        paths = self._native.follow(sources, lengths, graph_lengths, word_weight=token_weight, **_arguments(rules), threads=threads)
+        paths = self._native.follow(
+            sources, lengths, graph_lengths, token_weight=token_weight, **_arguments(rules), threads=threads
+        )
         return [DagPath(*path) for path in paths]
 
     def scores(
@@ -119,7 +120,7 @@ class DagNetwork:
     ) -> DagScores:
         """Return the graphs with the best `tokens` tokens of each vertex."""
         vertices, transitions, log_probs, ids = self._native.scores(
-            sources, lengths, graph_lengths, words=tokens, **_arguments(rules), threads=threads
+            sources, lengths, graph_lengths, tokens=tokens, **_arguments(rules), threads=threads
         )
         size = int(vertices.max(initial=0))
         cells = len(vertices), size, tokens
@@ -132,6 +133,6 @@ def _arguments(rules: DagRules) -> dict[str, Any]:
         "bos": rules.bos,
         "eos": rules.eos,
         "mask": rules.mask,
-        "shortlist_words": rules.shortlist_tokens,
+        "shortlist_tokens": rules.shortlist_tokens,
         "shortlist_links": rules.shortlist_links,
     }

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from fewstep.native import fewstep_native
-from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments, native_precision
+from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments
 
 if TYPE_CHECKING:
     from fewstep_native import F32, I64
@@ -42,7 +42,7 @@ class LatticeOptions:
     candidates of the slot (and of the slot behind the last one). "selfnorm" takes logits as they are."""
     count_weight: float = 0.0
     """Weight of the tables' log P(candidate), added to each score that enters the candidate."""
-    word_bonus: float = 0.0
+    token_bonus: float = 0.0
     """Bonus per token, which offsets the bias towards short outputs."""
     candidate_threshold: float = math.inf
     """Candidates of a slot p are left out of the lattice if z + log P, the logit of the row (p, BOS) and the log-probability by the
@@ -109,7 +109,7 @@ class LatticeTransformer:
         if shape.decoder_layers < 1:
             raise ValueError(f"shape: expected at least one decoder layer, got {shape.decoder_layers}")
         arguments = native_arguments(arrays, expected_arrays(shape, "source_embedding" in arrays), shape)
-        self._native = fewstep_native.make_lattice_network(**arguments, precision=native_precision(precision))
+        self._native = fewstep_native.make_lattice_network(**arguments, precision=precision)
 
     def decode(
         self, sources: I64, lengths: I64, tables: CandidateTables, *, options: LatticeOptions = LatticeOptions(), threads: int = 1
@@ -134,7 +134,7 @@ class LatticeTransformer:
             tables.native,
             candidates=options.candidates,
             window=options.length_window,
-            least_prior=options.min_prior,
+            min_prior=options.min_prior,
             **_arguments(options),
             threads=threads,
         )
@@ -190,8 +190,8 @@ def _arguments(options: LatticeOptions) -> dict[str, Any]:
     return {
         "normaliser": options.normaliser,
         "count_weight": options.count_weight,
-        "word_bonus": options.word_bonus,
-        "prune": options.candidate_threshold,
+        "token_bonus": options.token_bonus,
+        "candidate_threshold": options.candidate_threshold,
         "bos": options.bos,
         "eos": options.eos,
     }

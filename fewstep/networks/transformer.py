@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from fewstep.native import fewstep_native
-from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments, native_precision
+from fewstep.networks.arrays import Precision, TransformerShape, expected_arrays, native_arguments
 from fewstep.search.beam import BeamOptions, Outcome
 from fewstep.search.joint_step import INDEPENDENT_SLOTS, JointStep
 from fewstep.shortlist import Lexicon
@@ -83,7 +83,7 @@ class Transformer:
         self.shape = shape
         wanted = expected_arrays(shape, "source_embedding" in arrays)
         arguments = native_arguments(arrays, wanted, shape) | lexicon_arguments(lexicon)
-        self._native = fewstep_native.make_transformer(**arguments, precision=native_precision(precision))
+        self._native = fewstep_native.make_transformer(**arguments, precision=precision)
 
     def greedy(
         self,
@@ -149,9 +149,9 @@ class Transformer:
             beams=options.beam_size,
             selection="exact" if options.step_size == 1 else options.selection,
             n_best=options.n_best,
-            words=options.num_candidates,
+            num_candidates=options.num_candidates,
             separate_eos=options.separate_eos,
-            prune=options.beam_threshold,
+            beam_threshold=options.beam_threshold,
             others=[other._native for other in others],
             **options.coupling.native(),
         )
@@ -174,6 +174,6 @@ def _common(options: BeamOptions, rules: SlotRules) -> dict[str, Any]:
         "directions": rules.directions,
         "banned": rules.banned,
         "min_tokens": rules.min_tokens,
-        "shortlist_words": rules.shortlist_tokens,
+        "shortlist_tokens": rules.shortlist_tokens,
         "shortlist_links": rules.shortlist_links,
     }

@@ -71,7 +71,7 @@ def dag_viterbi(
         checked_array("transition_log_probs", transition_log_probs, "float32", "[B,L,L]"),
         checked_array("token_best", token_best, "float32", "[B,L]"),
         lengths,
-        longest=lengths if max_lengths is None else checked_array("max_lengths", max_lengths, "int64", "[B]"),
+        max_lengths=lengths if max_lengths is None else checked_array("max_lengths", max_lengths, "int64", "[B]"),
         length_exponent=options.length_exponent,
         threads=options.threads,
     )

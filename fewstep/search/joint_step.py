@@ -34,13 +34,13 @@ class JointStep:
         log-probabilities of `eos`. Where an output ends, `eos` is returned; later slots of the row are undefined. Raises ValueError
         for other shapes.
         """
-        arguments = {**self.coupling.native(), "end": self.end_threshold}
+        arguments = {**self.coupling.native(), "end_threshold": self.end_threshold}
         chosen, log_probs = fewstep_native.choose_jointly(scores, ids, ends, eos=eos, **arguments)
         return chosen.reshape(ends.shape), log_probs.reshape(ends.shape)
 
     def native(self) -> dict[str, Any]:
         """Return keyword arguments of the native searches."""
-        return {**self.coupling.native(), "end": self.end_threshold, "words": self.candidates}
+        return {**self.coupling.native(), "end_threshold": self.end_threshold, "num_candidates": self.candidates}
 
 
 INDEPENDENT_SLOTS = JointStep()

@@ -1,4 +1,4 @@
-// Arrays that cross the wall: contiguous vectors on the CPU, read where they lie; results own their memory.
+// Arrays that are passed between Python and C++: contiguous CPU vectors are read in place; results own their memory.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -25,7 +25,7 @@ std::span<const T> view(const Vector<T>& vector) {
     return {vector.data(), vector.size()};
 }
 
-// A numpy vector that owns what it shows.
+// Return a numpy vector that owns the values.
 template <typename T>
 Result<T> own(std::vector<T> values) {
     auto* kept = new std::vector<T>(std::move(values));

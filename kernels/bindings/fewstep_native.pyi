@@ -34,18 +34,18 @@ class AggressiveTransformer:
         verify: bool,
         width: int,
         adaptive: bool,
-        words: int,
-        links: int,
+        draft_shortlist_tokens: int,
+        draft_shortlist_links: int,
         confidence: float,
-        bytes: bool,
+        int8: bool,
         ngram: int,
-        ranks: int,
-        gap: float,
-        strict_end: bool,
-        worthwhile: float,
+        top_k: int,
+        max_logprob_gap: float,
+        require_top1_eos: bool,
+        min_tokens_per_pass: float,
         alpha: float,
         gnmt: bool,
-        shortlist_words: int,
+        shortlist_tokens: int,
         shortlist_links: int,
         banned: Sequence[int],
         bos: int,
@@ -70,10 +70,10 @@ def make_aggressive(
     mask: int,
     copy_queries: F32,
     features: F32,
-    common_words: I64,
-    linked_words: I64,
-    verifier_common_words: I64,
-    verifier_linked_words: I64,
+    common_tokens: I64,
+    linked_tokens: I64,
+    verifier_common_tokens: I64,
+    verifier_linked_tokens: I64,
     precision: str,
 ) -> AggressiveTransformer: ...
 
@@ -93,10 +93,10 @@ def make_beam(
     n_best: int,
     alpha: float,
     gnmt: bool,
-    prune: float,
+    beam_threshold: float,
     ngram: NgramScorer | None,
     ngram_weight: float,
-    leftward: Sequence[bool],
+    right_to_left: Sequence[bool],
 ) -> Beam: ...
 def choose_jointly(
     scores: F32,
@@ -104,15 +104,15 @@ def choose_jointly(
     ends: F32,
     *,
     eos: int,
-    end: float,
+    end_threshold: float,
     ngram: NgramScorer | None,
     ngram_weight: float,
-    leftward: Sequence[bool],
+    right_to_left: Sequence[bool],
 ) -> tuple[I64, F32]: ...
 
 class PackedMatrix:
     def __init__(self, weights: F32, bias: F32) -> None: ...
-    def multiply(self, x: F32, *, precision: str = "fp32", threads: int = 1) -> F32: ...
+    def multiply(self, x: F32, *, precision: str = "float32", threads: int = 1) -> F32: ...
 
 class Transformer:
     def greedy(
@@ -131,15 +131,15 @@ class Transformer:
         directions: int,
         banned: Sequence[int],
         min_tokens: int,
-        shortlist_words: int,
+        shortlist_tokens: int,
         shortlist_links: int,
         threads: int,
         others: Sequence[Transformer],
         ngram: NgramScorer | None,
         ngram_weight: float,
-        leftward: Sequence[bool],
-        end: float,
-        words: int,
+        right_to_left: Sequence[bool],
+        end_threshold: float,
+        num_candidates: int,
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
     def beam_search(
         self,
@@ -156,20 +156,20 @@ class Transformer:
         n_best: int,
         alpha: float,
         gnmt: bool,
-        prune: float,
+        beam_threshold: float,
         mask: str,
         directions: int,
         banned: Sequence[int],
         min_tokens: int,
-        shortlist_words: int,
+        shortlist_tokens: int,
         shortlist_links: int,
-        words: int,
-        eos_apart: bool,
+        num_candidates: int,
+        separate_eos: bool,
         threads: int,
         others: Sequence[Transformer],
         ngram: NgramScorer | None,
         ngram_weight: float,
-        leftward: Sequence[bool],
+        right_to_left: Sequence[bool],
     ) -> list[tuple[list[tuple[float, list[int]]], int, float]]: ...
 
 def make_transformer(
@@ -181,29 +181,29 @@ def make_transformer(
     feed_forward: int,
     heads: int,
     pre_norm: bool,
-    source_words: int,
-    target_words: int,
+    source_vocabulary: int,
+    target_vocabulary: int,
     source_positions: int,
     slots: int,
     gelu: bool,
-    common_words: I64,
-    linked_words: I64,
+    common_tokens: I64,
+    linked_tokens: I64,
     precision: str,
 ) -> Transformer: ...
 
-class GraphNetwork:
+class DagNetwork:
     def follow(
         self,
         sources: I64,
         lengths: I64,
         graph_lengths: I64,
         *,
-        word_weight: float,
+        token_weight: float,
         banned: Sequence[int],
         bos: int,
         eos: int,
         mask: int,
-        shortlist_words: int,
+        shortlist_tokens: int,
         shortlist_links: int,
         threads: int,
     ) -> list[tuple[list[int], float]]: ...
@@ -213,17 +213,17 @@ class GraphNetwork:
         lengths: I64,
         graph_lengths: I64,
         *,
-        words: int,
+        tokens: int,
         banned: Sequence[int],
         bos: int,
         eos: int,
         mask: int,
-        shortlist_words: int,
+        shortlist_tokens: int,
         shortlist_links: int,
         threads: int,
     ) -> tuple[I64, F32, F32, I64]: ...
 
-def make_graph_network(
+def make_dag_network(
     arrays: dict[str, F32],
     *,
     encoder_layers: int,
@@ -232,16 +232,16 @@ def make_graph_network(
     feed_forward: int,
     heads: int,
     pre_norm: bool,
-    source_words: int,
-    target_words: int,
+    source_vocabulary: int,
+    target_vocabulary: int,
     source_positions: int,
     slots: int,
     gelu: bool,
     classes: int,
-    common_words: I64,
-    linked_words: I64,
+    common_tokens: I64,
+    linked_tokens: I64,
     precision: str,
-) -> GraphNetwork: ...
+) -> DagNetwork: ...
 
 class Bitext:
     def __init__(self) -> None: ...
@@ -340,12 +340,14 @@ def model_feature(sizes: Sizes, target_words: int, tension: float, compatible: b
 def step_tension(tension: float, posterior_feature: float, model_feature: float) -> float: ...
 def length_ratio(sizes: Sizes) -> float: ...
 def merge_cells(starts: Sequence[U64], columns: Sequence[U32]) -> tuple[U64, U32]: ...
-def places_in(whole_starts: U64, whole: U32, shard_starts: U64, shard: U32) -> U32: ...
-def add_counts(whole_starts: U64, shard_starts: U64, places: U32, low: U64, high: U32, whole_low: U64, whole_high: U32) -> None: ...
+def cell_offsets(whole_starts: U64, whole: U32, shard_starts: U64, shard: U32) -> U32: ...
+def add_counts(
+    whole_starts: U64, shard_starts: U64, offsets: U32, low: U64, high: U32, whole_low: U64, whole_high: U32
+) -> None: ...
 def maximise_rows(starts: U64, low: U64, high: U32, options: AlignOptions, t: F64, threads: int) -> None: ...
 def aligner_cells(aligner: Aligner) -> tuple[U64, U32]: ...
 def aligner_counts(aligner: Aligner) -> tuple[U64, U32]: ...
-def aligner_take(aligner: Aligner, whole_starts: U64, places: U32, whole: F64) -> None: ...
+def aligner_take_probabilities(aligner: Aligner, whole_starts: U64, offsets: U32, whole: F64) -> None: ...
 def model_of_cells(
     starts: U64,
     columns: U32,
@@ -377,12 +379,12 @@ class CandidateTables:
     def describe(self) -> dict[str, Any]: ...
     def verify(self) -> None: ...
     def length(self, source_length: int) -> int: ...
-    def words(self, source_length: int, window: int) -> tuple[int, int]: ...
+    def length_range(self, source_length: int, window: int) -> tuple[int, int]: ...
     def row(self, piece: int, offset: int) -> tuple[list[tuple[int, int]], int]: ...
-    def row_of(self, piece: int) -> tuple[list[tuple[int, int]], int]: ...
+    def lexical_row(self, piece: int) -> tuple[list[tuple[int, int]], int]: ...
     def prior(self, source_length: int, slot: int) -> list[tuple[int, int]]: ...
     def look_up(
-        self, ids: I64, lengths: I64, slots: I64, token_ids: I64, log_probs: F64, least_prior: float, threads: int
+        self, ids: I64, lengths: I64, slots: I64, token_ids: I64, log_probs: F64, min_prior: float, threads: int
     ) -> None: ...
 
 class NgramScorer:
@@ -425,7 +427,7 @@ class NgramModel:
     def scorer(self, pieces: list[bytes]) -> NgramScorer: ...
 
 def dag_log_likelihood(
-    tokens: Floats, transitions: Floats, target_lengths: I64, graph_lengths: I64, result: Floats, *, careful: bool, threads: int
+    tokens: Floats, transitions: Floats, target_lengths: I64, graph_lengths: I64, result: Floats, *, log_space: bool, threads: int
 ) -> None: ...
 def dag_posteriors(
     tokens: Floats,
@@ -436,7 +438,7 @@ def dag_posteriors(
     token_posteriors: Floats,
     transition_posteriors: Floats,
     *,
-    careful: bool,
+    log_space: bool,
     threads: int,
 ) -> None: ...
 def dag_best_alignment(
@@ -464,7 +466,7 @@ class DagBeam:
     ) -> list[list[tuple[list[int], float]]]: ...
 
 def dag_viterbi(
-    transition_log_probs: F32, token_best: F32, graph_lengths: I64, *, longest: I64, length_exponent: float, threads: int
+    transition_log_probs: F32, token_best: F32, graph_lengths: I64, *, max_lengths: I64, length_exponent: float, threads: int
 ) -> tuple[I64, I64, F64]: ...
 def dag_follow(next_vertices: I64, graph_lengths: I64) -> I64: ...
 def dag_walk(
@@ -564,11 +566,11 @@ class LatticeNetwork:
         *,
         candidates: int,
         window: int,
-        least_prior: float,
+        min_prior: float,
         normaliser: str,
         count_weight: float,
-        word_bonus: float,
-        prune: float,
+        token_bonus: float,
+        candidate_threshold: float,
         bos: int,
         eos: int,
         threads: int,
@@ -584,8 +586,8 @@ class LatticeNetwork:
         *,
         normaliser: str,
         count_weight: float,
-        word_bonus: float,
-        prune: float,
+        token_bonus: float,
+        candidate_threshold: float,
         bos: int,
         eos: int,
         threads: int,
@@ -604,8 +606,8 @@ class LatticeNetwork:
         *,
         normaliser: str,
         count_weight: float,
-        word_bonus: float,
-        prune: float,
+        token_bonus: float,
+        candidate_threshold: float,
         bos: int,
         eos: int,
         threads: int,
@@ -620,8 +622,8 @@ def make_lattice_network(
     feed_forward: int,
     heads: int,
     pre_norm: bool,
-    source_words: int,
-    target_words: int,
+    source_vocabulary: int,
+    target_vocabulary: int,
     source_positions: int,
     slots: int,
     gelu: bool,

@@ -5,12 +5,12 @@
 
 namespace nb = nanobind;
 
-// Raised when a signature changes; kernels/native.py asks for the same number.
-constexpr int ABI = 22;
+// Incremented when a signature changes; kernels/native.py expects the same number.
+constexpr int ABI = 23;
 
 namespace {
 
-// A file that could not be opened, read or written is an OSError, as Python raises it.
+// Translate FileError to OSError.
 void translate_file_errors(const std::exception_ptr& raised, void*) {
     try {
         std::rethrow_exception(raised);
@@ -30,8 +30,8 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_bitext(module);
     fewstep::bind_fast_align(module);
     fewstep::bind_joint_step(module);
-    fewstep::bind_lattice(module);
-    fewstep::bind_lattice_decoding(module);
+    fewstep::bind_lattice_search(module);
+    fewstep::bind_lattice_network(module);
     fewstep::bind_align_shards(module);
     fewstep::bind_symmetrise(module);
     fewstep::bind_candidates(module);
@@ -39,7 +39,7 @@ NB_MODULE(fewstep_native, module) {
     fewstep::bind_dag_paths(module);
     fewstep::bind_dag_search(module);
     fewstep::bind_fused_attention(module);
-    fewstep::bind_graph_network(module);
+    fewstep::bind_dag_network(module);
     fewstep::bind_token_scores(module);
     fewstep::bind_transformer(module);
 }

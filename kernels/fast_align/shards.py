@@ -48,7 +48,7 @@ class Part(NamedTuple):
 
     starts: U64
     """The starts of its cells' rows."""
-    places: U32
+    offsets: U32
     """The positions of its cells in the rows of the whole."""
     counts: Counts
 
@@ -78,14 +78,14 @@ def merge_cells(shards: Sequence[Cells]) -> Cells:
     return Cells(*native.merge_cells([shard.starts for shard in shards], [shard.columns for shard in shards]))
 
 
-def places_in(whole: Cells, shard: Cells) -> U32:
+def cell_offsets(whole: Cells, shard: Cells) -> U32:
     """Return the positions of a shard's cells in the rows of the whole."""
-    return native.places_in(*whole, *shard)
+    return native.cell_offsets(*whole, *shard)
 
 
-def take(aligner: Aligner, whole_starts: U64, places: U32, t: F64) -> None:
+def take(aligner: Aligner, whole_starts: U64, offsets: U32, t: F64) -> None:
     """Give a shard its probabilities, taken from those of the whole. Without them it is in the first pass."""
-    native.aligner_take(aligner, whole_starts, places, t)
+    native.aligner_take_probabilities(aligner, whole_starts, offsets, t)
 
 
 def expect(aligner: Aligner, threads: int) -> tuple[Counts, Sums]:
@@ -103,7 +103,7 @@ def maximise(whole_starts: U64, parts: Sequence[Part], options: AlignOptions, t:
         for part in parts:
             rows = np.ascontiguousarray(part.starts[first : last + 1])
             cut = slice(int(rows[0]), int(rows[-1]))
-            native.add_counts(starts, rows, part.places[cut], part.counts.low[cut], part.counts.high[cut], low, high)
+            native.add_counts(starts, rows, part.offsets[cut], part.counts.low[cut], part.counts.high[cut], low, high)
         native.maximise_rows(starts, low, high, options.native(), t[begin:end], options.threads)
 
 

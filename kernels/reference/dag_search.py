@@ -112,7 +112,7 @@ class Found(NamedTuple):
 
 
 def beam_search(graph: Graph, options: DagBeamOptions, ngram: Scorer | None = None, end: int | None = None) -> Found:
-    """Run the search of `kernels.dag_beam_search` (`kernels/csrc/dag/beam.h`)."""
+    """Run the search of `kernels.dag_beam_search` (`kernels/csrc/inference/dag/beam.h`)."""
     last = len(graph) - 1
     at: list[dict[Prefix, float]] = [{} for _ in graph]
     total: dict[Prefix, float] = {(): 0.0}

@@ -75,7 +75,7 @@ class Reference:
                 exits[slot - 1, : len(before)] = found[:, options.eos]
             if slot < slots:
                 added = options.count_weight * np.asarray(log_probs[slot]) if options.count_weight else 0.0
-                table = found[:, after] + added + options.word_bonus
+                table = found[:, after] + added + options.token_bonus
                 if slot == 0:
                     start[: len(after)] = table[0]
                 else:

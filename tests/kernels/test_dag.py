@@ -29,9 +29,9 @@ def native(graphs, *, careful=False, threads=1):
     arrays = [x.contiguous().numpy() for x in graphs]
     found = torch.empty(len(graphs.tokens), dtype=graphs.tokens.dtype)
     cells = torch.full_like(graphs.tokens, torch.nan), torch.full_like(graphs.transitions, torch.nan)
-    fewstep_native.dag_posteriors(*arrays, found.numpy(), *(x.numpy() for x in cells), careful=careful, threads=threads)
+    fewstep_native.dag_posteriors(*arrays, found.numpy(), *(x.numpy() for x in cells), log_space=careful, threads=threads)
     alone = torch.empty_like(found)
-    fewstep_native.dag_log_likelihood(*arrays, alone.numpy(), careful=careful, threads=threads)
+    fewstep_native.dag_log_likelihood(*arrays, alone.numpy(), log_space=careful, threads=threads)
     torch.testing.assert_close(alone, found, rtol=1e-9, atol=0, equal_nan=True)
     return found, *cells
 

@@ -153,7 +153,7 @@ def test_no_words_and_no_path():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"max_lengths": np.array([4])}, ValueError, "most <= 3 slots, or 0 and 0, got 1 and 4"),
+        ({"max_lengths": np.array([4])}, ValueError, "max_length <= 3 slots, or 0 and 0, got 1 and 4"),
         ({"min_lengths": np.array([0])}, ValueError, "got 0 and 3"),
         ({"min_lengths": np.array([3]), "max_lengths": np.array([2])}, ValueError, "got 3 and 2"),
         ({"start": np.zeros((1, 3))}, ValueError, r"start: expected \[B,K\] with B 1, N 3 and K 2"),

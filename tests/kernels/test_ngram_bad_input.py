@@ -83,7 +83,7 @@ def test_a_missing_unk_and_a_missing_backoff_follow_the_rule(tmp_path: Path) -> 
         ("ngram 2=2", "ngram 3=2", r"line 3: expected ngram 2=COUNT, got 'ngram 3=2'"),
         ("ngram 1=4\nngram 2=2\n", "", r"expected ngram 1=COUNT"),
         ("\\data\\", "\\dota\\", r"expected \\data\\, which begins an ARPA file, got the end"),
-        ("\\end\\", "", r"expected \\end\\, where the file ends, got the end"),
+        ("\\end\\", "", r"expected \\end\\ at the end of the file, got the end"),
         ("\\2-grams:", "\\3-grams:", r"line 11: expected \\2-grams:, got '\\3-grams:'"),
         ("-0.5\ta </s>", "-0.5\ta b", r"line 13: expected words of the unigrams alone, got '-0.5\ta b'"),
         ("-0.5\ta </s>", "-0.5\t<s> a", r"expected each n-gram once, got '<s> a' twice"),
@@ -98,9 +98,9 @@ def test_a_missing_unk_and_a_missing_backoff_follow_the_rule(tmp_path: Path) -> 
         ("\ta\t-0.5", "\ta\t1e39", r"line 9: expected finite numbers"),
         ("-0.5\ta </s>", "-0.5\ta", r"line 13: expected a log-probability, 2 words and perhaps a back-off, got '-0.5\ta'"),
         ("-0.5\ta </s>", "-0.5\ta a a a", r"line 13: expected a log-probability, 2 words"),
-        ("-0.5\t</s>", "-0.5\tend", r"\\2-grams|words of the unigrams|expected </s> among them"),
+        ("-0.5\t</s>", "-0.5\tend", r"\\2-grams|words of the unigrams|expected </s> in this section"),
         ("-99\t<s>\t-0.25\n", "", r"\\1-grams: expected 4 n-grams, as the header says, got 3"),
-        ("-99\t<s>", "-99\tstart", r"\\1-grams: expected <s> among them, got none"),
+        ("-99\t<s>", "-99\tstart", r"\\1-grams: expected <s> in this section, got none"),
     ],
 )
 def test_arpa_files_that_contradict_themselves_are_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -144,7 +144,7 @@ def test_no_bytes_crash_the_reader(tmp_path: Path, noise: bytes) -> None:
         (gzip.compress(ARPA.encode())[:-9], "expected a complete gzip file"),
         (b"\x1f\x8b rubbish", "expected a complete gzip file"),
         (b"FSNGRAM\n", "expected an n-gram model of version 1, got another kind of file"),
-        (b"FSNGRAM\n" + b"\x02\0\0\0" + bytes(76), "got version 2; make it again"),
+        (b"FSNGRAM\n" + b"\x02\0\0\0" + bytes(76), "got version 2; build it again"),
         (b"FSNGRAM\n" + b"\x01\0\0\0" + b"\x09\0\0\0" + bytes(72), "got order 9"),
     ],
     ids=["empty", "kenlm", "cut-gzip", "no-gzip", "header", "version", "order"],
@@ -178,7 +178,7 @@ def test_a_model_file_that_is_cut_off_is_refused(tmp_path: Path) -> None:
     NgramModel.estimate([["a", "b", "c"], ["b", "c"]], 3, discount_fallback=FALLBACK).save(tmp_path / "m")
     whole = (tmp_path / "m").read_bytes()
     for size in range(8, len(whole), 7):
-        with pytest.raises(ValueError, match=r"make it again"):
+        with pytest.raises(ValueError, match=r"build it again"):
             load(tmp_path, whole[:size])
     with pytest.raises(ValueError, match=rf"got {len(whole) + 8} of {len(whole)} bytes"):
         load(tmp_path, whole + bytes(8))

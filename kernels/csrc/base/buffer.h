@@ -1,4 +1,4 @@
-// Uninitialised floats on a cache line's border, in large pages where they are many and the system has such.
+// An uninitialised array of floats, aligned to cache lines, and to huge pages if it is large and the system has them.
 #pragma once
 
 #include <cstddef>
@@ -13,22 +13,22 @@
 namespace fewstep {
 
 class Buffer {
- public:
+  public:
     Buffer() = default;
     explicit Buffer(std::size_t size) { reserve(size); }
 
-    // Room for `size` floats; what was there is lost where it grows.
+    // Grow to at least `size` floats. Growing discards the contents.
     void reserve(std::size_t size) {
         if (size <= size_) return;
-        constexpr std::size_t LINE = 64, PAGE = std::size_t{1} << 21;
-        const std::size_t bytes = size * sizeof(float), border = bytes >= PAGE ? PAGE : LINE;
+        constexpr std::size_t CACHE_LINE = 64, HUGE_PAGE = std::size_t{1} << 21;
+        const std::size_t bytes = size * sizeof(float), alignment = bytes >= HUGE_PAGE ? HUGE_PAGE : CACHE_LINE;
         floats_.reset();
-        auto* memory = static_cast<float*>(std::aligned_alloc(border, (bytes + border - 1) / border * border));
+        auto* memory = static_cast<float*>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment));
         if (memory == nullptr) throw std::bad_alloc();
         floats_.reset(memory);
         size_ = size;
 #if defined(__linux__)
-        if (border == PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
+        if (alignment == HUGE_PAGE) madvise(memory, bytes, MADV_HUGEPAGE);
 #endif
     }
 
@@ -36,11 +36,11 @@ class Buffer {
     const float* data() const { return floats_.get(); }
     std::size_t size() const { return size_; }
 
- private:
-    struct Free {
+  private:
+    struct FreeDeleter {
         void operator()(float* memory) const { std::free(memory); }
     };
-    std::unique_ptr<float[], Free> floats_;
+    std::unique_ptr<float[], FreeDeleter> floats_;
     std::size_t size_ = 0;
 };
 

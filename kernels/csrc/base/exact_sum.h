@@ -1,4 +1,4 @@
-// Sums that do not depend on the order of their terms, and so neither on threads nor on shards: numbers of fixed point.
+// Fixed-point sums, which do not depend on the order of their terms and therefore neither on threads nor on shards.
 #pragma once
 
 #include <atomic>
@@ -7,7 +7,7 @@
 
 namespace fewstep {
 
-// A sum of terms of any sign, in units of 2^-84; below 2^43 in size.
+// A sum of signed terms in units of 2^-84, of magnitude below 2^43.
 struct ExactSum {
     __int128 units = 0;
 
@@ -17,7 +17,7 @@ struct ExactSum {
 
 constexpr double FIXED_ONE = 0x1p62;
 
-// Many sums of terms from [0, 1]: value = (high * 2^64 + low) / 2^62, below 2^34. What is smaller than 2^-62 adds nothing.
+// Sums of terms from [0, 1], each below 2^34: value = (high * 2^64 + low) / 2^62. Terms below 2^-62 count as 0.
 struct ExactCounts {
     std::vector<std::uint64_t> low;
     std::vector<std::uint32_t> high;
@@ -30,7 +30,7 @@ struct ExactCounts {
         high[cell] += low[cell] < units;
     }
 
-    // As add, while other threads add too. Integers add up to the same in any order.
+    // Like add, while other threads add too. Integer addition is exact, so the order of the threads does not matter.
     void add_shared(std::size_t cell, double term) {
         const auto units = static_cast<std::uint64_t>(static_cast<std::int64_t>(term * FIXED_ONE));
         if (units == 0) return;
@@ -44,7 +44,7 @@ using ExactUnits = unsigned __int128;
 inline ExactUnits exact_units(std::uint64_t low, std::uint32_t high) { return (static_cast<ExactUnits>(high) << 64) | low; }
 
 inline double exact_value(ExactUnits units) {
-    const bool small = units >> 64 == 0;  // the same value, sooner
+    const bool small = units >> 64 == 0;  // the same value, computed faster
     return (small ? static_cast<double>(static_cast<std::uint64_t>(units)) : static_cast<double>(units)) / FIXED_ONE;
 }
 

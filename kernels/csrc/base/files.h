@@ -1,4 +1,4 @@
-// Files that are mapped whole, and files that are written whole.
+// Memory-mapped input files and output files written in one call.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace fewstep {
 
-// A file could not be opened, read or written: what the system said of which path.
+// A file that could not be opened, read or written, with the system's error code.
 class FileError : public std::system_error {
   public:
     FileError(int error, const std::string& path) : std::system_error(error, std::generic_category(), path), path_(path) {}
@@ -19,7 +19,7 @@ class FileError : public std::system_error {
     std::string path_;
 };
 
-// A file as read-only memory. Throws FileError.
+// A file mapped into read-only memory. Throws FileError.
 class MappedFile {
   public:
     explicit MappedFile(const std::string& path);
@@ -36,7 +36,7 @@ class MappedFile {
     std::size_t size_ = 0;
 };
 
-// Bytes of a file to be written.
+// A contiguous part of an output file.
 using FilePart = std::span<const std::byte>;
 
 template <typename T>
@@ -44,10 +44,10 @@ FilePart part(std::span<const T> values) {
     return std::as_bytes(values);
 }
 
-// Writes the parts one after the other. Throws FileError when the file cannot be written whole.
+// Write the parts one after the other. Throws FileError if the file cannot be written completely.
 void write_file(const std::string& path, std::span<const FilePart> parts);
 
-// A short checksum against accidental damage (FNV-1a over words of 8 bytes), continued from that of what went before.
+// A checksum against accidental damage (FNV-1a over 8-byte words). `before` is the checksum of the preceding bytes.
 std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t before = 0);
 
 }  // namespace fewstep

@@ -1,4 +1,4 @@
-// Loops over independent items on an explicit number of threads.
+// Parallel loops over independent items.
 #pragma once
 
 #include <atomic>
@@ -10,32 +10,32 @@
 
 namespace fewstep {
 
-// Calls body(item, thread) for every item of [0, count), with thread in [0, threads). Which thread takes an item is left to
-// chance: a result must depend on the item alone. The first exception ends the loop and is thrown to the caller.
+// Call body(item, thread) for every item of [0, count), with thread in [0, threads). The assignment of items to threads is
+// arbitrary, so a result must depend on the item alone. The first exception ends the loop and is rethrown to the caller.
 template <typename Body>
 void parallel_for(std::int64_t count, int threads, const Body& body) {
-    const int helpers = static_cast<int>(threads < count ? threads : count) - 1;
-    if (helpers < 1) {
+    const int workers = static_cast<int>(threads < count ? threads : count) - 1;
+    if (workers < 1) {
         for (std::int64_t item = 0; item < count; ++item) body(item, 0);
         return;
     }
     std::atomic<std::int64_t> next{0};
     std::exception_ptr failure;
-    std::mutex failing;
-    const auto take = [&](int thread) {
+    std::mutex failure_mutex;
+    const auto run_items = [&](int thread) {
         try {
             for (std::int64_t item; (item = next.fetch_add(1)) < count;) body(item, thread);
         } catch (...) {
             next.store(count);
-            const std::lock_guard<std::mutex> guard(failing);
+            const std::lock_guard<std::mutex> guard(failure_mutex);
             if (!failure) failure = std::current_exception();
         }
     };
     {
-        std::vector<std::jthread> pool;  // joins when it is left, also by an exception
-        pool.reserve(static_cast<std::size_t>(helpers));
-        for (int thread = 1; thread <= helpers; ++thread) pool.emplace_back(take, thread);
-        take(0);
+        std::vector<std::jthread> pool;  // joins in its destructor, also after an exception
+        pool.reserve(static_cast<std::size_t>(workers));
+        for (int thread = 1; thread <= workers; ++thread) pool.emplace_back(run_items, thread);
+        run_items(0);
     }
     if (failure) std::rethrow_exception(failure);
 }

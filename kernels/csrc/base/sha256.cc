@@ -7,7 +7,7 @@ namespace fewstep {
 
 namespace {
 
-constexpr std::array<std::uint32_t, 64> kRound{
+constexpr std::array<std::uint32_t, 64> ROUND_CONSTANTS{
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
     0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
     0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
@@ -27,9 +27,9 @@ void Sha256::update(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
         const std::size_t filled = length_ % 64;
         const std::size_t taken = std::min(bytes.size(), 64 - filled);
-        std::copy_n(bytes.begin(), taken, held_.begin() + static_cast<std::ptrdiff_t>(filled));
+        std::copy_n(bytes.begin(), taken, block_.begin() + static_cast<std::ptrdiff_t>(filled));
         length_ += taken;
-        if (filled + taken == 64) take(held_.data());
+        if (filled + taken == 64) process_block(block_.data());
         bytes = bytes.subspan(taken);
     }
 }
@@ -37,7 +37,7 @@ void Sha256::update(std::span<const std::byte> bytes) {
 Digest Sha256::digest() const {
     Sha256 last = *this;
     std::array<std::byte, 72> padding{std::byte{0x80}};
-    const std::size_t zeros = (119 - length_ % 64) % 64;  // after the one bit, so that 8 bytes of length end a block
+    const std::size_t zeros = (119 - length_ % 64) % 64;  // after the 1 bit, such that the 8 bytes of the length end a block
     for (std::size_t i = 0; i < 8; ++i) padding[1 + zeros + i] = static_cast<std::byte>(length_ * 8 >> (56 - 8 * i));
     last.update(std::span(padding).first(9 + zeros));
     Digest result{};
@@ -45,7 +45,7 @@ Digest Sha256::digest() const {
     return result;
 }
 
-void Sha256::take(const std::byte* block) {
+void Sha256::process_block(const std::byte* block) {
     std::array<std::uint32_t, 64> w{};
     for (std::size_t i = 0; i < 16; ++i) w[i] = big_endian(block + 4 * i);
     for (std::size_t i = 16; i < 64; ++i) {
@@ -56,7 +56,8 @@ void Sha256::take(const std::byte* block) {
     auto [a, b, c, d, e, f, g, h] = state_;
     for (std::size_t i = 0; i < 64; ++i) {
         const std::uint32_t choice = (e & f) ^ (~e & g);
-        const std::uint32_t first = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + choice + kRound[i] + w[i];
+        const std::uint32_t first =
+            h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + choice + ROUND_CONSTANTS[i] + w[i];
         const std::uint32_t majority = (a & b) ^ (a & c) ^ (b & c);
         const std::uint32_t second = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + majority;
         h = g, g = f, f = e, e = d + first, d = c, c = b, b = a, a = first + second;

@@ -96,7 +96,7 @@ def _options(search: LatticeSearch) -> LatticeOptions:
         normaliser=search.normalizer,
         candidate_threshold=math.inf if search.candidate_threshold is None else search.candidate_threshold,
         count_weight=search.count_weight,
-        word_bonus=search.token_bonus,
+        token_bonus=search.token_bonus,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def lcs_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return c(|a|, |b|), with c as in `csrc/ops/lcs.h`."""
+    """Return c(|a|, |b|), with c as in `csrc/ops/align/lcs.h`."""
     if not a or not b:
         return 0
     if a[-1] == b[-1]:

@@ -45,7 +45,7 @@ def compile_module(library: Path) -> None:
     """Compile the example's sources and nanobind without optimisation, which takes a few seconds."""
     include = Path(nanobind.include_dir())
     folders = [HERE, ROOT / "kernels", include, include.parent / "ext/robin_map/include", sysconfig.get_paths()["include"]]
-    sources = [*HERE.glob("csrc/ops/*.cc"), *HERE.glob("bindings/*.cc"), Path(nanobind.source_dir()) / "nb_combined.cpp"]
+    sources = [*HERE.rglob("*.cc"), Path(nanobind.source_dir()) / "nb_combined.cpp"]
     flags = ["-std=c++20", "-O0", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-strict-aliasing"]
     command = [os.environ.get("CXX", "g++"), *flags, *(f"-I{folder}" for folder in folders), *map(str, sources)]
     subprocess.run([*command, "-o", str(library)], check=True)

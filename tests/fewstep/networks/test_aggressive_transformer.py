@@ -249,13 +249,13 @@ def test_what_does_not_fit_is_refused():
         small()(one, length, limit, **{**options, "drafts": DraftOptions(proposals="copies")})
     with pytest.raises(ValueError, match="sight: expected all or prefix, got none"):
         small(sight="none")
-    with pytest.raises(ValueError, match="ranks: expected at most the vocabulary's 23, got 24"):
+    with pytest.raises(ValueError, match="top_k: expected at most the vocabulary's 23, got 24"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(top_k=24)})
-    with pytest.raises(ValueError, match="width, ranks and ngram of at least 1"):
+    with pytest.raises(ValueError, match="width, top_k and ngram of at least 1"):
         small()(one, length, limit, **{**options, "drafts": DraftOptions(width=0)})
     with pytest.raises(ValueError, match=r"features: expected \[6,6\].*got \[3, 6\] and 6"):
         small(features=np.zeros((3, 6), dtype=np.float32))
-    with pytest.raises(ValueError, match="common_words: expected words below 23, got 23"):
+    with pytest.raises(ValueError, match="common_tokens: expected ids below 23, got 23"):
         small(lexicon=Lexicon(np.array([EOS, 23])))
     with pytest.raises(ValueError, match="copy_queries: expected"):
         small(copy_queries=np.zeros((3, 6), dtype=np.float32))

@@ -180,7 +180,7 @@ def test_bad_input_is_named():
         DagNetwork({name: array for name, array in arrays.items() if not name.startswith("link")}, shape=SHAPE)
     with pytest.raises(ValueError, match="link_codes: expected 40 rows as in slot_codes, got 3"):
         DagNetwork({**arrays, "link_codes": arrays["link_codes"][:3]}, shape=SHAPE)
-    with pytest.raises(ValueError, match="precision: expected one of float32, bfloat16, int8, got 'fp16'"):
+    with pytest.raises(ValueError, match="precision: expected float32, bfloat16 or int8, got fp16"):
         DagNetwork(arrays, shape=SHAPE, precision="fp16")
     network = DagNetwork(arrays, shape=SHAPE)
     good = {"sources": np.full((2, 4), 7), "lengths": np.array([4, 1]), "graph_lengths": np.array([9, 40])}

@@ -43,7 +43,7 @@ options = st.builds(
     LatticeOptions,
     normaliser=st.sampled_from(NORMALISERS),
     count_weight=st.sampled_from([0.0, 0.3]),
-    word_bonus=st.sampled_from([0.0, 0.7]),
+    token_bonus=st.sampled_from([0.0, 0.7]),
 )
 pruned = st.builds(dataclasses.replace, options, candidate_threshold=st.sampled_from([0.0, 0.5, 2.0, math.inf]))
 
@@ -299,7 +299,7 @@ def test_a_window_ends_where_the_codes_of_slots_do(tables, normaliser):
     windows = np.array([3, tables.length_range(1, 2)[0]]), np.array([3, 3])
     assert found == network.decode_candidates(sources, lengths, given_, *windows, options=chosen)
     four = Candidates(np.full((1, 4, 1), 7), np.zeros((1, 4, 1)), np.array([4]))
-    with pytest.raises(ValueError, match="source 0: expected a lattice of fewer slots than the 4 that there are codes for, got 4"):
+    with pytest.raises(ValueError, match="source 0: expected a lattice of fewer slots than the 4 position codes, got 4"):
         network.decode_candidates(sources[:1], lengths[:1], four, np.array([1]), np.array([4]))
 
 
@@ -354,7 +354,7 @@ def test_gold_words_win_where_the_network_has_learnt_them():
         ({"lengths": np.array([0])}, r"lengths\[0\]: expected 1 to 4, got 0"),
         ({"options": LatticeOptions(candidates=0)}, "candidates of at least 1"),
         ({"options": LatticeOptions(normaliser="none")}, "expected full, union, local or selfnorm, got none"),
-        ({"options": LatticeOptions(candidate_threshold=-1.0)}, "prune: expected at least 0, got -1"),
+        ({"options": LatticeOptions(candidate_threshold=-1.0)}, "candidate_threshold: expected at least 0, got -1"),
         ({"options": LatticeOptions(eos=30)}, "bos, eos: expected ids below 30, got 30"),
         ({"threads": 0}, "threads: expected at least 1, got 0"),
     ],
@@ -375,7 +375,7 @@ def test_bad_arguments(tables, change, message):
 def test_tables_of_another_vocabulary_are_refused(tables):
     shape = shape_of(1, 4)
     network = LatticeTransformer(arrays_for(shape, 1, vocabulary=31), shape=shape)
-    with pytest.raises(ValueError, match="tables: expected those of a network of 31 source and 31 target words, got 30 and 30"):
+    with pytest.raises(ValueError, match="tables: expected those of a network of 31 source and 31 target tokens, got 30 and 30"):
         network.decode(np.array([[7, EOS]]), np.array([2]), tables)
 
 
@@ -384,7 +384,9 @@ def test_bad_candidates_and_arrays():
     arrays = arrays_for(shape, 1, vocabulary=30, slots=4)
     network = LatticeTransformer(arrays, shape=shape)
     sources, lengths, given_, least, most = lattices_for(1, 2, 3, 2, 30)
-    with pytest.raises(ValueError, match=r"max_lengths\[0\]: expected 1 <= least <= most <= 3 slots, or 0 and 0, got 1 and 4"):
+    with pytest.raises(
+        ValueError, match=r"max_lengths\[0\]: expected 1 <= min_length <= max_length <= 3 slots, or 0 and 0, got 1 and 4"
+    ):
         network.decode_candidates(sources, lengths, given_, np.array([1, 1]), np.array([4, 3]))
     with pytest.raises(ValueError, match=r"expected token_ids and log_probs \[B,N,K\]"):
         network.decode_candidates(sources, lengths, given_._replace(log_probs=given_.log_probs[:, :2].copy()), least, most)

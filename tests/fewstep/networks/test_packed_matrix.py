@@ -28,14 +28,14 @@ def rows_in_bytes(x):
     return np.rint(x * (np.float32(127) / tops)) * (tops / np.float32(127))
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @settings(max_examples=150)
 @given(rows=st.integers(0, 40), outputs=st.integers(1, 200), inputs=st.integers(1, 80), seed=st.integers(0, 2**32))
 def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outputs, inputs, seed):
     weights, bias, x = numbers(seed, outputs, inputs), numbers(seed + 1, outputs), numbers(seed + 2, rows, inputs)
     matrix = fewstep_native.PackedMatrix(weights, bias)
     found = matrix.multiply(x, precision=precision)
-    if precision == "bf16":
+    if precision == "bfloat16":
         x, weights = halved(x), halved(weights)
     if precision == "int8":
         x, weights = rows_in_bytes(x), in_bytes(weights)
@@ -48,7 +48,7 @@ def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outp
         assert matrix.multiply(x[:count], precision=precision).tobytes() == found[:count].tobytes()
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 @settings(max_examples=20)
 @given(rows=st.integers(1, 150), outputs=st.integers(1, 200), inputs=st.integers(100, 1500), seed=st.integers(0, 2**32))
 def test_long_rows_that_are_gone_through_in_pieces(precision, rows, outputs, inputs, seed):

@@ -227,7 +227,7 @@ def test_all_arrays_that_do_not_fit_are_named_at_once():
     ) as raised:
         Transformer(arrays, shape=SHAPE)
     assert "slot_codes: expected float32, got float64; target_embedding: expected [rows,6], got [11, 5]" in str(raised.value)
-    with pytest.raises(ValueError, match="precision: expected one of float32, bfloat16, int8, got 'fp32'"):
+    with pytest.raises(ValueError, match="precision: expected float32, bfloat16 or int8, got fp32"):
         Transformer(arrays_for(SHAPE, 0), shape=SHAPE, precision="fp32")
     with pytest.raises(ValueError, match="multiple of heads"):
         Transformer(arrays_for(SHAPE, 0), shape=dataclasses.replace(SHAPE, heads=4))
@@ -264,16 +264,16 @@ def test_what_does_not_fit_the_network_is_refused(change, message):
 def test_what_does_not_fit_the_lexicon_is_refused():
     arrays, one = arrays_for(SHAPE, 0), {"sources": [[3]], "limits": [4], "options": BeamOptions(beam_size=1)}
     for lexicon, message in (
-        (Lexicon(np.array([EOS, 11])), "common_words: expected words below 11, got 11"),
-        (Lexicon(np.array([EOS]), np.array([[3], [11]])), "linked_words: expected a row for each word of sources"),
-        (Lexicon(np.array([EOS]), np.full((11, 1), 11)), "linked_words: expected words below 11, got 11"),
+        (Lexicon(np.array([EOS, 11])), "common_tokens: expected ids below 11, got 11"),
+        (Lexicon(np.array([EOS]), np.array([[3], [11]])), "linked_tokens: expected a row for each source token"),
+        (Lexicon(np.array([EOS]), np.full((11, 1), 11)), "linked_tokens: expected ids below 11, got 11"),
     ):
         with pytest.raises(ValueError, match=message):
             Transformer(arrays, shape=SHAPE, lexicon=lexicon)
     transformer = Transformer(arrays, shape=SHAPE, lexicon=Lexicon(np.array([3, 4, EOS]), np.full((11, 1), 5)))
     for rules, message in (
-        (SlotRules(shortlist_tokens=3, shortlist_links=2), "a lexicon of at least 2 links a word, got 1 links"),
-        (SlotRules(shortlist_tokens=2, shortlist_links=1), "shortlist: expected eos among the first 2 common words"),
+        (SlotRules(shortlist_tokens=3, shortlist_links=2), "a lexicon of at least 2 links per token, got 1 links"),
+        (SlotRules(shortlist_tokens=2, shortlist_links=1), "shortlist: expected eos among the first 2 common tokens"),
     ):
         with pytest.raises(ValueError, match=message):
             run(transformer, "greedy", **one, rules=rules)
@@ -357,7 +357,10 @@ def test_words_that_every_network_holds_for_all_but_impossible_are_scored_all_th
 
 def test_networks_that_do_not_go_together_are_refused():
     transformer = Transformer(arrays_for(SHAPE, 0), shape=SHAPE)
-    for changes, message in (({"vocabulary": 12}, "same words"), ({"slots": 12}, "as many places and slots")):
+    for changes, message in (
+        ({"vocabulary": 12}, "same vocabularies"),
+        ({"slots": 12}, "same numbers of position codes and slots"),
+    ):
         other = Transformer(arrays_for(SHAPE, 1, **changes), shape=SHAPE)
         with pytest.raises(ValueError, match=message):
             run(transformer, "greedy", [[3]], [5], BeamOptions(beam_size=1), SlotRules(), others=[other])

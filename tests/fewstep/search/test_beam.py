@@ -101,7 +101,7 @@ def test_links_between_neighbours_count(beam_size, right_to_left, weight, limits
 def test_links_need_exact_ranking():
     linked = BigramCoupling(ngram=SCORER.for_vocabulary(PIECES), weight=1.0)
     for options in ({"selection": "outer"}, {"per_direction": True}):
-        with pytest.raises(ValueError, match="neighbours: expected selection exact"):
+        with pytest.raises(ValueError, match="coupling: expected selection exact"):
             Beam([3], BeamOptions(beam_size=2, step_size=2, coupling=linked, **options))
 
 
@@ -177,7 +177,7 @@ def test_double_top_k_takes_left_words_first_and_then_pairs(seed, beams, eager):
 def test_shapes_and_options_are_checked():
     with pytest.raises(ValueError, match=r"n_best: expected 1 to beam_size \(2\), got 3"):
         Beam([5], BeamOptions(beam_size=2, n_best=3))
-    with pytest.raises(ValueError, match="prune: expected at least 0"):
+    with pytest.raises(ValueError, match="beam_threshold: expected at least 0"):
         Beam([5], BeamOptions(beam_size=2, beam_threshold=-1.0))
     with pytest.raises(ValueError, match="limits: expected at least 1, got 0"):
         Beam([5, 0], BeamOptions(beam_size=2))

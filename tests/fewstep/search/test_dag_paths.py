@@ -272,7 +272,7 @@ def test_tensors_are_taken_and_arrays_are_checked():
         dag_viterbi(np.ascontiguousarray(FIVE[:, :4]), FIVE_TOKENS, lengths)
     with pytest.raises(ValueError, match="token_best: expected"):
         dag_viterbi(FIVE, FIVE_TOKENS[:, :4], lengths)
-    with pytest.raises(ValueError, match="longest: expected one for each of 1 sentences"):
+    with pytest.raises(ValueError, match="max_lengths: expected one for each of 1 sentences"):
         dag_viterbi(FIVE, FIVE_TOKENS, lengths, max_lengths=np.array([3, 3]))
     with pytest.raises(ValueError, match="length_exponent: expected 0"):
         dag_viterbi(FIVE, FIVE_TOKENS, lengths, options=DagViterbiOptions(length_exponent=-1))

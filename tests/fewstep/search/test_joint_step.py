@@ -76,8 +76,8 @@ def test_shapes_and_words_that_do_not_fit_are_refused(ngram):
         step.choose(scores, ids, np.ascontiguousarray(ends[:, :2]), eos=EOS)
     with pytest.raises(ValueError, match="ids: expected the shape of scores"):
         step.choose(scores, np.ascontiguousarray(ids[..., :3]), ends, eos=EOS)
-    with pytest.raises(ValueError, match="scores: expected a word for each slot"):
+    with pytest.raises(ValueError, match="scores: expected at least one candidate for each slot"):
         step.choose(scores[..., :0], ids[..., :0], ends, eos=EOS)
-    with pytest.raises(ValueError, match="ngram: expected a model over the network's words"):
+    with pytest.raises(ValueError, match="ngram: expected a model over the network's vocabulary"):
         step.choose(scores, ids + len(PIECES), ends, eos=EOS)
     assert math.isfinite(step.choose(scores, ids, ends, eos=EOS)[1].sum())

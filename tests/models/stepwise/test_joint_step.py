@@ -115,7 +115,7 @@ def test_what_does_not_go_together_is_refused(ngram):
             decode(flat(order), end_threshold=0.5)
     other = NgramModel.estimate([["a", "b"]] * 3, order=2, discount_fallback=(0.5, 1, 1.5)).for_vocabulary(["a", "b"])
     for strategy in ("greedy", "beam"):
-        with pytest.raises(ValueError, match="ngram: expected a model over the network's words"):
+        with pytest.raises(ValueError, match="ngram: expected a model over the network's vocabulary"):
             decode(several, other, strategy=strategy, ngram_weight=1)
     assert decode(several, ngram, ngram_weight=0.5)[0][0].statistics["margin"] == math.inf
     assert EOS not in decode(one, end_threshold=0.5)[0][0].ids

@@ -1,0 +1,233 @@
+#include <nanobind/stl/map.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <span>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/inference/beam_options.h"
+#include "bindings/inference/lexicon.h"
+#include "bindings/inference/precision.h"
+#include "csrc/inference/aggressive/decoding.h"
+#include "csrc/inference/network/shortlist.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fewstep {
+
+namespace {
+
+using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Ids = Vector<std::int64_t>;
+using Sizes = std::map<std::string, std::size_t>;  // of a network's shape, by name
+
+std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
+
+Proposals proposals_of(const std::string& name) {
+    if (name == "network") return Proposals::NETWORK;
+    if (name == "lookup") return Proposals::LOOKUP;
+    if (name == "nothing") return Proposals::NOTHING;
+    throw std::invalid_argument("proposals: expected network, lookup or nothing, got " + name);
+}
+
+Sight sight_of(const std::string& name) {
+    if (name == "prefix") return Sight::PREFIX;
+    if (name == "all") return Sight::ALL;
+    throw std::invalid_argument("sight: expected all or prefix, got " + name);
+}
+
+TransformerShape shape_of(const Sizes& sizes) {
+    const auto at = [&](const char* name) { return sizes.at(name); };
+    return {at("encoder_layers"),
+            at("decoder_layers"),
+            at("width"),
+            at("feed_forward"),
+            at("heads"),
+            at("pre_norm") != 0,
+            at("source_vocabulary"),
+            at("target_vocabulary"),
+            at("source_positions"),
+            at("slots"),
+            at("gelu") != 0};
+}
+
+Transformer transformer_of(const std::map<std::string, Array>& arrays, const Sizes& sizes) {
+    Arrays floats;
+    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
+    return Transformer(shape_of(sizes), floats);
+}
+
+struct BoundAggressive {
+    Transformer verifier;
+    std::optional<Transformer> network;
+    std::optional<Drafter> drafter;
+
+    Sources checked_sources(const Table& ids, const Ids& lengths, const std::vector<std::int64_t>& limits,
+                            const TokenRules& token_rules, const DraftRules& rules, int threads) const {
+        require(threads >= 1, "threads: expected at least 1" + got(threads));
+        require(rules.width >= 1 && rules.top_k >= 1 && rules.ngram >= 1 && rules.max_logprob_gap >= 0.0F,
+                "expected width, top_k and ngram of at least 1, max_logprob_gap of at least 0");
+        require(lengths.size() == ids.shape(0) && limits.size() == ids.shape(0),
+                "lengths, limits: expected one for each row of sources");
+        require_limits(limits);
+        require(rules.proposals != Proposals::NETWORK || drafter.has_value(),
+                "proposals: expected lookup or nothing without a drafter, got network");
+        const bool reads_source = drafter.has_value() && (!drafter->shares_encoder || drafter->mask < 0);
+        const auto common_size = [&](std::size_t TransformerShape::* member) {
+            const std::size_t of_verifier = verifier.shape.*member;
+            return static_cast<std::int64_t>(network ? std::min(of_verifier, (*network).shape.*member) : of_verifier);
+        };
+        const std::int64_t slots = common_size(&TransformerShape::slots),
+                           target_size = common_size(&TransformerShape::target_vocabulary);
+        const std::int64_t positions = reads_source ? common_size(&TransformerShape::source_positions)
+                                                    : static_cast<std::int64_t>(verifier.shape.source_positions);
+        const std::int64_t source_size = reads_source ? common_size(&TransformerShape::source_vocabulary)
+                                                      : static_cast<std::int64_t>(verifier.shape.source_vocabulary);
+        require(static_cast<std::int64_t>(rules.top_k) <= target_size, "top_k: expected at most the vocabulary's " +
+                                                                           std::to_string(target_size) +
+                                                                           got(static_cast<std::int64_t>(rules.top_k)));
+        for (const std::int64_t token : token_rules.banned)
+            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
+        require(token_rules.eos >= 0 && token_rules.eos < target_size,
+                "eos: expected an id below " + std::to_string(target_size) + got(token_rules.eos));
+        const auto max_length = std::min(static_cast<std::int64_t>(ids.shape(1)), positions);
+        for (std::size_t row = 0; row < lengths.size(); ++row) {
+            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            const std::int64_t length = lengths.data()[row];
+            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
+            require(limits[row] <= slots,
+                    "limits" + at + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
+            for (std::int64_t position = 0; position < length; ++position) {
+                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
+                require(token >= 0 && token < source_size,
+                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
+            }
+        }
+        Sources sources{
+            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
+        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
+        return sources;
+    }
+
+    nb::tuple run(const Table& ids, const Ids& lengths, const Ids& limits, std::vector<std::vector<std::int64_t>> hints,
+                  const std::string& proposals, bool verify, std::int64_t width, bool adaptive, std::size_t draft_shortlist_tokens,
+                  std::size_t draft_shortlist_links, float confidence, bool int8, std::int64_t ngram, std::size_t top_k,
+                  float max_logprob_gap, bool require_top1_eos, double min_tokens_per_pass, double alpha, bool gnmt,
+                  std::size_t shortlist_tokens, std::size_t shortlist_links, std::vector<std::int64_t> banned, std::int64_t bos,
+                  std::int64_t eos, std::int64_t min_tokens, int threads) const {
+        const Proposals proposals_kind = proposals_of(proposals);
+        const DraftRules rules{proposals_kind,
+                               width,
+                               adaptive,
+                               {draft_shortlist_tokens, draft_shortlist_links},
+                               confidence,
+                               int8,
+                               ngram,
+                               top_k,
+                               max_logprob_gap,
+                               require_top1_eos,
+                               min_tokens_per_pass,
+                               bos,
+                               {shortlist_tokens, shortlist_links}};
+        const TokenRules token_rules{std::move(banned), eos, min_tokens};
+        const BeamOptions options = beam_options(1, 1, false, "exact", eos, 0, 1, alpha, gnmt);
+        const std::vector<std::int64_t> max_lengths(view(limits).begin(), view(limits).end());
+        const Sources sources = checked_sources(ids, lengths, max_lengths, token_rules, rules, threads);
+        require(draft_shortlist_links == 0 ||
+                    (drafter.has_value() && draft_shortlist_links <= drafter->network.lexicon.links && draft_shortlist_tokens > 0),
+                "draft_shortlist_links: expected at most the number of links of the drafter's lexicon, and common tokens beside "
+                "them, got " +
+                    std::to_string(draft_shortlist_links));
+        require_shortlist(verifier.lexicon, rules.verifier_shortlist, eos);
+        require(proposals_kind != Proposals::LOOKUP || hints.size() == max_lengths.size(),
+                "hints: expected one for each row of sources");
+        for (const auto& hint : hints)
+            for (const std::int64_t token : hint)
+                require(token >= 0 && token < static_cast<std::int64_t>(verifier.shape.target_vocabulary),
+                        "hints: expected ids of the target's vocabulary" + got(token));
+        require(verify || drafter.has_value(), "verify: expected true without a drafter");
+        Aggressive result;
+        {
+            const nb::gil_scoped_release release;
+            result = verify ? aggressive(verifier, drafter ? &*drafter : nullptr, sources, max_lengths, hints, options, token_rules,
+                                         rules, threads)
+                            : draft_only(verifier, *drafter, sources, max_lengths, options, token_rules, rules, threads);
+        }
+        nb::list outcomes;
+        for (AggressiveOutcome& outcome : result.outcomes)
+            outcomes.append(nb::make_tuple(outcome.score, outcome.tokens, outcome.steps, outcome.margin, outcome.num_drafted,
+                                           outcome.num_accepted, outcome.fell_back, outcome.proposed_by_slot,
+                                           outcome.accepted_by_slot));
+        const AggressiveTimes& times = result.times;
+        return nb::make_tuple(outcomes,
+                              nb::make_tuple(times.encoder, times.drafter_encoder, times.drafter, times.verifier, times.rest));
+    }
+};
+
+// Return a heap object, because the drafter refers to the network inside it.
+BoundAggressive* make(const std::map<std::string, Array>& verifier, const Sizes& verifier_shape,
+                      const std::map<std::string, Array>& drafter, const Sizes& drafter_shape, bool shares_encoder,
+                      bool shares_words, const std::string& sight, bool codes_in_layers, bool last_token, std::int64_t mask,
+                      const Vector<float>& copy_queries, const Vector<float>& features, const Ids& common_tokens,
+                      const LinkedTokens& linked_tokens, const Ids& verifier_common_tokens,
+                      const LinkedTokens& verifier_linked_tokens, const std::string& precision) {
+    const Precision verifier_precision = precision_of(precision);
+    const bool drafts = !drafter.empty();
+    require(!drafts || mask < static_cast<std::int64_t>(drafter_shape.at("target_vocabulary")),
+            "mask: expected a token of the drafter" + got(mask));
+    Lexicon verifier_lexicon = lexicon_of(verifier_common_tokens, verifier_linked_tokens, shape_of(verifier_shape));
+    Lexicon lexicon = drafts ? lexicon_of(common_tokens, linked_tokens, shape_of(drafter_shape)) : Lexicon();
+    const nb::gil_scoped_release release;
+    auto bound =
+        std::make_unique<BoundAggressive>(BoundAggressive{transformer_of(verifier, verifier_shape), std::nullopt, std::nullopt});
+    bound->verifier.lexicon = std::move(verifier_lexicon);
+    bound->verifier.quantize(verifier_precision);
+    if (!drafts) return bound.release();
+    bound->network.emplace(transformer_of(drafter, drafter_shape));
+    const std::size_t width = bound->network->shape.width;
+    bound->network->lexicon = std::move(lexicon);
+    if (shares_words) bound->network->vocabulary = PackedMatrix();
+    Drafter& bound_drafter =
+        bound->drafter.emplace(Drafter{*bound->network,
+                                       shares_words ? bound->verifier.vocabulary : bound->network->vocabulary,
+                                       shares_encoder,
+                                       sight_of(sight),
+                                       codes_in_layers,
+                                       last_token,
+                                       mask,
+                                       {copy_queries.data(), copy_queries.data() + copy_queries.size()},
+                                       features.size() == 0 ? PackedMatrix() : PackedMatrix(features.data(), nullptr, width, width),
+                                       rows_of(*bound->network, bound->network->lexicon.common_tokens),
+                                       {},
+                                       {}});
+    for (const DecoderLayer& layer : bound->network->decoder) bound_drafter.int8_layers.emplace_back(layer, Precision::INT8);
+    if (bound_drafter.autoregressive()) bound_drafter.int8_features = Int8Matrix(bound_drafter.features);
+    Lexicon& drafter_lexicon = bound->network->lexicon;
+    if (drafter_lexicon.links > 0)
+        drafter_lexicon.quantize(bound_drafter.vocabulary);
+    else
+        drafter_lexicon.common_int8 = Int8Matrix(bound_drafter.common_rows);
+    return bound.release();
+}
+
+}  // namespace
+
+void bind_aggressive(nb::module_& module) {
+    nb::class_<BoundAggressive>(module, "AggressiveTransformer")
+        .def("run", &BoundAggressive::run, "sources"_a, "lengths"_a, "limits"_a, "hints"_a, nb::kw_only(), "proposals"_a,
+             "verify"_a, "width"_a, "adaptive"_a, "draft_shortlist_tokens"_a, "draft_shortlist_links"_a, "confidence"_a, "int8"_a,
+             "ngram"_a, "top_k"_a, "max_logprob_gap"_a, "require_top1_eos"_a, "min_tokens_per_pass"_a, "alpha"_a, "gnmt"_a,
+             "shortlist_tokens"_a, "shortlist_links"_a, "banned"_a, "bos"_a, "eos"_a, "min_tokens"_a, "threads"_a);
+    module.def("make_aggressive", make, "verifier"_a, "verifier_shape"_a, "drafter"_a, "drafter_shape"_a, nb::kw_only(),
+               "shares_encoder"_a, "shares_words"_a, "sight"_a, "codes_in_layers"_a, "last_token"_a, "mask"_a, "copy_queries"_a,
+               "features"_a, "common_tokens"_a, "linked_tokens"_a, "verifier_common_tokens"_a, "verifier_linked_tokens"_a,
+               "precision"_a);
+}
+
+}  // namespace fewstep

@@ -1,0 +1,169 @@
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/inference/lexicon.h"
+#include "bindings/inference/precision.h"
+#include "csrc/inference/dag/network.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fewstep {
+
+namespace {
+
+using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Ids = Vector<std::int64_t>;
+
+std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
+
+struct BoundDagNetwork {
+    DagNetwork dags;
+
+    Sources checked(const Table& ids, const Ids& lengths, const Ids& sizes, const DagRules& rules, int threads) const {
+        const TransformerShape& shape = dags.network.shape;
+        const std::size_t classes = dags.lengths.size() / shape.width;
+        require(threads >= 1, "threads: expected at least 1" + got(threads));
+        require(lengths.size() == ids.shape(0), "lengths: expected one for each row of sources");
+        require(sizes.size() == (classes ? classes : ids.shape(0)),
+                "graph_lengths: expected one for each row of sources, or each length that is predicted");
+        for (const std::int64_t size : view(sizes))
+            require(size >= 2 && size <= static_cast<std::int64_t>(shape.slots),
+                    "graph_lengths: expected 2 to " + std::to_string(shape.slots) + " vertices with codes" + got(size));
+        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
+                   target_size = static_cast<std::int64_t>(shape.target_vocabulary);
+        for (const std::int64_t token : rules.token_rules.banned)
+            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
+        for (const std::int64_t token : {rules.bos, rules.token_rules.eos, rules.mask})
+            require(token >= 0 && token < target_size,
+                    "bos, eos, mask: expected ids below " + std::to_string(target_size) + got(token));
+        require_shortlist(dags.network.lexicon, rules.shortlist, rules.token_rules.eos);
+        require(rules.num_tokens >= 1, "tokens: expected at least 1" + got(static_cast<std::int64_t>(rules.num_tokens)));
+        const auto max_length = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
+        for (std::size_t row = 0; row < lengths.size(); ++row) {
+            const std::int64_t length = lengths.data()[row];
+            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            require(length >= 1 && length <= max_length, "lengths" + at + "1 to " + std::to_string(max_length) + got(length));
+            for (std::int64_t position = 0; position < length; ++position) {
+                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
+                require(token >= 0 && token < source_size,
+                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
+            }
+        }
+        Sources sources{
+            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
+        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
+        return sources;
+    }
+
+    nb::list follow(const Table& ids, const Ids& lengths, const Ids& sizes, double token_weight, std::vector<std::int64_t> banned,
+                    std::int64_t bos, std::int64_t eos, std::int64_t mask, std::size_t shortlist_tokens,
+                    std::size_t shortlist_links, int threads) const {
+        const DagRules rules{{std::move(banned), eos, 0}, bos, mask, 1, {shortlist_tokens, shortlist_links}};
+        const Sources sources = checked(ids, lengths, sizes, rules, threads);
+        std::vector<DagOutput> paths(ids.shape(0));
+        {
+            const nb::gil_scoped_release release;
+            for_each_dag(
+                dags, sources, {view(sizes).begin(), view(sizes).end()}, rules, false, threads,
+                [&](std::size_t sentence, Dag& dag) { paths[sentence] = fewstep::follow(dag, static_cast<float>(token_weight)); });
+        }
+        nb::list all;
+        for (const DagOutput& path : paths) all.append(nb::make_tuple(path.ids, path.score));
+        return all;
+    }
+
+    // Return the DAGs of all sentences: numbers of vertices, transitions [vertices,vertices], and log-probabilities and ids of the
+    // top tokens [vertices,W].
+    nb::tuple scores(const Table& ids, const Ids& lengths, const Ids& sizes, std::size_t num_tokens,
+                     std::vector<std::int64_t> banned, std::int64_t bos, std::int64_t eos, std::int64_t mask,
+                     std::size_t shortlist_tokens, std::size_t shortlist_links, int threads) const {
+        const DagRules rules{{std::move(banned), eos, 0}, bos, mask, num_tokens, {shortlist_tokens, shortlist_links}};
+        const Sources sources = checked(ids, lengths, sizes, rules, threads);
+        const std::size_t sentences = ids.shape(0);
+        struct Scores {
+            std::vector<float> transitions, tokens;
+            std::vector<std::int64_t> ids;
+        };
+        std::vector<Scores> results(sentences);
+        std::vector<std::int64_t> vertices(sentences);
+        std::size_t max_vertices = 0;
+        std::vector<float> transitions, scores;
+        std::vector<std::int64_t> token_ids;
+        {
+            const nb::gil_scoped_release release;
+            for_each_dag(dags, sources, {view(sizes).begin(), view(sizes).end()}, rules, true, threads,
+                         [&](std::size_t sentence, Dag& dag) {
+                             const std::size_t size = dag.vertices();
+                             Scores& dag_scores = results[sentence];
+                             vertices[sentence] = static_cast<std::int64_t>(size);
+                             dag_scores.tokens.assign(dag.scores(0), dag.scores(0) + size * num_tokens);
+                             dag_scores.ids.assign(dag.ids(0), dag.ids(0) + size * num_tokens);
+                             dag_scores.transitions.reserve(size * size);
+                             for (std::size_t vertex = 0; vertex < size; ++vertex) {
+                                 const float* row = dag.transitions(vertex);
+                                 dag_scores.transitions.insert(dag_scores.transitions.end(), row, row + size);
+                             }
+                         });
+            for (const std::int64_t size : vertices) max_vertices = std::max(max_vertices, static_cast<std::size_t>(size));
+            constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+            transitions.assign(sentences * max_vertices * max_vertices, MINUS_INFINITY),
+                scores.assign(sentences * max_vertices * num_tokens, MINUS_INFINITY),
+                token_ids.assign(sentences * max_vertices * num_tokens, 0);
+            for (std::size_t sentence = 0; sentence < sentences; ++sentence) {
+                const auto size = static_cast<std::size_t>(vertices[sentence]);
+                for (std::size_t vertex = 0; vertex < size; ++vertex)
+                    std::copy_n(results[sentence].transitions.data() + vertex * size, size,
+                                transitions.data() + (sentence * max_vertices + vertex) * max_vertices);
+                std::copy_n(results[sentence].tokens.data(), size * num_tokens,
+                            scores.data() + sentence * max_vertices * num_tokens);
+                std::copy_n(results[sentence].ids.data(), size * num_tokens,
+                            token_ids.data() + sentence * max_vertices * num_tokens);
+            }
+        }
+        return nb::make_tuple(own(std::move(vertices)), own(std::move(transitions)), own(std::move(scores)),
+                              own(std::move(token_ids)));
+    }
+};
+
+BoundDagNetwork make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
+                     std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
+                     std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, bool gelu, std::size_t classes,
+                     const Ids& common_tokens, const LinkedTokens& linked_tokens, const std::string& precision) {
+    Arrays floats;
+    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
+    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
+                                 target_vocabulary, source_positions, slots, gelu};
+    const std::size_t links = 2 * width + heads;
+    Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
+    const nb::gil_scoped_release release;
+    const float *codes = floats.at("link_codes"), *lengths = classes ? floats.at("lengths") : nullptr;
+    Transformer network(shape, floats);
+    network.lexicon = std::move(lexicon);
+    return {DagNetwork(std::move(network), precision_of(precision), PackedMatrix(floats.at("links"), nullptr, links, width),
+                       {codes, codes + slots * links}, {lengths, lengths + classes * width})};
+}
+
+}  // namespace
+
+void bind_dag_network(nb::module_& module) {
+    nb::class_<BoundDagNetwork>(module, "DagNetwork")
+        .def("follow", &BoundDagNetwork::follow, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "token_weight"_a,
+             "banned"_a, "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a)
+        .def("scores", &BoundDagNetwork::scores, "sources"_a, "lengths"_a, "graph_lengths"_a, nb::kw_only(), "tokens"_a, "banned"_a,
+             "bos"_a, "eos"_a, "mask"_a, "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a);
+    module.def("make_dag_network", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
+               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
+               "slots"_a, "gelu"_a, "classes"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+}
+
+}  // namespace fewstep

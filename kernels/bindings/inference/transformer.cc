@@ -1,0 +1,218 @@
+#include "csrc/inference/network/transformer.h"
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "bindings/arrays.h"
+#include "bindings/bindings.h"
+#include "bindings/inference/beam_options.h"
+#include "bindings/inference/lexicon.h"
+#include "bindings/inference/precision.h"
+#include "csrc/inference/ngram/model.h"
+#include "csrc/inference/stepwise/search.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fewstep {
+
+namespace {
+
+using Array = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Table = nb::ndarray<const std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Ids = Vector<std::int64_t>;
+
+SlotMask mask_of(const std::string& name) {
+    if (name == "block") return SlotMask::BLOCK;
+    if (name == "causal") return SlotMask::CAUSAL;
+    if (name == "same-direction") return SlotMask::SAME_DIRECTION;
+    throw std::invalid_argument("mask: expected block, causal or same-direction, got " + name);
+}
+
+std::string got(std::int64_t value) { return ", got " + std::to_string(value); }
+
+struct BoundTransformer {
+    Transformer model;
+
+    // Return this network and the other members of the ensemble.
+    std::vector<const Transformer*> ensemble_with(const std::vector<BoundTransformer*>& others) const {
+        std::vector<const Transformer*> networks{&model};
+        for (const BoundTransformer* other : others) {
+            require(other != nullptr, "others: expected networks, got None");
+            const TransformerShape &shape = model.shape, &other_shape = other->model.shape;
+            require(shape.source_vocabulary == other_shape.source_vocabulary &&
+                        shape.target_vocabulary == other_shape.target_vocabulary,
+                    "others: expected networks over the same vocabularies");
+            require(other->model.lexicon.common_tokens.size() == model.lexicon.common_tokens.size(),
+                    "others: expected networks with one lexicon");
+            require(shape.source_positions == other_shape.source_positions && shape.slots == other_shape.slots,
+                    "others: expected the same numbers of position codes and slots");
+            networks.push_back(&other->model);
+        }
+        return networks;
+    }
+
+    void check(const Table& ids, const std::vector<std::int64_t>& lengths, const std::vector<std::int64_t>& limits,
+               const SearchRules& rules, const StepRules& steps, int threads) const {
+        const TransformerShape& shape = model.shape;
+        require(threads >= 1, "threads: expected at least 1" + got(threads));
+        require(lengths.size() == ids.shape(0) && limits.size() == ids.shape(0),
+                "lengths, limits: expected one for each row of sources");
+        require_limits(limits);
+        const auto size = static_cast<std::int64_t>(rules.slots.step_size),
+                   slots = static_cast<std::int64_t>(shape.slots) / size * size;
+        require(rules.slots.directions >= 1 && rules.token_rules.min_tokens >= 0,
+                "rules: expected directions of at least 1, min_tokens of at least 0");
+        const auto source_size = static_cast<std::int64_t>(shape.source_vocabulary),
+                   target_size = static_cast<std::int64_t>(shape.target_vocabulary);
+        for (const std::int64_t token : rules.token_rules.banned)
+            require(token >= 0 && token < target_size, "banned: expected ids below " + std::to_string(target_size) + got(token));
+        require_shortlist(model.lexicon, rules.shortlist, rules.token_rules.eos);
+        for (const std::int64_t token : {steps.eos, steps.pad})
+            require(token >= 0 && token < target_size, "eos, pad: expected ids below " + std::to_string(target_size) + got(token));
+        const auto& banned = rules.token_rules.banned;
+        require(std::find(banned.begin(), banned.end(), steps.pad) != banned.end(),
+                "banned: expected pad (" + std::to_string(steps.pad) + ") among them: it fills the slots without a token");
+        const auto max_lengths = static_cast<std::int64_t>(std::min(ids.shape(1), shape.source_positions));
+        for (std::size_t row = 0; row < lengths.size(); ++row) {
+            const std::string at = "[" + std::to_string(row) + "]: expected ";
+            require(lengths[row] >= 1 && lengths[row] <= max_lengths,
+                    "lengths" + at + "1 to " + std::to_string(max_lengths) + got(lengths[row]));
+            require(limits[row] <= slots,
+                    "limits" + at + "at most " + std::to_string(slots) + " slots with codes" + got(limits[row]));
+            for (std::int64_t position = 0; position < lengths[row]; ++position) {
+                const std::int64_t token = ids.data()[row * ids.shape(1) + static_cast<std::size_t>(position)];
+                require(token >= 0 && token < source_size,
+                        "sources" + at + "ids below " + std::to_string(source_size) + got(token));
+            }
+        }
+    }
+
+    template <typename Search>
+    nb::list run(const Table& ids, const Ids& lengths, const Ids& limits, const SearchRules& rules, const StepRules& steps,
+                 int threads, const Search& search) const {
+        Sources sources{
+            ids.data(), ids.shape(1), {view(lengths).begin(), view(lengths).end()}, std::vector<std::size_t>(ids.shape(0))};
+        std::iota(sources.rows.begin(), sources.rows.end(), std::size_t{0});
+        const std::vector<std::int64_t> max_lengths(view(limits).begin(), view(limits).end());
+        check(ids, sources.lengths, max_lengths, rules, steps, threads);
+        std::vector<Outcome> outcomes;
+        {
+            const nb::gil_scoped_release release;
+            outcomes = search(sources, max_lengths);
+        }
+        return as_list(outcomes);
+    }
+
+    nb::list greedy(const Table& ids, const Ids& lengths, const Ids& limits, int step_size, bool per_direction, std::int64_t eos,
+                    std::int64_t pad, double alpha, bool gnmt, const std::string& mask, std::size_t directions,
+                    std::vector<std::int64_t> banned, std::int64_t min_tokens, std::size_t shortlist_tokens,
+                    std::size_t shortlist_links, int threads, const std::vector<BoundTransformer*>& others,
+                    const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& right_to_left, double end_threshold,
+                    std::size_t num_candidates) const {
+        require(ngram == nullptr || ngram->size() == model.shape.target_vocabulary,
+                "ngram: expected a model over the network's vocabulary");
+        require(num_candidates >= 1, "num_candidates: expected at least 1");
+        const JointStep joint_step{coupling_of(ngram, ngram_weight, right_to_left), end_threshold, num_candidates};
+        const bool is_joint = ngram != nullptr || end_threshold > 0.0;
+        const BeamOptions options = beam_options(1, step_size, per_direction, "exact", eos, pad, 1, alpha, gnmt);
+        const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions},
+                                {std::move(banned), eos, min_tokens},
+                                {shortlist_tokens, shortlist_links}};
+        const std::vector<const Transformer*> networks = ensemble_with(others);
+        return run(ids, lengths, limits, rules, options.rules, threads,
+                   [&](const Sources& sources, const std::vector<std::int64_t>& max_lengths) {
+                       return fewstep::greedy(networks, sources, max_lengths, options, rules, is_joint ? &joint_step : nullptr,
+                                              threads);
+                   });
+    }
+
+    nb::list beam_search(const Table& ids, const Ids& lengths, const Ids& limits, int beams, int step_size, bool per_direction,
+                         const std::string& selection, std::int64_t eos, std::int64_t pad, int n_best, double alpha, bool gnmt,
+                         double beam_threshold, const std::string& mask, std::size_t directions, std::vector<std::int64_t> banned,
+                         std::int64_t min_tokens, std::size_t shortlist_tokens, std::size_t shortlist_links,
+                         std::size_t num_candidates, bool separate_eos, int threads, const std::vector<BoundTransformer*>& others,
+                         const NgramScorer* ngram, double ngram_weight, const std::vector<bool>& right_to_left) const {
+        require(ngram == nullptr || ngram->size() == model.shape.target_vocabulary,
+                "ngram: expected a model over the network's vocabulary");
+        const BeamOptions options = beam_options(beams, step_size, per_direction, selection, eos, pad, n_best, alpha, gnmt,
+                                                 beam_threshold, coupling_of(ngram, ngram_weight, right_to_left));
+        const SearchRules rules{{static_cast<std::size_t>(step_size), mask_of(mask), directions},
+                                {std::move(banned), eos, min_tokens},
+                                {shortlist_tokens, shortlist_links}};
+        require(num_candidates >= 1, "num_candidates: expected at least 1");
+        const std::vector<const Transformer*> networks = ensemble_with(others);
+        return run(ids, lengths, limits, rules, options.rules, threads,
+                   [&](const Sources& sources, const std::vector<std::int64_t>& max_lengths) {
+                       return fewstep::beam_search(networks, sources, max_lengths, options, rules, num_candidates, separate_eos,
+                                                   threads);
+                   });
+    }
+};
+
+BoundTransformer make(const std::map<std::string, Array>& arrays, std::size_t encoder_layers, std::size_t decoder_layers,
+                      std::size_t width, std::size_t feed_forward, std::size_t heads, bool pre_norm, std::size_t source_vocabulary,
+                      std::size_t target_vocabulary, std::size_t source_positions, std::size_t slots, bool gelu,
+                      const Ids& common_tokens, const LinkedTokens& linked_tokens, const std::string& precision) {
+    Arrays floats;
+    for (const auto& [name, array] : arrays) floats.emplace(name, array.data());
+    const TransformerShape shape{encoder_layers,    decoder_layers,   width, feed_forward, heads, pre_norm, source_vocabulary,
+                                 target_vocabulary, source_positions, slots, gelu};
+    const Precision chosen = precision_of(precision);
+    Lexicon lexicon = lexicon_of(common_tokens, linked_tokens, shape);
+    const nb::gil_scoped_release release;
+    Transformer model(shape, floats);
+    model.lexicon = std::move(lexicon);
+    model.quantize(chosen);
+    return {std::move(model)};
+}
+
+nb::ndarray<nb::numpy, float, nb::ndim<2>> multiply(const PackedMatrix& matrix, const Matrix& x, const std::string& precision,
+                                                    int threads) {
+    require(x.shape(1) == matrix.inputs(), "x: expected [rows," + std::to_string(matrix.inputs()) + "]");
+    const std::size_t rows = x.shape(0);
+    const Precision chosen = precision_of(precision);
+    auto* y = new Buffer(std::max<std::size_t>(1, rows * matrix.outputs()));
+    nb::capsule owner(y, [](void* at) noexcept { delete static_cast<Buffer*>(at); });
+    {
+        const nb::gil_scoped_release release;
+        QuantizedRows scratch;
+        gemm(matrix, QuantizedMatrix(matrix, chosen), x.data(), rows, y->data(), Epilogue::STORE, scratch,
+             ThreadTeam::for_this_thread(threads));
+    }
+    return {y->data(), {rows, matrix.outputs()}, owner};
+}
+
+}  // namespace
+
+void bind_transformer(nb::module_& module) {
+    nb::class_<PackedMatrix>(module, "PackedMatrix")
+        .def(
+            "__init__",
+            [](PackedMatrix* self, const Matrix& weights, const Vector<float>& bias) {
+                require(bias.size() == weights.shape(0), "bias: expected one for each row of weights");
+                new (self) PackedMatrix(weights.data(), bias.data(), weights.shape(0), weights.shape(1));
+            },
+            "weights"_a, "bias"_a)
+        .def("multiply", multiply, "x"_a, nb::kw_only(), "precision"_a = "float32", "threads"_a = 1);
+    nb::class_<BoundTransformer>(module, "Transformer")
+        .def("greedy", &BoundTransformer::greedy, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "step_size"_a,
+             "per_direction"_a, "eos"_a, "pad"_a, "alpha"_a, "gnmt"_a, "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a,
+             "shortlist_tokens"_a, "shortlist_links"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a,
+             "right_to_left"_a, "end_threshold"_a, "num_candidates"_a)
+        .def("beam_search", &BoundTransformer::beam_search, "sources"_a, "lengths"_a, "limits"_a, nb::kw_only(), "beams"_a,
+             "step_size"_a, "per_direction"_a, "selection"_a, "eos"_a, "pad"_a, "n_best"_a, "alpha"_a, "gnmt"_a, "beam_threshold"_a,
+             "mask"_a, "directions"_a, "banned"_a, "min_tokens"_a, "shortlist_tokens"_a, "shortlist_links"_a, "num_candidates"_a,
+             "separate_eos"_a, "threads"_a, "others"_a, "ngram"_a.none(), "ngram_weight"_a, "right_to_left"_a);
+    module.def("make_transformer", make, "arrays"_a, nb::kw_only(), "encoder_layers"_a, "decoder_layers"_a, "width"_a,
+               "feed_forward"_a, "heads"_a, "pre_norm"_a, "source_vocabulary"_a, "target_vocabulary"_a, "source_positions"_a,
+               "slots"_a, "gelu"_a, "common_tokens"_a, "linked_tokens"_a, "precision"_a);
+}
+
+}  // namespace fewstep

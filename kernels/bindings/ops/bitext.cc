@@ -1,0 +1,101 @@
+#include "csrc/ops/align/bitext.h"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings/bindings.h"
+#include "bindings/ops/align.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fewstep {
+
+namespace {
+
+using Release = nb::call_guard<nb::gil_scoped_release>;
+using Starts = Vector<std::int64_t>;
+
+void check_starts(const Starts& starts, std::size_t size) {
+    require(starts.size() > 0 && starts(0) >= 0, "align: sentence starts are missing");
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i)
+        require(starts(i) <= starts(i + 1), "align: sentence starts are not ascending");
+    require(starts(starts.size() - 1) <= static_cast<std::int64_t>(size), "align: sentence starts lie beyond the text");
+}
+
+void add_side(Sentences& sentences, const Starts& starts, const Vector<std::uint32_t>& ids, std::uint32_t limit) {
+    check_starts(starts, ids.size());
+    for (std::size_t i = 0; i + 1 < starts.size(); ++i) {
+        for (auto at = static_cast<std::size_t>(starts(i)); at < static_cast<std::size_t>(starts(i + 1)); ++at) {
+            require(ids(at) < limit, "align: word number " + std::to_string(ids(at)) + " is not below " + std::to_string(limit));
+            sentences.words.push_back(ids(at));
+        }
+        sentences.end_sentence();
+    }
+}
+
+void add_words(BoundBitext& self, const std::vector<std::string>& source, const std::vector<std::string>& target) {
+    Bitext& text = self.appendable();
+    for (const auto& word : source) text.source.words.push_back(text.words.add(word));
+    for (const auto& word : target) text.target.words.push_back(text.words.add(word));
+    text.source.end_sentence();
+    text.target.end_sentence();
+    text.measure();
+}
+
+void add_lines(BoundBitext& self, const Starts& source_starts, const Vector<std::uint8_t>& source, const Starts& target_starts,
+               const Vector<std::uint8_t>& target) {
+    Bitext& text = self.appendable();
+    require(source_starts.size() == target_starts.size(), "align: the sides have unequal numbers of sentences");
+    check_starts(source_starts, source.size());
+    check_starts(target_starts, target.size());
+    const auto line = [](const Starts& starts, const Vector<std::uint8_t>& letters, std::size_t i) {
+        return std::string_view(reinterpret_cast<const char*>(letters.data()) + starts(i),
+                                static_cast<std::size_t>(starts(i + 1) - starts(i)));
+    };
+    for (std::size_t i = 0; i + 1 < source_starts.size(); ++i)
+        text.add_pair(line(source_starts, source, i), line(target_starts, target, i));
+    text.measure();
+}
+
+void add_ids(BoundBitext& self, const Starts& source_starts, const Vector<std::uint32_t>& source, const Starts& target_starts,
+             const Vector<std::uint32_t>& target, std::uint32_t source_size, std::uint32_t target_size) {
+    Bitext& text = self.appendable();
+    require(text.words.size() == 0, "align: numbers cannot be added to a text of words");
+    require(source_starts.size() == target_starts.size(), "align: the sides have unequal numbers of sentences");
+    add_side(text.source, source_starts, source, source_size);
+    add_side(text.target, target_starts, target, target_size);
+    text.source_size = source_size;
+    text.target_size = target_size;
+}
+
+nb::bytes word(const BoundBitext& self, std::uint32_t id) {
+    require(id < self.text.words.size(), "align: no word has the number " + std::to_string(id));
+    const std::string_view word = self.text.words.word(id);
+    return nb::bytes(word.data(), word.size());
+}
+
+nb::tuple ids(const BoundBitext& self, bool target) {
+    const Sentences& side = target ? self.text.target : self.text.source;
+    return nb::make_tuple(own(std::vector<std::int64_t>(side.starts.begin(), side.starts.end())), own(side.words));
+}
+
+}  // namespace
+
+void bind_bitext(nb::module_& module) {
+    nb::class_<BoundBitext>(module, "Bitext")
+        .def(nb::init<>())
+        .def_static(
+            "read", [](const std::string& path) { return BoundBitext{read_bitext(path.c_str())}; }, "path"_a, Release())
+        .def("add_words", add_words, "source"_a, "target"_a)
+        .def("add_lines", add_lines, "source_starts"_a, "source"_a, "target_starts"_a, "target"_a, Release())
+        .def("add_ids", add_ids, "source_starts"_a, "source"_a, "target_starts"_a, "target"_a, "source_size"_a, "target_size"_a,
+             Release())
+        .def_prop_ro("pairs", [](const BoundBitext& self) { return self.text.source.size(); })
+        .def_prop_ro("words", [](const BoundBitext& self) { return self.text.words.size(); })
+        .def_prop_ro("carriage_returns", [](const BoundBitext& self) { return self.text.carriage_returns; })
+        .def("word", word, "id"_a)
+        .def("ids", ids, "target"_a);
+}
+
+}  // namespace fewstep

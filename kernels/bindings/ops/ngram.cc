@@ -1,0 +1,168 @@
+// n-gram language models: estimation, files, queries.
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "csrc/inference/ngram/model.h"
+#include "csrc/ops/ngram/arpa.h"
+#include "csrc/ops/ngram/build.h"
+#include "csrc/ops/ngram/estimate.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace fewstep {
+
+namespace {
+
+using Model = std::shared_ptr<const NgramModel>;
+
+// A text: Python bytes, or a file that is mapped.
+class Source {
+  public:
+    explicit Source(const nb::object& source) {
+        if (nb::isinstance<nb::bytes>(source)) {
+            const auto bytes = nb::borrow<nb::bytes>(source);
+            text_ = {bytes.c_str(), bytes.size()};
+        } else {
+            file_.emplace(nb::cast<std::string>(source));
+            text_ = {reinterpret_cast<const char*>(file_->bytes().data()), file_->bytes().size()};
+        }
+    }
+    std::string_view text() const { return text_; }
+
+  private:
+    std::optional<MappedFile> file_;
+    std::string_view text_;
+};
+
+nb::dict described(const NgramEstimate& estimate) {
+    nb::list discounts, fallback;
+    for (const NgramDiscounts& of_order : estimate.discounts) {
+        discounts.append(nb::make_tuple(of_order.amount[1], of_order.amount[2], of_order.amount[3]));
+        fallback.append(of_order.fallback);
+    }
+    nb::dict result;
+    result["discounts"] = discounts;
+    result["fallback"] = fallback;
+    result["distinct"] = nb::cast(estimate.distinct);
+    result["sentences"] = estimate.sentences;
+    result["tokens"] = estimate.tokens;
+    result["skipped"] = estimate.skipped;
+    return result;
+}
+
+std::pair<Model, nb::dict> estimate(const nb::object& source, int order, std::vector<std::uint64_t> prune,
+                                    std::optional<std::array<double, 3>> discount_fallback, bool interpolate_unigrams,
+                                    bool skip_special, int threads, std::uint64_t memory) {
+    if (threads < 1) throw std::invalid_argument("threads: expected at least 1, got " + std::to_string(threads));
+    const NgramOptions options{order, std::move(prune), discount_fallback, interpolate_unigrams, skip_special, threads, memory};
+    const Source text(source);
+    NgramEstimate found;
+    Model model;
+    try {
+        const nb::gil_scoped_release unlocked;
+        found = estimate_ngrams(text.text(), options);
+        model = std::make_shared<const NgramModel>(NgramModel::own(build_ngram_file(std::move(found.table), threads)));
+    } catch (const std::length_error& error) {
+        PyErr_SetString(PyExc_MemoryError, error.what());
+        throw nb::python_error();
+    }
+    return {model, described(found)};
+}
+
+Model read(const nb::object& source, const std::string& name) {
+    const Source text(source);
+    const nb::gil_scoped_release unlocked;
+    return std::make_shared<const NgramModel>(NgramModel::own(build_ngram_file(read_arpa(text.text(), name), 1)));
+}
+
+nb::tuple score_text(const NgramModel& model, const nb::object& source, bool bos, bool eos, int threads) {
+    const Source text(source);
+    NgramSentence sum;
+    std::uint64_t words = 0, unknown = 0, sentences = 0;
+    {
+        const nb::gil_scoped_release unlocked;
+        for (const NgramSentence& sentence : score_ngram_lines(model, text.text(), bos, eos, threads)) {
+            sum.log_prob += sentence.log_prob;
+            sum.unknown_log_prob += sentence.unknown_log_prob;
+            words += sentence.words;
+            unknown += sentence.unknown;
+            ++sentences;
+        }
+    }
+    return nb::make_tuple(sentences, words, unknown, sum.log_prob, sum.unknown_log_prob);
+}
+
+std::string_view view(const nb::bytes& text) { return {text.c_str(), text.size()}; }
+
+std::pair<double, NgramState> step(const NgramModel& model, NgramState state, std::uint32_t word) {
+    if (state >= model.states() || word >= model.words()) throw std::invalid_argument("expected a state and a word of this model");
+    NgramState next = NgramModel::EMPTY;
+    const double log_prob = model.score(state, word, next);
+    return {log_prob, next};
+}
+
+nb::list words(const NgramModel& model) {
+    nb::list all;
+    for (std::uint32_t id = 0; id < model.words(); ++id) all.append(nb::bytes(model.text(id).data(), model.text(id).size()));
+    return all;
+}
+
+NgramScorer scorer(const Model& model, const nb::list& pieces) {
+    std::vector<std::uint32_t> ids;
+    for (const auto& piece : pieces) ids.push_back(model->word(view(nb::cast<nb::bytes>(piece))));
+    return {model, std::move(ids)};
+}
+
+}  // namespace
+
+void bind_ngram(nb::module_& module) {
+    nb::class_<NgramScorer>(module, "NgramScorer")
+        .def("__len__", &NgramScorer::size)
+        .def("begin", &NgramScorer::begin)
+        .def("step",
+             [](const NgramScorer& self, NgramState state, std::uint32_t piece) {
+                 if (piece >= self.size())
+                     throw std::invalid_argument("piece: expected an id below " + std::to_string(self.size()));
+                 return step(self.model(), state, self.words()[piece]);
+             })
+        .def_prop_ro("words", &NgramScorer::words);
+    nb::class_<NgramModel>(module, "NgramModel")
+        .def_static("estimate", &estimate, "source"_a, nb::kw_only(), "order"_a, "prune"_a, "discount_fallback"_a.none(),
+                    "interpolate_unigrams"_a, "skip_special"_a, "threads"_a, "memory"_a)
+        .def_static("read_arpa", &read, "source"_a, "name"_a)
+        .def_static(
+            "map", [](const std::string& path) { return std::make_shared<const NgramModel>(NgramModel::map(path)); },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "write", [](const NgramModel& self, const std::string& path) { write_file(path, std::array{self.bytes()}); },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "write_arpa", [](const NgramModel& self, const std::string& path) { write_arpa(self, path); },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def_prop_ro("order", &NgramModel::order)
+        .def_prop_ro("counts",
+                     [](const NgramModel& self) { return std::vector<std::uint64_t>(self.counts().begin(), self.counts().end()); })
+        .def_prop_ro("size", [](const NgramModel& self) { return self.bytes().size(); })
+        .def("words", &words)
+        .def("word", [](const NgramModel& self, const nb::bytes& text) { return self.word(view(text)); })
+        .def("begin", &NgramModel::begin)
+        .def("step", &step)
+        .def("score_text", &score_text, "source"_a, nb::kw_only(), "bos"_a, "eos"_a, "threads"_a)
+        .def("scorer", &scorer);
+}
+
+}  // namespace fewstep

@@ -1,0 +1,139 @@
+#include "csrc/inference/aggressive/proposer.h"
+
+#include <algorithm>
+
+namespace fewstep {
+
+Proposer::Proposer(std::vector<SentenceState>& states, const BatchPart& part, const Drafter* drafter, CrossCache cross_cache,
+                   std::vector<Shortlist> shortlists, const std::vector<std::vector<std::int64_t>>& hints,
+                   const TokenRules& token_rules, const DraftRules& rules)
+    : states_(states),
+      indices_(part.indices),
+      team_(part.team),
+      drafter_(drafter),
+      hints_(hints),
+      token_rules_(token_rules),
+      rules_(rules),
+      shortlists_(std::move(shortlists)) {
+    if (rules.proposals != Proposals::NETWORK) return;
+    if (drafter->autoregressive())
+        autoregressive_drafter_.emplace(*drafter, std::move(cross_cache), part.limits, rules.int8, team_);
+    else
+        block_drafter_.emplace(*drafter, part.sources, std::move(cross_cache), part.limits, rules.int8, team_);
+}
+
+void Proposer::observe(std::size_t sentence, std::size_t first, std::size_t count, const float* hidden) {
+    if (autoregressive_drafter_) autoregressive_drafter_->observe(sentence, first, count, hidden);
+}
+
+// One token less than the limit allows, because the verifier adds one.
+std::int64_t Proposer::draft_length(const SentenceState& state) const {
+    if (state.fell_back || rules_.proposals == Proposals::NOTHING) return 0;
+    return std::min(state.width, state.limit - state.size() - 1);
+}
+
+void Proposer::draft(const std::vector<SentenceState*>& active) {
+    requests_.clear();
+    for (SentenceState* state : active) {
+        state->draft.clear();
+        const std::int64_t width = draft_length(*state);
+        if (width < 1) continue;
+        if (rules_.proposals == Proposals::NETWORK)
+            requests_.push_back({state->sentence, &state->tokens, width});
+        else
+            lookup_draft(hints_[indices_[state->sentence]], state->tokens, rules_.bos, rules_.ngram, width, state->draft);
+    }
+    if (autoregressive_drafter_)
+        draft_autoregressively();
+    else if (!requests_.empty())
+        draft_blocks();
+    for (SentenceState* state : active) truncate(state->draft);
+}
+
+// Choose the most probable token of each state into `chosen_`, and its probability if `probabilities_` has the size. The rows of
+// the requests are contiguous: `rows` rows each, or with 0 as many as its width.
+void Proposer::choose_tokens(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows) {
+    chosen_.resize(slots.size());
+    if (!shortlists_.empty()) return choose_from_shortlists(hidden, slots, rows);
+    const Lexicon& lexicon = drafter_->network.lexicon;
+    const std::vector<std::int64_t>& common_rows = lexicon.common_tokens;
+    if (rules_.draft_shortlist.tokens == 0 || common_rows.empty()) {
+        const std::size_t num_tokens = drafter_->vocabulary.outputs();
+        return argmax_tokens(drafter_->vocabulary, nullptr, hidden, slots, num_tokens, token_rules_, chosen_, probabilities_,
+                             logits_, team_);
+    }
+    const Int8Matrix* int8 = rules_.int8 ? &lexicon.common_int8 : nullptr;
+    const std::size_t num_common = std::min(rules_.draft_shortlist.tokens, common_rows.size());
+    choose_from(drafter_->common_rows, int8, std::span(common_rows).first(num_common), hidden, slots, chosen_, probabilities_);
+}
+
+void Proposer::choose_from_shortlists(const float* hidden, std::span<const std::int64_t> slots, std::size_t rows) {
+    std::size_t row = 0;
+    for (const DraftRequest& request : requests_) {
+        const Shortlist& list = shortlists_[request.sentence];
+        const std::size_t count = rows > 0 ? rows : static_cast<std::size_t>(request.width);
+        const std::span<float> probabilities =
+            probabilities_.empty() ? std::span<float>() : std::span(probabilities_).subspan(row, count);
+        choose_from(list.floats(), rules_.int8 ? &list.int8() : nullptr, list.tokens(),
+                    hidden + row * drafter_->network.shape.width, slots.subspan(row, count), std::span(chosen_).subspan(row, count),
+                    probabilities);
+        row += count;
+    }
+}
+
+// Choose among `tokens`, whose rows of the vocabulary are the first of `matrix`, or of `int8` if not null.
+void Proposer::choose_from(const PackedMatrix& matrix, const Int8Matrix* int8, std::span<const std::int64_t> tokens,
+                           const float* hidden, std::span<const std::int64_t> slots, std::span<std::int64_t> chosen,
+                           std::span<float> probabilities) {
+    const TokenRules rules{{}, 0, token_rules_.min_tokens};
+    argmax_tokens(matrix, int8, hidden, slots, tokens.size(), rules, chosen, probabilities, logits_, team_);
+    for (std::int64_t& token : chosen)
+        if (token >= 0) token = tokens[static_cast<std::size_t>(token)];
+}
+
+// Draft all slots of the requested blocks in one pass.
+void Proposer::draft_blocks() {
+    const float* hidden = block_drafter_->states(requests_);
+    choose_tokens(hidden, block_drafter_->slots(), 0);
+    std::size_t row = 0;
+    for (const DraftRequest& request : requests_) {
+        states_[request.sentence].draft.assign(chosen_.begin() + static_cast<std::ptrdiff_t>(row),
+                                               chosen_.begin() + static_cast<std::ptrdiff_t>(row) + request.width);
+        row += static_cast<std::size_t>(request.width);
+    }
+}
+
+// Draft the requested blocks token by token, as long as their probability is high enough.
+void Proposer::draft_autoregressively() {
+    likelihoods_.assign(states_.size(), 1.0F);
+    while (!requests_.empty()) {
+        positions_.clear(), slots_.clear();
+        for (const DraftRequest& request : requests_) {
+            positions_.push_back({request.sentence, request.prefix, &states_[request.sentence].draft});
+            slots_.push_back(static_cast<std::int64_t>(positions_.back().slot()));
+        }
+        probabilities_.resize(rules_.confidence > 0.0F ? requests_.size() : 0);
+        choose_tokens(autoregressive_drafter_->states(positions_), slots_, 1);
+        std::size_t row = 0;
+        std::erase_if(requests_, [&](const DraftRequest& request) {
+            std::vector<std::int64_t>& draft = states_[request.sentence].draft;
+            draft.push_back(chosen_[row]);
+            if (!probabilities_.empty()) likelihoods_[request.sentence] *= probabilities_[row];
+            const bool likely = likelihoods_[request.sentence] >= rules_.confidence;
+            return chosen_[row++] == token_rules_.eos || draft.back() < 0 || !likely ||
+                   static_cast<std::int64_t>(draft.size()) == request.width;
+        });
+    }
+}
+
+// Cut a draft after eos and before a banned token.
+void Proposer::truncate(std::vector<std::int64_t>& draft) const {
+    for (std::size_t position = 0; position < draft.size(); ++position) {
+        const bool banned =
+            std::find(token_rules_.banned.begin(), token_rules_.banned.end(), draft[position]) != token_rules_.banned.end();
+        if (draft[position] < 0 || banned) return draft.resize(position);
+        if (draft[position] == token_rules_.eos) return draft.resize(position + 1);
+    }
+}
+
+}  // namespace fewstep

@@ -1,0 +1,135 @@
+#include "csrc/inference/network/transformer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "csrc/inference/network/sequence_pass.h"
+
+namespace fewstep {
+
+namespace {
+
+// Looks up weights by name.
+struct WeightReader {
+    const TransformerShape& shape;
+    const Arrays& arrays;
+
+    PackedMatrix matrix(const std::string& name, std::size_t outputs, std::size_t inputs) const {
+        return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), outputs, inputs};
+    }
+    LayerNorm norm(const std::string& name) const { return {arrays.at(name + ".weight"), arrays.at(name + ".bias"), shape.width}; }
+    FeedForward feed_forward(const std::string& layer) const {
+        return {matrix(layer + "feed_forward.widen", shape.inner, shape.width),
+                matrix(layer + "feed_forward.narrow", shape.width, shape.inner), norm(layer + "feed_forward_residual.norm"),
+                shape.gelu ? Epilogue::GELU : Epilogue::RELU};
+    }
+    EncoderLayer encoder_layer(const std::string& layer) const {
+        const std::size_t width = shape.width;
+        return {matrix(layer + "attention.projection", 3 * width, width), matrix(layer + "attention.output", width, width),
+                norm(layer + "attention_residual.norm"), feed_forward(layer)};
+    }
+    DecoderLayer decoder_layer(const std::string& layer) const {
+        const std::size_t width = shape.width;
+        return {matrix(layer + "attention.projection", 3 * width, width),
+                matrix(layer + "attention.output", width, width),
+                norm(layer + "attention_residual.norm"),
+                matrix(layer + "cross_attention.queries", width, width),
+                matrix(layer + "cross_attention.projection", 2 * width, width),
+                matrix(layer + "cross_attention.output", width, width),
+                norm(layer + "cross_attention_residual.norm"),
+                feed_forward(layer)};
+    }
+    std::vector<float> table(const std::string& name, std::size_t rows) const {
+        const auto found = arrays.find(name);
+        if (found == arrays.end()) return {};
+        return {found->second, found->second + rows * shape.width};
+    }
+};
+
+// Source embeddings [rows,D], sentences one after the other.
+void embed_sources(const Transformer& model, const Sources& sources, float* x) {
+    const std::size_t width = model.shape.width;
+    const auto& table = model.source_embedding.empty() ? model.target_embedding : model.source_embedding;
+    const float scale = std::sqrt(static_cast<float>(width));
+    for (std::size_t sentence = 0; sentence < sources.rows.size(); ++sentence)
+        for (std::int64_t position = 0; position < sources.lengths[sentence]; ++position) {
+            const auto token =
+                static_cast<std::size_t>(sources.ids[sources.rows[sentence] * sources.stride + static_cast<std::size_t>(position)]);
+            const float* embedding = table.data() + token * width;
+            const float* position_code = model.source_positions.data() + static_cast<std::size_t>(position) * width;
+            for (std::size_t unit = 0; unit < width; ++unit) *x++ = embedding[unit] * scale + position_code[unit];
+        }
+}
+
+std::size_t cross_cache_size(std::size_t length, std::size_t width) { return (padded_length(length) + length) * width; }
+
+}  // namespace
+
+Transformer::Transformer(const TransformerShape& transformer_shape, const Arrays& arrays)
+    : shape(transformer_shape),
+      heads{transformer_shape.heads, transformer_shape.width / transformer_shape.heads},
+      quantized_encoder(transformer_shape.encoder_layers),
+      quantized_decoder(transformer_shape.decoder_layers) {
+    const WeightReader read{shape, arrays};
+    for (std::size_t layer = 0; layer < shape.encoder_layers; ++layer)
+        encoder.push_back(read.encoder_layer("encoder.layers." + std::to_string(layer) + "."));
+    for (std::size_t layer = 0; layer < shape.decoder_layers; ++layer)
+        decoder.push_back(read.decoder_layer("decoder.layers." + std::to_string(layer) + "."));
+    if (shape.pre_norm) encoder_norm = read.norm("encoder.norm"), decoder_norm = read.norm("decoder.norm");
+    source_embedding = read.table("source_embedding", shape.source_vocabulary);
+    target_embedding = read.table("target_embedding", shape.target_vocabulary);
+    source_positions = read.table("source_positions", shape.source_positions);
+    slot_codes = read.table("slot_codes", shape.slots);
+    vocabulary = {target_embedding.data(), nullptr, shape.target_vocabulary, shape.width};
+}
+
+void Transformer::quantize(Precision precision) {
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer)
+        quantized_encoder[layer] = QuantizedLayer(encoder[layer], precision);
+    for (std::size_t layer = 0; layer < decoder.size(); ++layer)
+        quantized_decoder[layer] = QuantizedLayer(decoder[layer], precision);
+    quantized_vocabulary = QuantizedMatrix(vocabulary, precision == Precision::INT8 ? precision : Precision::FLOAT32);
+    if (precision == Precision::INT8 && !lexicon.common_tokens.empty()) lexicon.quantize(vocabulary);
+}
+
+Buffer Transformer::encoder_states(const Sources& sources, ThreadTeam& team) const {
+    SequencePass pass(*this, {sources.lengths.begin(), sources.lengths.end()}, team);
+    embed_sources(*this, sources, pass.x());
+    for (std::size_t layer = 0; layer < encoder.size(); ++layer) pass.encode(encoder[layer], quantized_encoder[layer]);
+    if (shape.pre_norm) encoder_norm.apply(pass.x(), pass.rows(), pass.x());
+    return std::move(pass).states();
+}
+
+CrossCache Transformer::allocate_cross_cache(const Sources& sources) const {
+    std::size_t num_floats = 0;
+    for (const std::int64_t length : sources.lengths) num_floats += cross_cache_size(static_cast<std::size_t>(length), shape.width);
+    return {std::vector<std::vector<KeyValues>>(decoder.size()), Buffer(num_floats * decoder.size())};
+}
+
+void Transformer::project_memory(const Sources& sources, const float* states, std::size_t layer, CrossCache& cross_cache) const {
+    const std::size_t width = shape.width;
+    const auto rows = static_cast<std::size_t>(std::accumulate(sources.lengths.begin(), sources.lengths.end(), std::int64_t{0}));
+    Buffer projected(rows * 2 * width);
+    QuantizedRows scratch;
+    gemm(decoder[layer].cross_projection, quantized_decoder[layer].cross_projection, states, rows, projected.data(),
+         Epilogue::STORE, scratch);
+    const float* row = projected.data();
+    float* next = cross_cache.floats.data() + layer * (cross_cache.floats.size() / decoder.size());
+    for (const std::int64_t source_length : sources.lengths) {
+        const auto length = static_cast<std::size_t>(source_length);
+        const std::size_t allocate_cross_cache = padded_length(length);
+        float *keys = next, *values = next + allocate_cross_cache * width;
+        pack_keys_values(row, 2 * width, 0, length, length, width, keys, values);
+        cross_cache.layers[layer].push_back({length, allocate_cross_cache, keys, values});
+        row += length * 2 * width, next += cross_cache_size(length, width);
+    }
+}
+
+CrossCache Transformer::cross_cache(const Sources& sources, const float* states, ThreadTeam& team) const {
+    CrossCache cross_cache = allocate_cross_cache(sources);
+    team.run(decoder.size(), [&](std::size_t layer, int) { project_memory(sources, states, layer, cross_cache); });
+    return cross_cache;
+}
+
+}  // namespace fewstep

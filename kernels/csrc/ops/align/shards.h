@@ -1,0 +1,44 @@
+// Sharded fast_align: merged cells of all shards, and the exchange of counts and probabilities with a shard.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "csrc/ops/align/support.h"
+
+namespace fewstep {
+
+// The cells of one shard, or merged cells. Rows as in Support.
+struct CellsView {
+    std::span<const std::uint64_t> row_starts;
+    std::span<const std::uint32_t> columns;
+
+    std::span<const std::uint32_t> row(std::size_t index) const {
+        return columns.subspan(row_starts[index], row_starts[index + 1] - row_starts[index]);
+    }
+};
+
+// Merge the cells of all shards; the columns of each row are ascending.
+Support merge_cells(const std::vector<CellsView>& shards);
+
+// Return the offset of each of the shard's cells in its merged row.
+std::vector<std::uint32_t> cell_offsets(const CellsView& whole, const CellsView& shard);
+
+// A range of rows of a shard and of the merged cells.
+struct RowRange {
+    std::span<const std::uint64_t> whole_starts, shard_starts;  // rows + 1 entries each
+    std::span<const std::uint32_t> offsets;                     // of the shard's cells in these rows
+
+    // Call body(cell of the shard, merged cell), both relative to the range.
+    template <typename Body>
+    void each(const Body& body) const {
+        for (std::size_t row = 0; row + 1 < whole_starts.size(); ++row) {
+            const std::uint64_t first = whole_starts[row] - whole_starts[0];
+            for (std::uint64_t cell = shard_starts[row]; cell < shard_starts[row + 1]; ++cell)
+                body(cell - shard_starts[0], first + offsets[cell - shard_starts[0]]);
+        }
+    }
+};
+
+}  // namespace fewstep

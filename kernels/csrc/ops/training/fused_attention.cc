@@ -1,0 +1,278 @@
+#include "csrc/ops/training/fused_attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "csrc/base/bfloat16.h"
+#include "csrc/base/buffer.h"
+#include "csrc/base/parallel.h"
+
+namespace fewstep {
+
+namespace {
+
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+constexpr std::size_t STEP = F32_LANES;
+constexpr int VECTORS = SIMD_REGISTERS == 32 ? 3 : 2, ROWS = SIMD_REGISTERS == 32 ? 8 : 4;  // sums that stay in registers
+
+std::size_t up(std::size_t count) { return (count + STEP - 1) / STEP * STEP; }
+
+// A [rows,depth] with arbitrary strides, B [depth,columns] and C [rows,columns] with rows of whole vectors.
+struct Gemm {
+    const float* a;
+    std::size_t row_stride, depth_stride;
+    const float* b;
+    std::size_t b_stride;
+    float* c;
+    std::size_t c_stride, depth;
+};
+
+template <int R, int V>
+void multiply_block(const Gemm& gemm, std::size_t row, std::size_t column) {
+    F32Vector sums[R][V] = {};
+    const float *a = gemm.a + row * gemm.row_stride, *b = gemm.b + column;
+    for (std::size_t position = 0; position < gemm.depth; ++position, a += gemm.depth_stride, b += gemm.b_stride) {
+        F32Vector vectors[V];
+#pragma GCC unroll 3
+        for (int vector = 0; vector < V; ++vector) vectors[vector] = in_register(load(b + vector * F32_LANES));
+#pragma GCC unroll 8
+        for (int block_row = 0; block_row < R; ++block_row) {
+            const float factor = a[static_cast<std::size_t>(block_row) * gemm.row_stride];
+#pragma GCC unroll 3
+            for (int vector = 0; vector < V; ++vector)
+                sums[block_row][vector] = multiply_add(broadcast(factor), vectors[vector], sums[block_row][vector]);
+        }
+    }
+    for (int block_row = 0; block_row < R; ++block_row)
+        for (int vector = 0; vector < V; ++vector)
+            store(gemm.c + (row + static_cast<std::size_t>(block_row)) * gemm.c_stride + column +
+                      static_cast<std::size_t>(vector) * STEP,
+                  sums[block_row][vector]);
+}
+
+using Multiply = void (*)(const Gemm&, std::size_t, std::size_t);
+
+template <int V, int... R>
+constexpr std::array<Multiply, ROWS> by_rows(std::integer_sequence<int, R...>) {
+    return {multiply_block<R + 1, V>...};
+}
+
+template <int... V>
+constexpr std::array<std::array<Multiply, ROWS>, VECTORS> by_vectors(std::integer_sequence<int, V...>) {
+    return {by_rows<V + 1>(std::make_integer_sequence<int, ROWS>())...};
+}
+
+constexpr auto MULTIPLY = by_vectors(std::make_integer_sequence<int, VECTORS>());
+
+// C = A B
+void multiply(const Gemm& gemm, std::size_t rows, std::size_t columns) {
+    constexpr std::size_t block_columns = static_cast<std::size_t>(VECTORS) * STEP;
+    const std::size_t blocks = (rows + ROWS - 1) / ROWS;
+    for (std::size_t column = 0; column < columns; column += block_columns) {
+        const std::size_t vectors = std::min(block_columns, columns - column) / STEP;
+        for (std::size_t block = 0; block < blocks; ++block) {
+            const std::size_t row = rows * block / blocks, count = rows * (block + 1) / blocks - row;
+            MULTIPLY[vectors - 1][count - 1](gemm, row, column);
+        }
+    }
+}
+
+// One head of one sentence. Rows of d floats are padded with zeros to whole vectors.
+class Head {
+  public:
+    Head(const AttentionShape& shape, std::size_t sentence)
+        : queries_(shape.queries),
+          size_(shape.size),
+          width_(up(shape.size)),
+          causal_(shape.causal),
+          visible_(shape.visible == nullptr ? nullptr : shape.visible + sentence * shape.keys),
+          keys_(shape.keys),
+          scale_(1.0F / std::sqrt(static_cast<float>(shape.size))) {
+        while (visible_ != nullptr && keys_ > 0 && !visible_[keys_ - 1]) --keys_;
+        padded_keys_ = up(keys_);
+    }
+
+    std::size_t keys() const { return keys_; }  // up to the last visible one
+    std::size_t width() const { return width_; }
+    std::size_t padded_keys() const { return padded_keys_; }
+    float scale() const { return scale_; }
+
+    // Read rows as floats [rows,width], times a factor.
+    template <typename Value>
+    void read(const Value* from, std::ptrdiff_t stride, std::size_t rows, float factor, float* to) const {
+        for (std::size_t row = 0; row < rows; ++row, from += stride, to += width_) {
+            std::size_t unit = 0;
+            for (; unit + STEP <= size_; unit += STEP) store(to + unit, load(from + unit) * factor);
+            for (; unit < size_; ++unit) to[unit] = to_float(from[unit]) * factor;
+            for (; unit < width_; ++unit) to[unit] = 0.0F;
+        }
+    }
+
+    // Transpose rows [keys,width] to [size,padded_keys].
+    void transpose(const float* rows, float* to) const {
+        for (std::size_t unit = 0; unit < size_; ++unit, to += padded_keys_) {
+            for (std::size_t key = 0; key < keys_; ++key) to[key] = rows[key * width_ + unit];
+            std::fill(to + keys_, to + padded_keys_, 0.0F);
+        }
+    }
+
+    template <typename Value>
+    void write(const float* from, std::size_t rows, std::size_t all, Value* to, std::ptrdiff_t stride) const {
+        for (std::size_t row = 0; row < all; ++row, from += width_, to += stride) {
+            std::size_t unit = 0;
+            for (; unit + STEP <= size_; unit += STEP) store_rounded(to + unit, row < rows ? load(from + unit) : F32Vector{});
+            for (; unit < size_; ++unit) store_rounded(to + unit, row < rows ? from[unit] : 0.0F);
+        }
+    }
+
+    // Set the scores [queries,padded_keys] of keys that a query must not see to minus infinity.
+    void apply_mask(float* scores) const {
+        for (std::size_t query = 0; query < queries_; ++query, scores += padded_keys_) {
+            const std::size_t end = causal_ ? std::min(keys_, query + 1) : keys_;
+            for (std::size_t key = 0; visible_ != nullptr && key < end; ++key)
+                if (!visible_[key]) scores[key] = MINUS_INFINITY;
+            std::fill(scores + end, scores + padded_keys_, MINUS_INFINITY);
+        }
+    }
+
+  private:
+    std::size_t queries_, size_, width_;
+    bool causal_;
+    const bool* visible_;
+    std::size_t keys_, padded_keys_ = 0;
+    float scale_;
+};
+
+// Replace scores [padded_keys] by exp(score - maximum). Return the log of the sum of e^score, and the sum.
+struct ExpSum {
+    float normaliser, sum;
+};
+ExpSum exponentiate(float* scores, std::size_t padded_keys) {
+    F32Vector highest = broadcast(MINUS_INFINITY), sums{};
+    for (std::size_t position = 0; position < padded_keys; position += STEP) highest = vector_max(load(scores + position), highest);
+    const float top = horizontal_max(highest), shift = top == MINUS_INFINITY ? 0.0F : top;
+    for (std::size_t position = 0; position < padded_keys; position += STEP) {
+        const F32Vector weight = vector_exp(load(scores + position) - shift);
+        store(scores + position, weight);
+        sums += weight;
+    }
+    const float sum = horizontal_sum(sums);
+    return {shift + std::log(sum), sum};
+}
+
+struct Workspace {
+    Buffer queries, keys, values, upstream, transposed, weights, products, output;
+};
+
+template <typename Body>
+void for_each_head(const AttentionShape& shape, int threads, const Body& body) {
+    std::vector<Workspace> workspaces(static_cast<std::size_t>(threads));
+    parallel_for(static_cast<std::int64_t>(shape.sentences * shape.heads), threads, [&](std::int64_t item, int thread) {
+        const auto sentence = static_cast<std::size_t>(item) / shape.heads, head = static_cast<std::size_t>(item) % shape.heads;
+        body(sentence, head, Head(shape, sentence), workspaces[static_cast<std::size_t>(thread)]);
+    });
+}
+
+// Read queries / sqrt(d) and compute their scores for all keys in `workspace.keys`.
+template <typename Value>
+void score(const AttentionShape& shape, const Head& head, const Value* queries, std::ptrdiff_t stride, Workspace& workspace) {
+    workspace.queries.reserve(shape.queries * head.width());
+    workspace.transposed.reserve(shape.size * head.padded_keys());
+    workspace.weights.reserve(shape.queries * head.padded_keys());
+    head.read(queries, stride, shape.queries, head.scale(), workspace.queries.data());
+    head.transpose(workspace.keys.data(), workspace.transposed.data());
+    multiply({workspace.queries.data(), head.width(), 1, workspace.transposed.data(), head.padded_keys(), workspace.weights.data(),
+              head.padded_keys(), shape.size},
+             shape.queries, head.padded_keys());
+    head.apply_mask(workspace.weights.data());
+}
+
+}  // namespace
+
+template <typename Value>
+void fused_attention(const AttentionShape& shape, const HeadRows<const Value>& queries, const HeadRows<const Value>& keys,
+                     const HeadRows<const Value>& values, const HeadRows<Value>& output_rows, float* normalisers, int threads) {
+    for_each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Workspace& workspace) {
+        const std::size_t width = head.width(), padded_keys = head.padded_keys();
+        workspace.keys.reserve(head.keys() * width), workspace.output.reserve(shape.queries * width);
+        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
+        score(shape, head, queries.at(sentence, number), queries.row_stride, workspace);
+        float* const normaliser = normalisers + (sentence * shape.heads + number) * shape.queries;
+        for (std::size_t query = 0; query < shape.queries; ++query) {
+            float* const weights = workspace.weights.data() + query * padded_keys;
+            const auto [logarithm, sum] = exponentiate(weights, padded_keys);
+            normaliser[query] = logarithm;
+            const float factor = sum == 0.0F ? 0.0F : 1.0F / sum;
+            for (std::size_t position = 0; position < padded_keys; position += STEP)
+                store(weights + position, load(weights + position) * factor);
+        }
+        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.keys.data());
+        multiply(
+            {workspace.weights.data(), padded_keys, 1, workspace.keys.data(), width, workspace.output.data(), width, head.keys()},
+            shape.queries, width);
+        head.write(workspace.output.data(), shape.queries, shape.queries, output_rows.at(sentence, number), output_rows.row_stride);
+    });
+}
+
+template <typename Value>
+void fused_attention_gradients(const AttentionShape& shape, const HeadRows<const Value>& queries, const HeadRows<const Value>& keys,
+                               const HeadRows<const Value>& values, const float* normalisers, const HeadRows<const Value>& upstream,
+                               const AttentionGradients<Value>& gradients, int threads) {
+    for_each_head(shape, threads, [&](std::size_t sentence, std::size_t number, const Head& head, Workspace& workspace) {
+        const std::size_t width = head.width(), padded_keys = head.padded_keys(), count = shape.queries;
+        workspace.keys.reserve(head.keys() * width), workspace.values.reserve(head.keys() * width),
+            workspace.upstream.reserve(count * width);
+        workspace.products.reserve(count * padded_keys), workspace.output.reserve(std::max(count, head.keys()) * width);
+        head.read(keys.at(sentence, number), keys.row_stride, head.keys(), 1.0F, workspace.keys.data());
+        head.read(values.at(sentence, number), values.row_stride, head.keys(), 1.0F, workspace.values.data());
+        head.read(upstream.at(sentence, number), upstream.row_stride, count, 1.0F, workspace.upstream.data());
+        score(shape, head, queries.at(sentence, number), queries.row_stride, workspace);
+        head.transpose(workspace.values.data(), workspace.transposed.data());
+        float *const weights = workspace.weights.data(), *const products = workspace.products.data(),
+                     *const output = workspace.output.data();
+        multiply({workspace.upstream.data(), width, 1, workspace.transposed.data(), padded_keys, products, padded_keys, shape.size},
+                 count, padded_keys);
+        const float* const normaliser = normalisers + (sentence * shape.heads + number) * count;
+        for (std::size_t query = 0; query < count; ++query) {
+            float *const weight = weights + query * padded_keys, *const product = products + query * padded_keys;
+            const float shift = normaliser[query] == MINUS_INFINITY ? 0.0F : normaliser[query];
+            F32Vector sums{};
+            for (std::size_t position = 0; position < padded_keys; position += STEP) {
+                const F32Vector here = vector_exp(load(weight + position) - shift);
+                store(weight + position, here);
+                sums = multiply_add(here, load(product + position), sums);
+            }
+            const float sum = horizontal_sum(sums);
+            for (std::size_t position = 0; position < padded_keys; position += STEP)
+                store(product + position, load(weight + position) * (load(product + position) - sum));
+        }
+        const auto write = [&](const HeadRows<Value>& to, std::size_t rows, std::size_t all) {
+            head.write(output, rows, all, to.at(sentence, number), to.row_stride);
+        };
+        multiply({weights, 1, padded_keys, workspace.upstream.data(), width, output, width, count}, head.keys(), width);
+        write(gradients.values, head.keys(), shape.keys);
+        multiply({products, 1, padded_keys, workspace.queries.data(), width, output, width, count}, head.keys(), width);
+        write(gradients.keys, head.keys(), shape.keys);
+        multiply({products, padded_keys, 1, workspace.keys.data(), width, output, width, head.keys()}, count, width);
+        for (std::size_t position = 0; position < count * width; position += STEP)
+            store(output + position, load(output + position) * head.scale());
+        write(gradients.queries, count, count);
+    });
+}
+
+template void fused_attention(const AttentionShape&, const HeadRows<const float>&, const HeadRows<const float>&,
+                              const HeadRows<const float>&, const HeadRows<float>&, float*, int);
+template void fused_attention(const AttentionShape&, const HeadRows<const std::uint16_t>&, const HeadRows<const std::uint16_t>&,
+                              const HeadRows<const std::uint16_t>&, const HeadRows<std::uint16_t>&, float*, int);
+template void fused_attention_gradients(const AttentionShape&, const HeadRows<const float>&, const HeadRows<const float>&,
+                                        const HeadRows<const float>&, const float*, const HeadRows<const float>&,
+                                        const AttentionGradients<float>&, int);
+template void fused_attention_gradients(const AttentionShape&, const HeadRows<const std::uint16_t>&,
+                                        const HeadRows<const std::uint16_t>&, const HeadRows<const std::uint16_t>&, const float*,
+                                        const HeadRows<const std::uint16_t>&, const AttentionGradients<std::uint16_t>&, int);
+
+}  // namespace fewstep
