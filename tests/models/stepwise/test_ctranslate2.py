@@ -227,8 +227,11 @@ def test_ensembles_are_refused():
     ("options", "message"),
     [
         ({"strategy": "sample"}, "expected auto or torch for sampling"),
-        ({"strategy": "beam", "length_penalty_form": "gnmt"}, "expected auto or torch with length_penalty_form gnmt"),
-        ({"strategy": "beam", "prune": 3.0}, "expected auto or torch with prune"),
+        (
+            {"strategy": "beam", "length_penalty_form": "gnmt"},
+            "length_penalty_form: expected power with engine ctranslate2",
+        ),
+        ({"strategy": "beam", "beam_threshold": 3.0}, "beam_threshold: expected empty with engine ctranslate2, got 3"),
         ({"precision": "float16"}, "precision: expected one of .*float32.* on this cpu, got float16"),
     ],
 )

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -5,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.config.options import NucleusSampling, OutputLimits
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import decode_batch
@@ -24,8 +26,8 @@ def network(order="autoregressive"):
     return build(config, Sizes(16, 16, True)).eval()
 
 
-def sampling(**options):
-    return StepwiseSearch(strategy="sample", **options)
+def sampling(n_best=1, **options):
+    return StepwiseSearch(strategy="sample", n_best=n_best, sampling=NucleusSampling(**options))
 
 
 def frequencies(probabilities, count=4000, **options):
@@ -64,7 +66,8 @@ def test_a_banned_token_is_never_drawn(logits, top_p, number):
 @pytest.mark.parametrize("order", ["autoregressive", "interleaved", "interleaved-sa", "double-token"])
 def test_samples_do_not_depend_on_company_and_score_what_they_are(order):
     model = network(order)
-    search = sampling(n_best=4, top_p=0.95, length_penalty=0.0, max_extra_tokens=20)
+    limits = OutputLimits(max_extra_tokens=20)
+    search = dataclasses.replace(sampling(n_best=4, top_p=0.95), length_penalty=0.0, output_limits=limits)
     together = decode_batch(model, SOURCES, search)
     turned = decode_batch(model, SOURCES[::-1], search)[::-1]
     checked = 0
