@@ -10,7 +10,7 @@ from typing import get_type_hints
 
 import pytest
 
-from pipeline.plan.wiring import STAGES
+from pipeline.plan.stages import STAGES
 from tests.architecture import ROOMS, ROOT, Module, families, modules, upward_imports
 
 KNOWN = modules()
@@ -27,7 +27,7 @@ MAX_NATIVE_FILES = 20
 
 DOORS = {
     "ray": {
-        "pipeline/run/machines.py",
+        "pipeline/run/ray_machines.py",
         "stages/workers/ray_workers.py",
         "pipeline/commands/doctor.py",
         "pipeline/commands/submit.py",

@@ -22,8 +22,8 @@ from typing import Any
 
 from benchmarks.record import publish
 from pipeline.config.load import load_config
-from pipeline.run.history import find_run
-from pipeline.run.records import step_directory
+from pipeline.run.run_directory import find_run
+from pipeline.store.records import step_directory
 from stages.report.text import table
 
 METRICS = {"bleu": "BLEU", "rougeL": "ROUGE-L"}

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import publish
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 
 STEPS = ("corpus:train", "vocabulary:joint", "encode:raw")
 WORDS = 60_000

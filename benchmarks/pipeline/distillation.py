@@ -29,8 +29,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.record import publish, spread
-from pipeline.run.history import Run, find_run
-from pipeline.run.records import metric_files, points_after, step_directory
+from pipeline.run.run_directory import Run, find_run
+from pipeline.store.records import metric_files, points_after, step_directory
 from stages.shards import read_shards
 
 STEP = "distill:train"

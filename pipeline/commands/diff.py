@@ -9,7 +9,7 @@ import typer
 from pipeline.commands.options import STORE, Json, StorePath
 from pipeline.commands.output import print_json, print_table
 from pipeline.run.compare import Difference, compare
-from pipeline.run.history import find_run
+from pipeline.run.run_directory import find_run
 
 First = Annotated[str, typer.Argument(metavar="RUN", help="Run id or run directory.", show_default=False)]
 Second = Annotated[str, typer.Argument(metavar="RUN", help="The run to compare it with.", show_default=False)]

@@ -106,7 +106,7 @@ def _config(path: Path, settings: Any) -> Iterator[Check]:
 
 def _mirror(url: str) -> Check:
     """Check that the mirror can be read from here, whatever it holds."""
-    from pipeline.store.remote import Folder
+    from pipeline.store.object_storage import Folder
 
     try:
         folder = Folder(url)
@@ -143,7 +143,7 @@ def _gpus() -> Check:
 
 def _token() -> Check:
     """Look for a token for Ray's authentication, without showing it."""
-    from pipeline.run.machines import token_source
+    from pipeline.run.ray_connection import token_source
 
     source, mode = token_source(), os.environ.get("RAY_AUTH_MODE", "not set")
     if source:
@@ -155,11 +155,11 @@ def _token() -> Check:
 def _ray(address: str) -> Iterator[Check]:
     """Connect as a run does, and import the kernels in a task on each node."""
     from pipeline.config.schema import Cluster
-    from pipeline.run.machines import RayMachines
+    from pipeline.run.ray_connection import connect_ray
 
     where = address or os.environ.get("RAY_ADDRESS") or "a local cluster"
     try:
-        machines = RayMachines(Cluster(address=address))
+        machines = connect_ray(Cluster(address=address))
     except Exception as error:
         yield Check("ray", "FAIL", f"cannot connect to {where}: {error}")
         return

@@ -15,8 +15,8 @@ from pipeline.plan.estimate import estimate as estimated
 from pipeline.plan.estimate import totals
 from pipeline.plan.explain import explain
 from pipeline.plan.step import Plan
-from pipeline.run.mirror_sync import mirrored
 from pipeline.run.progress import duration
+from pipeline.run.transfers import mirrored
 from pipeline.store.artifacts import Store
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pipeline.commands.options import STORE, RunName, StorePath
 from pipeline.config.schema import Tracking
-from pipeline.run.history import find_run
-from pipeline.tracking.mlflow_server import publish as publish_run
+from pipeline.run.run_directory import find_run
+from pipeline.tracking.publisher import publish as publish_run
 
 
 def publish(name: RunName = "latest", store: StorePath = STORE) -> None:

@@ -11,8 +11,9 @@ from pipeline.commands.options import STORE, Json, RunName, StorePath
 from pipeline.commands.output import print_json, print_table
 from pipeline.errors import DataError
 from pipeline.run.compare import rows_of
-from pipeline.run.history import Run, find_run
-from pipeline.run.records import read_json, step_directory
+from pipeline.run.run_directory import Run, find_run
+from pipeline.store.files import read_json
+from pipeline.store.records import step_directory
 
 
 def report(

@@ -7,8 +7,7 @@ from typing import Any
 
 from pipeline.commands.options import STORE, Json, StorePath
 from pipeline.commands.output import print_json, print_table
-from pipeline.run.history import Run, all_runs
-from pipeline.run.records import driver_gone
+from pipeline.run.run_directory import Run, all_runs
 
 
 def runs(store: StorePath = STORE, as_json: Json = False) -> None:
@@ -26,7 +25,7 @@ def _summary(run: Run) -> dict[str, Any]:
     return {
         "run": run.path.name,
         "name": spec["name"],
-        "status": "interrupted" if driver_gone(run, state) else state.status,
+        "status": "interrupted" if run.driver_gone(state) else state.status,
         "steps": len(state.steps),
         "done": sum(step.status in ("done", "hit") for step in state.steps.values()),
         "started": state.started,

@@ -9,8 +9,8 @@ import typer
 
 from pipeline.commands.options import STORE, Json, RunName, StorePath
 from pipeline.commands.output import print_json
-from pipeline.run.history import find_run
 from pipeline.run.progress import rows, show_status
+from pipeline.run.run_directory import find_run
 
 
 def status(

@@ -21,8 +21,8 @@ from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation
 from pipeline.config.load import parse_search
 from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.errors import ArtifactError, ConfigError, DataError
-from pipeline.run.history import Run, find_run
-from pipeline.run.records import step_directory
+from pipeline.run.run_directory import Run, find_run
+from pipeline.store.records import step_directory
 from stages.errors import suggestion
 
 log = logging.getLogger("fewstep")

@@ -9,9 +9,9 @@ from models.training.recipe import TrainedSystem
 from pipeline.config.expand import FILES
 from pipeline.config.rules import Rule, broken
 from pipeline.config.schema import Pinned, RunConfig, TextConfig
-from pipeline.store.downloads import FORM, RemoteFile
-from pipeline.store.remote import MIRRORS, TEXTS, wrong_url
-from pipeline.tracking.publication import masked
+from pipeline.credentials import masked
+from pipeline.store.downloads import RemoteFile
+from pipeline.store.urls import MIRROR_SCHEMES, SHA256, TEXT_SCHEMES, expected_url
 from stages.corpus.embedded import LANGUAGES
 
 RESERVED_TESTS = ("train", "validation")
@@ -29,6 +29,9 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
     corpus = config.corpus
     texts: dict[KeyPath, TextConfig] = {("corpus", "train"): corpus.train, ("corpus", "validation"): corpus.validation}
     texts.update({("corpus", "test", name): text for name, text in corpus.test.items()})
+    if not any(_given(text) for text in texts.values()):
+        yield broken(("corpus",), "texts: train, validation and test, or train: {embedded: 20000} for the built-in corpus", "none")
+        texts = {}
     for path, text in texts.items():
         yield from _text(path, text, config)
     for name in RESERVED_TESTS:
@@ -39,11 +42,16 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
         yield broken((*path, "max_length"), "at least min_length", got, (*path, "min_length"))
 
 
-def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
+def _given(text: TextConfig) -> list[str]:
+    """The ways in which a text is given, of which there must be one."""
     given = [name for name in ("embedded", "tsv", "parquet") if getattr(text, name)]
-    given += ["source and target"] if text.source or text.target else []
+    return given + (["source and target"] if text.source or text.target else [])
+
+
+def _text(path: KeyPath, text: TextConfig, config: RunConfig) -> Iterator[Rule]:
+    given = _given(text)
     if len(given) != 1:
-        yield broken(path, "exactly one of embedded, source and target, tsv, parquet", ", ".join(given) or "none of them")
+        yield broken(path, "exactly one of source and target, tsv, parquet, embedded", ", ".join(given) or "none of them")
     elif given == ["source and target"] and not (text.source and text.target):
         missing = "target" if text.source else "source"
         yield broken((*path, missing), "files of both sides", f"no {missing}")
@@ -63,15 +71,15 @@ def _files(path: KeyPath, files: Sequence[object]) -> Iterator[Rule]:
     for number, file in enumerate(files):
         if not isinstance(file, RemoteFile):
             continue
-        if expected := wrong_url(file.url, TEXTS):
+        if expected := expected_url(file.url, TEXT_SCHEMES):
             yield broken((*path, number, "url"), expected, repr(masked(file.url)))
-        if file.sha256 and not FORM.fullmatch(file.sha256):
+        if file.sha256 and not SHA256.fullmatch(file.sha256):
             yield broken((*path, number, "sha256"), "64 hex digits", repr(file.sha256))
 
 
 def _mirror(config: RunConfig) -> Iterator[Rule]:
     url = config.store.mirror
-    if url and (expected := wrong_url(url, MIRRORS)):
+    if url and (expected := expected_url(url, MIRROR_SCHEMES)):
         yield broken(("store", "mirror"), expected, repr(masked(url)))
 
 

@@ -23,6 +23,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 """Defaults that follow from a task. With `summarization` both languages are the same as well."""
 FILES = ("source", "target", "tsv", "parquet")
+EMBEDDED_PAIRS = 500
+"""Pairs of the validation text and of the test set that are added to an embedded training text."""
 
 
 def expand(root: Node) -> Node:
@@ -36,7 +38,7 @@ def expand(root: Node) -> Node:
     if "defaults" in top:
         top["defaults"] = defaults
     if "corpus" in top:
-        top["corpus"] = _each(top["corpus"], train=_text, validation=_text, test=_texts)
+        top["corpus"] = _with_embedded_texts(_each(top["corpus"], train=_text, validation=_text, test=_texts))
     if "distillation" in top:
         top["distillation"] = _each(top["distillation"], monolingual=_list)
     if "teacher" in top:
@@ -44,6 +46,15 @@ def expand(root: Node) -> Node:
     systems = top.get("systems") or root.child("systems", {"autoregressive": _usual(root, "teacher" in top)})
     top["systems"] = _all(systems, lambda node: _system(node, defaults))
     return root.with_value(_follow(root, top))
+
+
+def _with_embedded_texts(corpus: Node) -> Node:
+    """Add an embedded validation text and test set where the training text is embedded and the config names none."""
+    train = corpus.map.get("train") if isinstance(corpus.value, dict) else None
+    if train is None or not isinstance(train.value, dict) or "embedded" not in train.map:
+        return corpus
+    usual = tree({"validation": {"embedded": EMBEDDED_PAIRS}, "test": {"test": {"embedded": EMBEDDED_PAIRS}}}, train.where)
+    return corpus.with_value({**{key: node for key, node in usual.map.items() if key not in corpus.map}, **corpus.map})
 
 
 def _of_task(root: Node) -> Node:

@@ -106,11 +106,11 @@ class TextConfig:
 class Corpus:
     """The parallel text."""
 
-    train: TextConfig = TextConfig(embedded=20000)
+    train: TextConfig = TextConfig()
     """Training text. Pairs with a side that occurs in a validation or test text are dropped."""
-    validation: TextConfig = TextConfig(embedded=500)
+    validation: TextConfig = TextConfig()
     """Validation text, which checkpoints are chosen by."""
-    test: Annotated[dict[Name, TextConfig], MinLen(1)] = field(default_factory=lambda: {"test": TextConfig(embedded=500)})
+    test: Annotated[dict[Name, TextConfig], MinLen(1)] = field(default_factory=lambda: {"test": TextConfig()})
     """Test sets by name, with any names except `train` and `validation`."""
     filters: Filters = field(default_factory=Filters)
     """Filters of the training pairs."""

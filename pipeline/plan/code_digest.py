@@ -1,5 +1,7 @@
-"""A digest of a stage's code: its module and everything of ours that it imports, without comments, docstrings and layout;
-behind fewstep.native stand the sources of the extension."""
+"""Digests of a stage's code: its module and all modules of this project that it imports, without comments, docstrings and layout.
+
+The module `fewstep.native` stands for the sources of the compiled extension.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @cache
 def code_digest(module: str) -> str:
-    """16 hex digits over the syntax trees of `module` and all it imports from our packages."""
+    """Return 16 hex digits over the syntax trees of `module` and of all modules in `ROOMS` that it imports."""
     trees: dict[str, str] = {}
     _collect(module, trees)
     return hashlib.sha256("\n".join(f"{name} {trees[name]}" for name in sorted(trees)).encode()).hexdigest()[:16]
@@ -40,7 +42,7 @@ def _collect(module: str, trees: dict[str, str]) -> None:
 
 
 def _native_digest() -> str:
-    """Of the sources of the compiled extension; a wheel has none."""
+    """Return the digest of the extension's sources, which a wheel does not contain."""
     sources = sorted(path for folder in ("csrc", "bindings") for path in (ROOT / "kernels" / folder).rglob("*.*"))
     return hashlib.sha256(b"\n".join(path.name.encode() + b" " + path.read_bytes() for path in sources)).hexdigest()
 
@@ -81,8 +83,10 @@ def _without_docstrings(tree: ast.Module) -> ast.Module:
 
 @cache
 def git_revision() -> str:
-    """The commit of the code, with `+` when the work tree differs from it. Outside a repository it is what FEWSTEP_REVISION says
-    (a job is told so the revision of what was sent), else `unknown`."""
+    """Return the commit of the code, with `+` if the work tree differs from it.
+
+    Outside a repository it is the environment variable FEWSTEP_REVISION, which `submit` sets for jobs, else `unknown`.
+    """
     try:
         revision = _git("rev-parse", "--short=12", "HEAD").strip()
         return revision + ("+" if _git("status", "--porcelain", "--untracked-files=no").strip() else "")

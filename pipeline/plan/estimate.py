@@ -1,8 +1,7 @@
-"""What a plan would take: time and storage of each step, from what finished steps of the same stages in the store took.
+"""Estimates of the time and storage of a plan's steps, from finished steps of the same stages in the store.
 
-A step is likened to the nearest finished one of its stage and scaled by the amount of work: updates times tokens of a training,
-pairs of what goes through the pipeline pair by pair, nothing for the others; and by workers and CPUs of a stage that spreads its
-work, where the config states them.
+The estimate of a step is that of the most similar finished step of its stage, scaled by the amount of work (updates times tokens of
+a training, otherwise pairs of text) and, for a stage that distributes its work, by the workers and CPUs that the config states.
 """
 
 from __future__ import annotations
@@ -15,48 +14,50 @@ from typing import Any
 from pipeline.plan.explain import nearest
 from pipeline.plan.fingerprint import artifacts
 from pipeline.plan.step import Plan, Step
-from pipeline.run.records import progress_of, read_json
 from pipeline.store.artifacts import Store
+from pipeline.store.files import read_json
+from pipeline.store.records import progress_of
 from stages.artifacts import MANIFEST
 from stages.corpus import CorpusConfig, CorpusInputs
 from stages.shards import row_counts
 from stages.workers import Resources
 
-NEW_SHARE = 0.1
-"""An attempt that began with more than this share of its work done does not tell the time of the whole by its seconds."""
+MAX_RESUMED_SHARE = 0.1
+"""Share of the work that an attempt may have found done for its seconds to count as the time of the whole step."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one step is expected to take. None stands for what cannot be told."""
+    """The expected time and storage of one step. Unknown values are None."""
 
     step: Step
     hit: bool
     rows: int | None
-    """Pairs or sentences that it leaves."""
+    """Pairs or sentences of its artifact."""
     seconds: float | None
     bytes: int | None
     basis: str
-    """What the figures rest on."""
+    """The origin of the estimate."""
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Of all steps that are to be made and can be estimated."""
+    """The totals of all steps that are to be executed and can be estimated."""
 
     seconds: float
-    """One after the other."""
+    """Time of all steps one after the other."""
     longest: float
-    """Along the longest chain of steps that need each other."""
+    """Time of the longest chain of steps that need each other."""
     bytes: int
     unknown: tuple[str, ...]
-    """Steps that nothing is known about."""
+    """Names of the steps without an estimate."""
 
 
-def estimate(plan: Plan, store: Store, asked: Mapping[str, Resources]) -> list[Estimate]:
-    """An estimate for every step. Texts that are not in the store yet are read, to count their pairs.
+def estimate(plan: Plan, store: Store, requests: Mapping[str, Resources]) -> list[Estimate]:
+    """Return an estimate for every step. Texts that are not in the store yet are read to count their pairs.
 
-    Raises ArtifactError for an altered artifact, DataError for text that cannot be read.
+    `requests` are the resources that the config states by stage. Raises ArtifactError for an altered artifact, DataError for text
+    that cannot be read.
     """
     known = {path.parent.name: path.parent for path in store.root.glob(f"*/*/{MANIFEST}")}
     found: dict[str, Estimate] = {}
@@ -66,17 +67,16 @@ def estimate(plan: Plan, store: Store, asked: Mapping[str, Resources]) -> list[E
             found[step.name] = Estimate(step, True, _rows(step.directory), 0.0, 0, "in the store")
             continue
         inputs = [found[need].rows for need in step.needs]
-        inputs += [
-            _rows(artifact.path) for _, artifact in artifacts(step.inputs) if artifact.fingerprint in known
-        ]  # pinned ones too
+        finished = [artifact for _, artifact in artifacts(step.inputs) if artifact.fingerprint in known]  # pinned ones included
+        inputs += [_rows(artifact.path) for artifact in finished]
         rows = _text_rows(step) if step.stage.name == "corpus" else max((rows for rows in inputs if rows), default=None)
         amount = _amount(step.config, rows)
-        found[step.name] = _likened(step, amount, nearest(step, store), known, asked.get(step.stage.name, Resources()))
+        found[step.name] = _scaled(step, amount, nearest(step, store), known, requests.get(step.stage.name, Resources()))
     return list(found.values())
 
 
 def totals(estimates: list[Estimate]) -> Totals:
-    """The sums, and the longest chain."""
+    """Return the sums over all steps, and the longest chain."""
     ends: dict[str, float] = {}
     for one in estimates:
         ends[one.step.name] = (one.seconds or 0.0) + max((ends[need] for need in one.step.needs), default=0.0)
@@ -88,23 +88,25 @@ def totals(estimates: list[Estimate]) -> Totals:
     )
 
 
-def _likened(
-    step: Step, amount: float | None, basis: dict[str, Any] | None, known: Mapping[str, Path], asked: Resources
+def _scaled(
+    step: Step, amount: float | None, basis: dict[str, Any] | None, known: Mapping[str, Path], request: Resources
 ) -> Estimate:
     if basis is None:
         return Estimate(step, False, None, None, None, f"no earlier {step.stage.name} in the store")
     directory = known[basis["fingerprint"]]
-    before, left = _amount_before(basis, known), _rows(directory)
+    before, rows_before = _amount_before(basis, known), _rows(directory)
     scale = amount / before if amount and before else 1.0
-    rows = None if left is None else round(left * scale)
-    speed = _workers(asked, basis["environment"]) if step.stage.distributes else 1.0
+    rows = None if rows_before is None else round(rows_before * scale)
+    speed = _speed_up(request, basis["environment"]) if step.stage.distributes else 1.0
     size = sum(entry["bytes"] for entry in basis["files"].values())
-    told = f"{basis['step']} of {basis['run_id']}" + (f" x {scale:.3g}" if scale != 1.0 else "")
-    return Estimate(step, False, rows, _seconds(basis, directory) * scale / speed, round(size * (scale if left else 1.0)), told)
+    origin = f"{basis['step']} of {basis['run_id']}" + (f" x {scale:.3g}" if scale != 1.0 else "")
+    return Estimate(
+        step, False, rows, _seconds(basis, directory) * scale / speed, round(size * (scale if rows_before else 1.0)), origin
+    )
 
 
 def _amount(config: Any, rows: int | None) -> float | None:
-    """Updates times tokens of a training, else the rows that come in; of a config or, as a map, of a manifest's."""
+    """Return the updates times tokens of a training, else `rows`. `config` is a stage's config or that of a manifest."""
     training = config.get("training") if isinstance(config, Mapping) else getattr(config, "training", None)
     if training is None:
         return rows
@@ -121,7 +123,7 @@ def _amount_before(manifest: dict[str, Any], known: Mapping[str, Path]) -> float
 
 
 def _text_rows(step: Step) -> int:
-    """Pairs of a text before it is filtered."""
+    """Return the number of pairs of a text before filtering."""
     config, inputs = step.config, step.inputs
     assert isinstance(config, CorpusConfig)
     assert isinstance(inputs, CorpusInputs)
@@ -133,21 +135,21 @@ def _text_rows(step: Step) -> int:
 
 
 def _rows(directory: Path) -> int | None:
-    """Rows of an artifact that is made of shards."""
+    """Return the rows of an artifact of shards, or None for other artifacts."""
     return sum(row_counts(directory)) if (directory / "shards").is_dir() else None
 
 
 def _seconds(manifest: dict[str, Any], directory: Path) -> float:
-    """What the step took; what it would have taken, where an earlier attempt or the cache had done a part of it."""
+    """Return the seconds of a step, extrapolated if an earlier attempt or the cache had done a part of its work."""
     progress = progress_of(directory)
-    if progress is None or progress.rate is None or progress.first_done <= NEW_SHARE * progress.total:
+    if progress is None or progress.rate is None or progress.first_done <= MAX_RESUMED_SHARE * progress.total:
         return float(manifest["seconds"])
     return progress.total / progress.rate
 
 
-def _workers(asked: Resources, before: Mapping[str, Any]) -> float:
-    """How many times the CPUs of then the config gives the stage; 1 where it leaves that open."""
-    if asked.workers is None and asked.cpus is None:
+def _speed_up(request: Resources, before: Mapping[str, Any]) -> float:
+    """Return the ratio of requested to earlier CPUs, or 1 without a request."""
+    if request.workers is None and request.cpus is None:
         return 1.0
-    then = (before.get("workers") or 1) * (before.get("cpus") or 1.0)
-    return (asked.workers or before.get("workers") or 1) * (asked.cpus or before.get("cpus") or 1.0) / then
+    earlier = (before.get("workers") or 1) * (before.get("cpus") or 1.0)
+    return (request.workers or before.get("workers") or 1) * (request.cpus or before.get("cpus") or 1.0) / earlier

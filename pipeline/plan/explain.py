@@ -1,4 +1,4 @@
-"""Why a step is in the store or has to be made: which parameter, input or version differs from the nearest earlier artifact."""
+"""The reasons why steps have to be executed: differences in config, inputs and version from the most similar earlier artifact."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pipeline.plan.code_digest import code_digest
-from pipeline.plan.fingerprint import artifacts, canonical
+from pipeline.plan.fingerprint import artifacts, canonical, input_fingerprints
 from pipeline.plan.step import Plan, Step
-from pipeline.run.attempt import input_fingerprints
-from pipeline.run.mirror_sync import reached
-from pipeline.run.records import read_json
 from pipeline.store.artifacts import SCHEMA, Store
+from pipeline.store.files import read_json
 from stages.artifacts import MANIFEST
 
 ABSENT = object()
-"""Stands for what a config does not have."""
-NOTHING = (ABSENT, None)
-TOLD = 8
-"""Differences that a line of `plan` tells of: what takes much in, as the report does, may differ in hundreds."""
+"""The value of a key that a config does not have."""
+EMPTY = (ABSENT, None)
+MAX_DIFFERENCES = 8
+"""Differences that a line of `plan` lists. Steps with many inputs, such as the report, may differ in hundreds."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One line of `plan`."""
+    """A line of the command `plan`."""
 
     step: Step
     verdict: Literal["HIT", "FETCH", "MISS"]
@@ -33,12 +31,12 @@ class Explanation:
 
 
 def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Explanation]:
-    """For each step HIT, FETCH (`mirrored` holds its name) or MISS with the reason.
+    """Return HIT, FETCH (its name is in `mirrored`) or MISS with the reason for each step.
 
-    Raises ArtifactError when a finished artifact was altered.
+    Raises ArtifactError if a finished artifact was altered.
     """
     names = {step.fingerprint: step.name for step in plan.steps}
-    wanted = {s.name for s in reached(plan, lambda s: s.name in mirrored or store.manifest(s.directory) is not None)}
+    needed = {s.name for s in plan.needed(lambda s: s.name in mirrored or store.manifest(s.directory) is not None)}
     lines: list[Explanation] = []
     missing: set[str] = set()
     for step in plan.steps:
@@ -47,7 +45,7 @@ def explain(plan: Plan, store: Store, mirrored: Collection[str] = ()) -> list[Ex
             lines.append(Explanation(step, "FETCH", "in the mirror"))
         elif manifest is None:
             missing.add(step.name)
-            idle = "" if step.name in wanted else "; not made: nothing that is to be made needs it"
+            idle = "" if step.name in needed else "; not executed: no step that will be executed needs it"
             lines.append(Explanation(step, "MISS", _why(step, store, names, missing) + idle))
         else:
             changed = manifest.code_digest != code_digest(step.stage.module)
@@ -61,18 +59,19 @@ def _why(step: Step, store: Store, names: dict[str, str], missing: set[str]) -> 
     found = nearest(step, store)
     if found is None:
         return f"no earlier {step.stage.name} in the store{begun}"
-    return (_told(_differences(step, found, names, missing)) or f"no artifact of {step.name} is in the store") + begun
+    return (_shortened(_differences(step, found, names, missing)) or f"no artifact of {step.name} is in the store") + begun
 
 
-def _told(differences: list[str]) -> str:
-    more = len(differences) - TOLD
-    return "; ".join(differences[:TOLD]) + (f"; and {more} more" if more > 0 else "")
+def _shortened(differences: list[str]) -> str:
+    more = len(differences) - MAX_DIFFERENCES
+    return "; ".join(differences[:MAX_DIFFERENCES]) + (f"; and {more} more" if more > 0 else "")
 
 
 def nearest(step: Step, store: Store) -> dict[str, Any] | None:
-    """The manifest of the same stage that is most like `step`: one of its name wins, then the fewest differences, then the latest.
+    """Return the manifest of the same stage that is most similar to `step`, or None.
 
-    One that cannot be read, or that another version of fewstep wrote, is passed over.
+    A manifest of the same step name comes first, then the one with the fewest differences, then the latest. Manifests that cannot
+    be read or have another schema are skipped.
     """
     read = [read_json(path) for path in (store.root / step.stage.name).glob(f"*/{MANIFEST}")]
     manifests = [manifest for manifest in read if manifest.get("schema") == SCHEMA]
@@ -91,23 +90,25 @@ def _differences(step: Step, manifest: dict[str, Any], names: dict[str, str], mi
     for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             maker = names.get(of_name.get(key, ""), "")
-            how = "is new" if key not in old else "is gone" if key not in new else "differs"
+            how = "is new" if key not in old else "was removed" if key not in new else "differs"
             found.append(f"input {key} {how}" + (f" ({maker}{' is a MISS' if maker in missing else ''})" if maker else ""))
     return found
 
 
 def _changes(before: Any, now: Any, stated: Any, name: str = "") -> Iterator[str]:
-    """Keys that were changed. A part that stands on one side alone is named and not spelled out; an option that there was none of
-    then, and that is not `stated` now, changes nothing."""
+    """Yield the changed keys. A section that only one side has is named without its content.
+
+    A key that only `now` has is a change if its value is `stated`, that is, not a default.
+    """
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted(before.keys() | now.keys()):
-            said = stated.get(key, ABSENT) if isinstance(stated, dict) else ABSENT
-            if key in before or said is not ABSENT:
-                yield from _changes(before.get(key, ABSENT), now.get(key, ABSENT), said, f"{name}.{key}".lstrip("."))
-    elif before in NOTHING and isinstance(now, dict):
+            value = stated.get(key, ABSENT) if isinstance(stated, dict) else ABSENT
+            if key in before or value is not ABSENT:
+                yield from _changes(before.get(key, ABSENT), now.get(key, ABSENT), value, f"{name}.{key}".lstrip("."))
+    elif before in EMPTY and isinstance(now, dict):
         yield f"{name} is new"
-    elif now in NOTHING and isinstance(before, dict):
-        yield f"{name} is gone"
+    elif now in EMPTY and isinstance(before, dict):
+        yield f"{name} was removed"
     elif before != now:
         yield f"{name}: {_shown(before)} -> {_shown(now)}"
 

@@ -1,4 +1,4 @@
-"""Canonical JSON of configs and inputs, and the fingerprint that names an artifact."""
+"""Canonical JSON of configs and inputs, and the fingerprints of artifacts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ L = TypeVar("L")
 
 
 def canonical(value: object, *, keep_defaults: bool = False) -> Any:
-    """Plain JSON data for a config or inputs object: artifacts and files by fingerprint, dataclasses as maps.
+    """Return a config or inputs object as plain JSON data: artifacts and files by fingerprint, dataclasses as maps.
 
-    A field that has its default value is left out unless `keep_defaults`, so that a new option with a neutral default leaves
-    earlier artifacts valid. (Changing a default therefore demands a new stage version; a test watches over it.)
+    Fields with their default values are left out unless `keep_defaults`, so that a new option with a neutral default leaves
+    earlier artifacts valid. Changing a default therefore requires a new stage version, which a test enforces.
     """
     if isinstance(value, Artifact):
         return value.fingerprint
@@ -43,23 +43,41 @@ def _has_default(field: Field[Any], value: object) -> bool:
 
 
 def digest(value: object) -> str:
-    """sha256 (64 hex digits) of plain JSON data."""
+    """Return the sha256 of plain JSON data as 64 hex digits."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def fingerprint(stage: str, version: int, config: object, inputs: object) -> str:
-    """Name of the artifact of a step: the first 32 hex digits of a sha256 over all that its content depends on."""
+    """Return the fingerprint of an artifact: the first 32 hex digits of the sha256 of everything that its content depends on."""
     return digest({"stage": stage, "version": version, "config": canonical(config), "inputs": canonical(inputs)})[:32]
 
 
+def input_fingerprints(inputs: object) -> dict[str, str]:
+    """Return the fingerprint or digest of all leaves of the inputs by dotted name."""
+    flat: dict[str, str] = {}
+
+    def walk(value: Any, name: str) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(item, f"{name}.{key}" if name else str(key))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                walk(item, f"{name}.{index}")
+        else:
+            flat[name] = str(value)
+
+    walk(canonical(inputs), "")
+    return flat
+
+
 def artifacts(inputs: object) -> Iterator[tuple[str, Artifact]]:
-    """The artifacts in an inputs object, each with its dotted name."""
+    """Yield the artifacts in an inputs object with their dotted names."""
     return _leaves(Artifact, inputs, "")
 
 
 def external_files(inputs: object) -> Iterator[tuple[str, ExternalFile]]:
-    """The user's files in an inputs object, each with its dotted name."""
+    """Yield the user's files in an inputs object with their dotted names."""
     return _leaves(ExternalFile, inputs, "")
 
 

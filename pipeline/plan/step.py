@@ -1,7 +1,8 @@
-"""From a config to the steps that it asks for: an acyclic list, wired in plain Python. Nothing is read or written here."""
+"""Steps and plans as pure data. Nothing is read or written here."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,19 +27,22 @@ class Step:
     config: Any
     fingerprint: str
     directory: Path
-    """Where its artifact will be."""
+    """The directory of its artifact."""
     needs: tuple[str, ...]
-    """Steps whose artifacts it takes."""
+    """Names of the steps whose artifacts are among its inputs."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps, each after all that it needs."""
+    """Steps in an order in which each follows all steps that it needs."""
 
     steps: tuple[Step, ...]
 
     def until(self, name: str | None) -> Plan:
-        """The step called `name`, or all steps of the stage called so, and what they need. Raises DataError for an unknown name."""
+        """Return the plan of the step or the stage `name`, with all steps that it needs. None stands for the whole plan.
+
+        Raises DataError for an unknown name.
+        """
         if name is None:
             return self
         wanted = {s.name for s in self.steps if name in (s.name, s.stage.name)}
@@ -52,26 +56,39 @@ class Plan:
                 wanted.update(step.needs)
         return Plan(tuple(s for s in self.steps if s.name in wanted))
 
+    def needed(self, present: Callable[[Step], bool]) -> list[Step]:
+        """Return the steps that a run needs, in order, if those for which `present` is true have their artifacts.
+
+        A run needs its products, its last steps, and the inputs of all needed steps that are not present.
+        """
+        inputs = {need for step in self.steps for need in step.needs}
+        wanted = {step.name for step in self.steps if step.stage.product or step.name not in inputs}
+        for step in reversed(self.steps):
+            if step.name in wanted and not present(step):
+                wanted.update(step.needs)
+        return [step for step in self.steps if step.name in wanted]
+
 
 @dataclass
 class Builder:
-    """Collects steps while they are wired."""
+    """A collector of steps during wiring."""
 
     root: Path
     steps: dict[str, Step] = field(default_factory=dict)
-    """By fingerprint: a step that is asked for twice is made once."""
+    """By fingerprint, so that equal steps are planned once."""
 
     def add(self, stage: Stage[I, C, O], name: str, inputs: I, config: C) -> O:
-        """Plan `stage` as the step `<stage>:<name>` and return the artifact that it will leave."""
+        """Add the step `<stage>:<name>` and return the artifact that it will make."""
         key = fingerprint(stage.name, stage.version, config, inputs)
         directory = self.root / stage.name / key
         if key not in self.steps:
             if any(step.name == f"{stage.name}:{name}" for step in self.steps.values()):
-                raise AssertionError(f"two different steps are called {stage.name}:{name}")
-            made = [self.steps[a.fingerprint].name for _, a in artifacts(inputs) if a.fingerprint in self.steps]
-            needs = tuple(dict.fromkeys(made))
+                raise AssertionError(f"expected different names for different steps, got {stage.name}:{name} twice; fix the wiring")
+            makers = [self.steps[a.fingerprint].name for _, a in artifacts(inputs) if a.fingerprint in self.steps]
+            needs = tuple(dict.fromkeys(makers))
             self.steps[key] = Step(f"{stage.name}:{name}", stage, inputs, config, key, directory, needs)
         return stage.output(directory, key)
 
     def plan(self) -> Plan:
+        """Return the plan of all steps so far."""
         return Plan(tuple(self.steps.values()))

@@ -1,29 +1,37 @@
-"""The flow of the pipeline: from a config to its plan, in plain Python over typed artifacts."""
+"""The flow of the pipeline, from raw text to the report.
+
+`build_plan` is the whole of it and can be read from top to bottom beside the picture in the README. Every other function plans one
+or a few steps: it takes artifacts and returns the artifacts that the steps will leave.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
+from models.config.search import LimitedSearch, SearchConfig
+from models.family import family_named
+from models.stepwise.system import StepwiseTeacher
 from models.training.recipe import TrainedSystem
-from pipeline.config.schema import RunConfig
+from pipeline.config.schema import Pinned, RunConfig, TextConfig
+from pipeline.config.systems import UsedSystem
+from pipeline.plan import stage_configs
+from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
+from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
+from pipeline.plan.pins import pinned_distillation, pinned_ngram, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
-from pipeline.plan.wiring_counts import Counts, counted
-from pipeline.plan.wiring_evaluation import Evaluation
-from pipeline.plan.wiring_systems import Systems
-from pipeline.plan.wiring_texts import Texts
+from pipeline.plan.text_files import monolingual_files, text_files
 from pipeline.store.artifacts import Store
 from stages import (
     align,
     benchmark,
-    contrastive,
     corpus,
-    dag_analysis,
     decode,
     distill,
     encode,
     lattice,
-    lattice_analysis,
-    likelihood,
     ngram,
     report,
     score,
@@ -32,67 +40,405 @@ from stages import (
     tune,
     vocabulary,
 )
-from stages.artifacts import Tokens
-from stages.stage import Stage
-
-STAGES: tuple[Stage[Any, Any, Any], ...] = (
-    corpus.STAGE,
-    vocabulary.STAGE,
-    encode.STAGE,
-    align.STAGE,
-    lattice.STAGE,
-    ngram.STAGE,
-    train.STAGE,
-    distill.STAGE,
-    system.STAGE,
-    tune.STAGE,
-    decode.STAGE,
-    score.STAGE,
-    likelihood.STAGE,
-    contrastive.STAGE,
-    dag_analysis.STAGE,
-    lattice_analysis.STAGE,
-    benchmark.STAGE,
-    report.STAGE,
+from stages.artifacts import (
+    Artifact,
+    Hypotheses,
+    Links,
+    Ngram,
+    Scores,
+    System,
+    Tables,
+    Text,
+    Timings,
+    Tokens,
+    Trained,
+    Tuned,
+    Vocabulary,
 )
 
 
 def build_plan(config: RunConfig, store: Store) -> Plan:
-    """All steps that `config` asks for. Raises DataError when a file or a pinned artifact that it names is not there.
+    """Return all steps of `config`. Files that it names by URL are downloaded unless the store holds them.
 
-    Files that it names by URL are downloaded if the store does not hold them.
+    Raises DataError for a file or pinned artifact that is missing or unsuitable, StageError for a server that cannot be reached.
     """
-    builder = Builder(store.root)
-    texts = Texts(config, store, builder)
-    validation = texts.part("validation", config.corpus.validation)
-    tests = {name: texts.part(name, text) for name, text in config.corpus.test.items()}
-    held_out = (validation, *tests.values())
-    training = texts.training(held_out)
-    words = texts.vocabulary(training)
-    raw = texts.encoded("raw", training, words)
-    cut: dict[str, Tokens] = {}
-    if config.corpus.max_source_tokens is not None:
-        cut = {"train": raw, **{name: texts.encoded(f"raw:{name}", test, words) for name, test in tests.items()}}
+    flow = Flow(config, store, Builder(store.root))
 
-    validation_tokens = texts.encoded("validation", validation, words)
-    systems = Systems(config, store, builder, texts, training, held_out, words, validation, validation_tokens)
-    teachers = systems.teachers(raw)
-    data: dict[str, tuple[Tokens, ...]] = {"raw": (raw,)}
-    if _distils(config):
-        written = systems.distilled(training, teachers)
-        data["distilled"] = tuple(texts.encoded(name, text, words) for name, text in written.items())
-    counts = Counts(config, store, builder, words, systems.validation)
-    counts.count(data, training)
-    counts.estimate(raw, training, validation)
-    trained = systems.all(data, teachers, counts)
+    texts = read_texts(flow)
+    vocab = train_vocabulary(flow, texts.training)
+    encoded, truncated = encode_texts(flow, texts, vocab)
 
-    evaluation = Evaluation(config, builder, trained, tests, training, systems.trainings, systems.tuned)
-    distillations = {f"distill:{name}": text for name, text in systems.distillations.items()}
-    evaluation.page(cut, {**distillations, **counts.artifacts})
-    return builder.plan()
+    teacher_trainings = train_teacher(flow, encoded)
+    teachers = teacher_networks(flow, teacher_trainings, vocab)
+    distilled = distill_training_text(flow, encoded, teachers)
+    data = {"raw": (encoded.training,), "distilled": tuple(part.tokens for part in distilled.values())}
+
+    links, tables = align_and_count(flow, encoded, data)
+    language_model = estimate_language_model(flow, encoded)
+    systems = build_systems(flow, Sources(encoded, data, teachers, tables, language_model))
+
+    inputs = report.ReportInputs(
+        corpus=texts.training,
+        tests=texts.tests,
+        trainings=teacher_trainings | {name: built.trained for name, built in systems.items() if built.trained},
+        evaluated=decode_and_score(flow, texts, systems),
+        timings=measure_speed(flow, texts, systems),
+        cut=truncated,
+        counts=_counted_artifacts(config, distilled, links, tables, language_model, systems),
+        likelihoods=measure_likelihood(flow, texts, systems),
+        contrasts=compare_minimal_pairs(flow, systems),
+        dag_analyses=analyse_dags(flow, texts, systems),
+        lattice_analyses=analyse_lattices(flow, texts, systems),
+        tuned={f"{name}/{search}": tuned for name, built in systems.items() for search, tuned in built.tuned.items()},
+    )
+    flow.steps.add(report.STAGE, "run", inputs, stage_configs.report_config(config))
+    return flow.steps.plan()
 
 
-def _distils(config: RunConfig) -> bool:
-    """Does anything learn from the teacher's translations?"""
-    learned = {system.data for system in config.systems.values() if isinstance(system, TrainedSystem)}
-    return not learned.isdisjoint({"distilled", "mixed"}) or "distilled" in counted(config)
+# Texts and tokens
+
+
+def read_texts(flow: Flow) -> Texts:
+    """Read and clean the corpus. Training pairs with a side that occurs in the validation or a test text are dropped."""
+    parts = flow.config.corpus
+    validation = _read(flow, "validation", parts.validation)
+    tests = {name: _read(flow, name, text) for name, text in parts.test.items()}
+    inputs = corpus.CorpusInputs(text_files(parts.train, flow.store), (validation, *tests.values()))
+    config = stage_configs.corpus_config(flow.config, "train", parts.train, parts.filters)
+    return Texts(flow.steps.add(corpus.STAGE, "train", inputs, config), validation, tests)
+
+
+def _read(flow: Flow, name: str, text: TextConfig) -> Text:
+    inputs = corpus.CorpusInputs(text_files(text, flow.store))
+    return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.corpus_config(flow.config, name, text))
+
+
+def read_monolingual_text(flow: Flow, name: str, paths: Sequence[Path], texts: Texts) -> Text:
+    """Read and clean text in the source language, which becomes both sides of its pairs."""
+    inputs = corpus.CorpusInputs(monolingual_files(paths, flow.store), texts.held_out)
+    return flow.steps.add(corpus.STAGE, name, inputs, stage_configs.monolingual_config(flow.config))
+
+
+def train_vocabulary(flow: Flow, text: Text) -> Vocabulary:
+    """Train the subword vocabulary, unless the config pins one."""
+    config = flow.config.vocabulary
+    if isinstance(config, Pinned):
+        return pinned_vocabulary(config, flow.store)
+    inputs = vocabulary.VocabularyInputs(text)
+    return flow.steps.add(vocabulary.STAGE, "joint" if config.joint else "separate", inputs, config)
+
+
+def encode_texts(flow: Flow, texts: Texts, vocab: Vocabulary) -> tuple[Encoded, dict[str, Tokens]]:
+    """Encode the training and validation texts. Also return the texts whose truncated sources the report counts, by name."""
+    training = _encode(flow, "raw", texts.training, vocab)
+    truncated: dict[str, Tokens] = {}
+    if flow.config.corpus.max_source_tokens is not None:
+        tests = {name: _encode(flow, f"raw:{name}", text, vocab) for name, text in texts.tests.items()}
+        truncated = {"train": training, **tests}
+    return Encoded(texts, vocab, training, _encode(flow, "validation", texts.validation, vocab)), truncated
+
+
+def _encode(flow: Flow, name: str, text: Text, vocab: Vocabulary) -> Tokens:
+    config = encode.EncodeConfig(max_source_tokens=flow.config.corpus.max_source_tokens)
+    return flow.steps.add(encode.STAGE, name, encode.EncodeInputs(text, vocab), config)
+
+
+# The teacher and its translations
+
+
+def train_teacher(flow: Flow, encoded: Encoded) -> dict[str, Trained]:
+    """Train the networks of the teacher's ensemble; by name, which no system can have. Empty for a pinned or absent teacher."""
+    config = flow.config.teacher
+    if not isinstance(config, StepwiseTeacher):
+        return {}
+    names = ["teacher", *(f"teacher/{number}" for number in range(2, config.ensemble + 1))]
+    return {
+        name: _train(flow, name, replace(config, training=recipe), encoded, (encoded.training,))
+        for name, recipe in zip(names, config.recipes(), strict=True)
+    }
+
+
+def teacher_networks(flow: Flow, trainings: dict[str, Trained], vocab: Vocabulary) -> Teachers:
+    """Return the teacher's networks, trained or pinned."""
+    config = flow.config.teacher
+    return (pinned_teacher(config, flow.store, vocab),) if isinstance(config, Pinned) else tuple(trainings.values())
+
+
+def distill_training_text(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Distilled]:
+    """Translate the training text, and monolingual text if there is some, with the teacher; by the name of the step.
+
+    Empty if no system is trained on, and no table counted from, the teacher's translations.
+    """
+    if not _uses_distilled_text(flow.config):
+        return {}
+    names = {"train": "distilled", "monolingual": "distilled:monolingual"}
+    texts = _distilled_texts(flow, encoded, teachers)
+    return {step: Distilled(text, _encode(flow, names[step], text, encoded.vocabulary)) for step, text in texts.items()}
+
+
+def _uses_distilled_text(config: RunConfig) -> bool:
+    data = {settings.data for settings in config.systems.values() if isinstance(settings, TrainedSystem)}
+    return not data.isdisjoint({"distilled", "mixed"}) or "distilled" in _texts_of_tables(config)
+
+
+def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Text]:
+    config, training = flow.config.distillation, encoded.texts.training
+    if isinstance(config, Pinned):
+        return {"train": pinned_distillation(config, flow.store, training)}
+    teacher = teachers[0]
+    if isinstance(teacher, Trained):
+        bundled = system.SystemInputs(teacher, encoded.vocabulary, members=_other_members(teachers))
+        described = stage_configs.system_config(flow.config, "teacher", {config.search.label: config.search})
+        teacher = flow.steps.add(system.STAGE, "teacher", bundled, described)
+    with_references = stage_configs.distill_with_references_config(flow.config, config)
+    texts = {"train": _distill(flow, "train", training, teacher, with_references)}
+    if config.monolingual:
+        monolingual = read_monolingual_text(flow, "train/monolingual", config.monolingual, encoded.texts)
+        texts["monolingual"] = _distill(flow, "monolingual", monolingual, teacher, stage_configs.distill_config(config))
+    return texts
+
+
+def _distill(flow: Flow, name: str, text: Text, teacher: System, config: distill.DistillConfig) -> Text:
+    return flow.steps.add(distill.STAGE, name, distill.DistillInputs(text, teacher), config)
+
+
+def _other_members(networks: Teachers) -> tuple[Trained, ...]:
+    return tuple(network for network in networks[1:] if isinstance(network, Trained))
+
+
+# Word links, candidate tables and the language model
+
+
+def align_and_count(flow: Flow, encoded: Encoded, data: dict[str, TrainingData]) -> tuple[dict[str, Links], dict[str, Tables]]:
+    """Align words and count candidate tables, as far as the config asks for them; both by text (`raw`, `distilled`)."""
+    alignment = flow.config.alignment or align.AlignConfig()
+    counting = lattice.LatticeConfig() if flow.config.lattice is None else flow.config.lattice.counting
+    links: dict[str, Links] = {}
+    tables: dict[str, Tables] = {}
+    for name in _texts_of_tables(flow.config):
+        tokens = data[name][0]
+        links[name] = flow.steps.add(align.STAGE, name, align.AlignInputs(tokens), alignment)
+        tables[name] = _count_tables(flow, name, tokens, links[name], encoded, counting)
+    if flow.config.alignment is not None and not tables:
+        bitext = encoded.texts.training if alignment.unit == "words" else encoded.training
+        links["raw"] = flow.steps.add(align.STAGE, "raw", align.AlignInputs(bitext), alignment)
+    return links, tables
+
+
+def _texts_of_tables(config: RunConfig) -> list[str]:
+    stated = [] if config.lattice is None else [config.lattice.data]
+    trained = [settings for settings in config.systems.values() if isinstance(settings, TrainedSystem)]
+    return list(dict.fromkeys([*stated, *(settings.table_text for settings in trained if settings.table_text)]))
+
+
+def _count_tables(flow: Flow, name: str, tokens: Tokens, links: Links, encoded: Encoded, config: lattice.LatticeConfig) -> Tables:
+    inputs = lattice.LatticeInputs(tokens, links, encoded.validation, encoded.vocabulary)
+    return flow.steps.add(lattice.STAGE, name, inputs, config)
+
+
+def count_shortlist(flow: Flow, name: str, tokens: Tokens, encoded: Encoded) -> Tables:
+    """Count the target tokens that each source token is linked to, in whatever position, for searches with a shortlist."""
+    alignment = replace(flow.config.alignment or align.AlignConfig(), unit="pieces")
+    links = flow.steps.add(align.STAGE, f"{name}/shortlist", align.AlignInputs(tokens), alignment)
+    return _count_tables(flow, f"{name}/shortlist", tokens, links, encoded, lattice.LatticeConfig(backoff=1.0))
+
+
+def estimate_language_model(flow: Flow, encoded: Encoded) -> Ngram | None:
+    """Estimate the n-gram language model, unless the config pins one. None if it asks for neither."""
+    config, texts = flow.config.ngram, encoded.texts
+    if config is None:
+        return None
+    if isinstance(config, Pinned):
+        return pinned_ngram(config, flow.store, encoded.vocabulary)
+    inputs = ngram.NgramInputs((texts.training,), texts.validation)
+    if config.unit == "pieces":
+        inputs = ngram.NgramInputs((encoded.training,), encoded.validation, encoded.vocabulary)
+    return flow.steps.add(ngram.STAGE, config.side, inputs, config)
+
+
+# Systems
+
+
+def build_systems(flow: Flow, sources: Sources) -> dict[str, Built]:
+    """Train, bundle and tune the systems of the config; by name. Systems that work with companions are planned after these."""
+    built: dict[str, Built] = {}
+    for name, settings in sorted(flow.config.systems.items(), key=lambda item: bool(item[1].companions)):
+        if isinstance(settings, UsedSystem):
+            built[name] = use_teacher(flow, name, settings, sources)
+        else:
+            built[name] = train_system(flow, name, settings, sources, built)
+    return {name: built[name] for name in flow.config.systems}
+
+
+def use_teacher(flow: Flow, name: str, settings: UsedSystem, sources: Sources) -> Built:
+    """Bundle the teacher, alone or with its ensemble, as the system `name`. A pinned system is a bundle already."""
+    networks = sources.teachers if settings.use == "ensemble" else sources.teachers[:1]
+    first = networks[0]
+    if isinstance(first, System):
+        return Built(first, tuned=tune_length_penalties(flow, name, settings, first, sources.encoded.texts.validation))
+    inputs = system.SystemInputs(first, sources.encoded.vocabulary, members=_other_members(networks))
+    return bundle_and_tune(flow, name, settings, inputs, sources.data["raw"], sources)
+
+
+def train_system(flow: Flow, name: str, settings: TrainedSystem, sources: Sources, earlier: Mapping[str, Built]) -> Built:
+    """Train and bundle a system. Its companions, and the system whose weights it begins with, are among `earlier`."""
+    companions = {role: earlier[other].system for role, other in settings.companions.items()}
+    distilled: dict[str, Distilled] = {}
+    if settings.data in companions:
+        distilled = distill_companion(flow, name, settings, companions[settings.data], sources.encoded)
+    data = _training_data(settings, sources.data, distilled)
+    tables = sources.tables[settings.table_text] if settings.table_text else None
+    weights = {other: built.trained for other, built in earlier.items() if built.trained} | companions
+    initial = _initial_weights(settings, weights, sources.teachers)
+    trained = _train(flow, name, settings, sources.encoded, data, initial, tables)
+    inputs = system.SystemInputs(trained, sources.encoded.vocabulary, tables=tables, companions=companions)
+    return replace(bundle_and_tune(flow, name, settings, inputs, data, sources), trained=trained, distilled=distilled)
+
+
+def distill_companion(flow: Flow, name: str, settings: TrainedSystem, companion: System, encoded: Encoded) -> dict[str, Distilled]:
+    """Translate the training text, and monolingual text of the system `name`, with its companion; by the name of the step.
+
+    The companion decodes with the default search of its family.
+    """
+    companion_name = settings.companions[settings.data]
+    search = cast(LimitedSearch, family_named(flow.config.systems[companion_name].family).search())
+    step = f"{companion_name}/{search.label}"
+    texts = {step: encoded.texts.training}
+    if settings.further_sources:
+        corpus_name = f"train/monolingual:{name}"
+        texts[f"{step}:{name}"] = read_monolingual_text(flow, corpus_name, settings.further_sources, encoded.texts)
+    distilled: dict[str, Distilled] = {}
+    for distill_name, text in texts.items():
+        output = _distill(flow, distill_name, text, companion, distill.DistillConfig(search=search))
+        distilled[distill_name] = Distilled(output, _encode(flow, distill_name, output, encoded.vocabulary))
+    return distilled
+
+
+def _train(
+    flow: Flow,
+    name: str,
+    settings: StepwiseTeacher | TrainedSystem,
+    encoded: Encoded,
+    data: TrainingData,
+    initial: Trained | System | None = None,
+    tables: Tables | None = None,
+) -> Trained:
+    inputs = train.TrainInputs(data, encoded.validation, encoded.texts.validation, encoded.vocabulary, initial, tables)
+    return flow.steps.add(train.STAGE, name, inputs, stage_configs.train_config(flow.config, settings))
+
+
+def _training_data(settings: TrainedSystem, data: dict[str, TrainingData], companion_outputs: dict[str, Distilled]) -> TrainingData:
+    if companion_outputs:
+        return tuple(part.tokens for part in companion_outputs.values())
+    if settings.data != "mixed":
+        return data[settings.data]
+    return data["raw"] * settings.mixture.raw + data["distilled"] * settings.mixture.distilled
+
+
+def _initial_weights(
+    settings: TrainedSystem, others: Mapping[str, Trained | System], teachers: Teachers
+) -> Trained | System | None:
+    if settings.initial_weights == "random":
+        return None
+    return teachers[0] if settings.initial_weights == "teacher" else others[settings.initial_weights]
+
+
+def bundle_and_tune(
+    flow: Flow,
+    name: str,
+    settings: TrainedSystem | UsedSystem,
+    inputs: system.SystemInputs,
+    data: TrainingData,
+    sources: Sources,
+) -> Built:
+    """Bundle a system with everything that its searches read, and tune their length penalties.
+
+    The result has the default search alone, so that another search, label or length penalty leaves all steps that use the system
+    unchanged. The system with all of its searches, if it has others, is a further step.
+    """
+    searches = settings.search.values()
+    if any(search.needs_tables for search in searches):
+        inputs = replace(inputs, tables=count_shortlist(flow, name, data[-1], sources.encoded))
+    if any(search.needs_ngram for search in searches):
+        inputs = replace(inputs, ngram=sources.language_model)
+    averaging = None if isinstance(settings, UsedSystem) else settings.averaging
+    default = next(iter(searches))
+    alone = {default.label: default}
+    complete = settings.search == alone and not _tuned_searches(flow.config, settings)
+    config = stage_configs.system_config(flow.config, name, alone, settings.family, averaging)
+    bundle = flow.steps.add(system.STAGE, name if complete else f"{name}/default", inputs, config)
+    tuned = tune_length_penalties(flow, name, settings, bundle, sources.encoded.texts.validation)
+    if not complete:
+        config = stage_configs.system_config(flow.config, name, settings.search, settings.family, averaging)
+        flow.steps.add(system.STAGE, name, replace(inputs, tuned=tuned), config)
+    return Built(bundle, tuned=tuned)
+
+
+def tune_length_penalties(
+    flow: Flow, name: str, settings: TrainedSystem | UsedSystem, bundle: System, validation: Text
+) -> dict[str, Tuned]:
+    """Choose length penalties on the validation text, if the config lists some to try; by the label of the search."""
+    inputs = tune.TuneInputs(bundle, validation)
+    return {
+        label: flow.steps.add(tune.STAGE, f"{name}/{label}", inputs, stage_configs.tune_config(flow.config, search))
+        for label, search in _tuned_searches(flow.config, settings).items()
+    }
+
+
+def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> dict[str, SearchConfig]:
+    if not config.evaluation.length_penalties:
+        return {}
+    return {label: search for label, search in settings.search.items() if search.penalises_length}
+
+
+# Evaluation
+
+
+def decode_and_score(flow: Flow, texts: Texts, systems: dict[str, Built]) -> tuple[report.Evaluated, ...]:
+    """Decode each test set with each system and search, and score the hypotheses."""
+    return tuple(
+        report.Evaluated(name, label, test, *_decode_and_score(flow, f"{name}/{label}:{test}", systems[name], label, search, text))
+        for test, text in texts.tests.items()
+        for name, settings in flow.config.systems.items()
+        for label, search in settings.search.items()
+    )
+
+
+def _decode_and_score(
+    flow: Flow, step: str, built: Built, label: str, search: SearchConfig, text: Text
+) -> tuple[Hypotheses, Scores]:
+    decoding = decode.DecodeConfig(search=search, batch_tokens=flow.config.evaluation.batch_tokens)
+    inputs = decode.DecodeInputs(built.system, text, built.tuned.get(label))
+    hypotheses = flow.steps.add(decode.STAGE, step, inputs, decoding)
+    scoring = stage_configs.score_config(flow.config, search)
+    return hypotheses, flow.steps.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
+
+
+def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, Timings]:
+    """Time all systems together on one test set, unless the config disables it; by test set."""
+    test = flow.config.benchmark.test
+    if not flow.config.benchmark.enabled:
+        return {}
+    inputs = benchmark.BenchmarkInputs({name: built.system for name, built in systems.items()}, texts.tests[test])
+    return {test: flow.steps.add(benchmark.STAGE, f"all:{test}", inputs, stage_configs.benchmark_config(flow.config))}
+
+
+def _counted_artifacts(
+    config: RunConfig,
+    distilled: dict[str, Distilled],
+    links: dict[str, Links],
+    tables: dict[str, Tables],
+    language_model: Ngram | None,
+    systems: dict[str, Built],
+) -> dict[str, Artifact]:
+    """Return all artifacts whose counts the report lists, by step."""
+    made = {} if isinstance(config.distillation, Pinned) else dict(distilled)
+    made |= {step: part for built in systems.values() for step, part in built.distilled.items()}
+    artifacts: dict[str, Artifact] = {f"distill:{step}": part.text for step, part in made.items()}
+    for name in links:
+        artifacts[f"align:{name}"] = links[name]
+        if name in tables:
+            artifacts[f"lattice:{name}"] = tables[name]
+    if config.ngram is not None and language_model is not None:
+        artifacts[f"ngram:{'pinned' if isinstance(config.ngram, Pinned) else config.ngram.side}"] = language_model
+    return artifacts

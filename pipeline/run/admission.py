@@ -1,138 +1,149 @@
-"""Which step may start now: what it asks for against what the machines have and what is held."""
+"""Admission of steps: whether a step may start now, given its resource request, the nodes and the running steps."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from stages.errors import StageError
 from stages.stage import Stage
 from stages.workers import Resources
 
 Node = dict[str, float]
+"""Amounts of resources: CPU, GPU, memory (bytes) and custom resources."""
+
+Demand = tuple[Stage[Any, Any, Any], Resources]
+"""A stage with the resources that the config requests for it, or that it was granted."""
 
 
-Wish = tuple[Stage[Any, Any, Any], Resources]
-"""A stage, and what the config asks for it or what it was granted."""
+class Admission(NamedTuple):
+    """The resources that a step is granted, and the nodes on which it may not run."""
+
+    granted: Resources
+    excluded_nodes: tuple[str, ...]
 
 
-def admit(
-    wish: Wish, nodes: Mapping[str, Node], running: Sequence[Wish], coming: Sequence[Wish]
-) -> tuple[Resources, tuple[str, ...]] | None:
-    """What the step gets if it starts now beside those `running`, and the nodes that it is kept off; None if it has to wait.
+def admit(demand: Demand, nodes: Mapping[str, Node], running: Sequence[Demand], pending: Sequence[Demand]) -> Admission | None:
+    """Return the resources of a step if it starts now beside the `running` ones, or None if it has to wait.
 
-    Machines with GPUs (or custom resources) that some step asks for are left to such steps while there are others; where there
-    are no others, the CPUs that a coming one of them states are left free.
-    Raises StageError when the machines could never hold the step.
+    Nodes with GPUs or custom resources that other steps request are reserved for these while other nodes exist. If there are no
+    other nodes, the CPUs that a pending step of that kind requests are left free.
+
+    Raises StageError if the nodes could never run the step.
     """
-    stage, asked = wish
+    stage, requested = demand
     free = _free(nodes.values(), running)
-    if _special(asked) or stage.exclusive:
-        return _off((), settle(stage, asked, list(nodes.values()), free))
-    scarce = {name for _, other in (*running, *coming) for name in _special(other)}
-    apart = tuple(name for name, node in nodes.items() if any(node.get(one) for one in scarce))
-    others = [node for name, node in nodes.items() if name not in apart]
-    if apart and _could_hold(stage, asked, others):
-        return _off(apart, settle(stage, asked, others, _free(others, [one for one in running if not _special(one[1])])))
-    kept = max(
-        (held(replace(other, workers=_gang(one, other)))["CPU"] for one, other in coming if _special(other) and other.cpus),
+    if _scarce(requested) or stage.exclusive:
+        return _admission(allocate(stage, requested, list(nodes.values()), free))
+    scarce = {name for _, other in (*running, *pending) for name in _scarce(other)}
+    reserved = tuple(name for name, node in nodes.items() if any(node.get(one) for one in scarce))
+    others = [node for name, node in nodes.items() if name not in reserved]
+    if reserved and _ever_fits(stage, requested, others):
+        unreserved = _free(others, [one for one in running if not _scarce(one[1])])
+        return _admission(allocate(stage, requested, others, unreserved), reserved)
+    cpus = max(
+        (total_of(replace(other, workers=_gang(one, other)))["CPU"] for one, other in pending if _scarce(other) and other.cpus),
         default=0.0,
     )
-    granted = settle(stage, asked, list(nodes.values()), minus(free, {"CPU": kept}))
-    return _off((), granted if granted or running else settle(stage, asked, list(nodes.values()), free))
+    granted = allocate(stage, requested, list(nodes.values()), minus(free, {"CPU": cpus}))
+    return _admission(granted if granted or running else allocate(stage, requested, list(nodes.values()), free))
 
 
-def settle(stage: Stage[Any, Any, Any], asked: Resources, nodes: Sequence[Node], free: Node) -> Resources | None:
-    """What the step gets if it starts now, with `workers` and `cpus` filled in; None if it has to wait.
+def allocate(stage: Stage[Any, Any, Any], requested: Resources, nodes: Sequence[Node], free: Node) -> Resources | None:
+    """Return the resources of a step if it starts now, with `workers` and `cpus` filled in, or None if it has to wait.
 
-    A training gets exactly what it asks for. A map takes as many workers as are free, at least one.
-    Raises StageError when the machines could never hold it.
+    A training gets exactly what it requests. A map gets as many workers as fit, at least one.
+    Raises StageError if the nodes could never run the step.
     """
     if stage.exclusive and free != total(nodes):
         return None
-    each, gang = _each(stage, asked, nodes), _gang(stage, asked)
-    room = sum(_copies(each, node) for node in nodes)
-    if room < gang:
+    worker, gang = _worker(stage, requested, nodes), _gang(stage, requested)
+    capacity = sum(_copies(worker, node) for node in nodes)
+    if capacity < gang:
         have = "; ".join(map(_describe_node, nodes))
         raise StageError(
-            f"cluster.resources.{stage.name}: asks for {gang} x {describe(each)}, the machines have {have}; "
+            f"cluster.resources.{stage.name}: asks for {gang} x {describe(worker)}, the machines have {have}; "
             "ask for less or add a node"
         )
-    now = min(room, _copies(each, free))
-    if now < gang:
+    fitting = min(capacity, _copies(worker, free))
+    if fitting < gang:
         return None
     if stage.distributes and not stage.trains:
-        return replace(each, workers=min(now, asked.workers or room))
-    return replace(each, workers=gang)
+        return replace(worker, workers=min(fitting, requested.workers or capacity))
+    return replace(worker, workers=gang)
 
 
-def _each(stage: Stage[Any, Any, Any], asked: Resources, nodes: Iterable[Node]) -> Resources:
-    """One worker. A training worker that states no CPUs gets all those of the largest node that has what else it asks for."""
-    if asked.cpus or not stage.trains:
-        return replace(asked, cpus=asked.cpus or 1.0, workers=1)
-    besides = _needs(replace(asked, cpus=None))
-    sizes = [node.get("CPU", 0.0) for node in nodes if all(node.get(name, 0.0) >= amount for name, amount in besides.items())]
-    return replace(asked, cpus=max(1.0, max(sizes, default=0.0) // (asked.workers or 1)), workers=1)
+def _worker(stage: Stage[Any, Any, Any], requested: Resources, nodes: Iterable[Node]) -> Resources:
+    """Return the resources of one worker.
+
+    A training worker without a requested number of CPUs gets all CPUs of the largest node that has its other resources.
+    """
+    if requested.cpus or not stage.trains:
+        return replace(requested, cpus=requested.cpus or 1.0, workers=1)
+    others = _amounts(replace(requested, cpus=None))
+    sizes = [node.get("CPU", 0.0) for node in nodes if all(node.get(name, 0.0) >= amount for name, amount in others.items())]
+    return replace(requested, cpus=max(1.0, max(sizes, default=0.0) // (requested.workers or 1)), workers=1)
 
 
-def _gang(stage: Stage[Any, Any, Any], asked: Resources) -> int:
-    """How many workers must be there at once."""
-    return (asked.workers or 1) if stage.trains else 1
+def _gang(stage: Stage[Any, Any, Any], requested: Resources) -> int:
+    """Return the number of workers that have to start together."""
+    return (requested.workers or 1) if stage.trains else 1
 
 
-def _could_hold(stage: Stage[Any, Any, Any], asked: Resources, nodes: Sequence[Node]) -> bool:
-    each = _each(stage, asked, nodes)
-    return sum(_copies(each, node) for node in nodes) >= _gang(stage, asked)
+def _ever_fits(stage: Stage[Any, Any, Any], requested: Resources, nodes: Sequence[Node]) -> bool:
+    worker = _worker(stage, requested, nodes)
+    return sum(_copies(worker, node) for node in nodes) >= _gang(stage, requested)
 
 
-def _special(asked: Resources) -> set[str]:
-    """What it asks for that only some machines have."""
-    return _needs(asked).keys() - {"CPU", "memory"}
+def _scarce(requested: Resources) -> set[str]:
+    """Return the requested kinds of resources that only some nodes have."""
+    return _amounts(requested).keys() - {"CPU", "memory"}
 
 
-def _free(nodes: Iterable[Node], running: Iterable[Wish]) -> Node:
+def _free(nodes: Iterable[Node], running: Iterable[Demand]) -> Node:
     free = total(nodes)
     for _, granted in running:
-        free = minus(free, held(granted))
+        free = minus(free, total_of(granted))
     return free
 
 
-def _off(nodes: tuple[str, ...], granted: Resources | None) -> tuple[Resources, tuple[str, ...]] | None:
-    return None if granted is None else (granted, nodes)
+def _admission(granted: Resources | None, excluded_nodes: tuple[str, ...] = ()) -> Admission | None:
+    return None if granted is None else Admission(granted, excluded_nodes)
 
 
-def held(resources: Resources) -> Node:
-    """What a step with these resources takes from the machines."""
+def total_of(resources: Resources) -> Node:
+    """Return the amounts that all workers of a step hold together."""
     workers = resources.workers or 1
-    return {name: amount * workers for name, amount in _needs(resources).items()}
+    return {name: amount * workers for name, amount in _amounts(resources).items()}
 
 
 def total(nodes: Iterable[Node]) -> Node:
-    """All nodes together."""
+    """Return the amounts of all nodes together."""
     nodes = list(nodes)
     names = {name for node in nodes for name in node}
     return {name: sum(node.get(name, 0.0) for node in nodes) for name in names}
 
 
 def minus(free: Node, taken: Node) -> Node:
-    """What is left."""
+    """Return the amounts that are left."""
     return {name: amount - taken.get(name, 0.0) for name, amount in free.items()}
 
 
 def describe(resources: Resources) -> str:
-    """For messages: `2 CPU + 1 GPU`."""
-    return " + ".join(f"{amount:g} {name}" for name, amount in _needs(resources).items())
+    """Return the resources of one worker for messages, such as `2 CPU + 1 GPU`."""
+    return " + ".join(f"{amount:g} {name}" for name, amount in _amounts(resources).items())
 
 
-def _needs(resources: Resources) -> Node:
-    needs = {"CPU": resources.cpus or 0.0, "GPU": resources.gpus, "memory": resources.memory_gib * 2**30, **resources.custom}
-    return {name: amount for name, amount in needs.items() if amount}
+def _amounts(resources: Resources) -> Node:
+    """Return the amounts of one worker, without those that are zero."""
+    found = {"CPU": resources.cpus or 0.0, "GPU": resources.gpus, "memory": resources.memory_gib * 2**30, **resources.custom}
+    return {name: amount for name, amount in found.items() if amount}
 
 
-def _copies(each: Resources, room: Node) -> int:
-    """How often `each` fits."""
-    return int(min((room.get(name, 0.0) + 1e-6) // amount for name, amount in _needs(each).items()))
+def _copies(worker: Resources, capacity: Node) -> int:
+    """Return the number of such workers that fit."""
+    return int(min((capacity.get(name, 0.0) + 1e-6) // amount for name, amount in _amounts(worker).items()))
 
 
 def _describe_node(node: Node) -> str:

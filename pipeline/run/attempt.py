@@ -13,10 +13,10 @@ from typing import Any
 
 from kernels import durable
 from pipeline.plan.code_digest import code_digest, git_revision
-from pipeline.plan.fingerprint import artifacts, canonical, external_files
+from pipeline.plan.fingerprint import artifacts, canonical, external_files, input_fingerprints
 from pipeline.plan.step import Step
-from pipeline.run.lease import step_lease
 from pipeline.store.artifacts import Manifest, Store
+from pipeline.store.lease import step_lease
 from stages.artifacts import STOP
 from stages.context import StepContext
 from stages.errors import FULL, TransientError, unwritable
@@ -27,72 +27,74 @@ PACKAGES = ("torch", "numpy", "pyarrow", "sentencepiece", "sacrebleu", "ray")
 
 
 @dataclass(frozen=True)
-class Order:
-    """What a machine needs to know to attempt a step. Picklable."""
+class StepAttempt:
+    """One attempt of a driver at a step, with everything that the machine which runs it needs. Picklable."""
 
     step: Step
     store: Path
     run_id: str
     driver: str
     """Id of the driver, which holds the lease of the step."""
-    attempt: str
+    id: str
+    """Id of the attempt, which its temporary files carry in their names."""
     resources: Resources
     log: Path
     checkpoint_seconds: float
     microbatch_tokens: int
-    avoid: tuple[str, ...] = ()
-    """Nodes that its workers are kept off."""
+    excluded_nodes: tuple[str, ...] = ()
+    """Ids of the nodes on which it may not run."""
 
 
-def perform(order: Order, workers: Workers) -> None:
-    """Attempt the step. Raises FewstepError (explained) or whatever the stage raised; its traceback is in the log.
+def run_attempt(attempt: StepAttempt, workers: Workers) -> None:
+    """Run the stage and commit its artifact.
 
-    An attempt that outlived its driver commits nothing: it ends with a TransientError.
+    Raises whatever the stage raises, whose traceback is then in the log, and TransientError if the driver lost the step's lease:
+    the artifact is then not committed.
     """
-    store = Store(order.store)
-    partial = store.partial(order.step.directory)
+    store = Store(attempt.store)
+    partial = store.partial(attempt.step.directory)
     started = time.time()
-    with logged(order.log) as log:
-        log.info("%s attempt %s in %s", order.step.name, order.attempt, partial)
+    with logged(attempt.log) as log:
+        log.info("%s attempt %s in %s", attempt.step.name, attempt.id, partial)
         try:
-            for _, artifact in artifacts(order.step.inputs):
+            for _, artifact in artifacts(attempt.step.inputs):
                 store.verify(artifact.path)
             durable.make_directory(partial)
             (partial / STOP).unlink(missing_ok=True)
-            order.step.stage.run(order.step.inputs, order.step.config, _work(order, store, partial, workers))
-            for _, file in external_files(order.step.inputs):
+            attempt.step.stage.run(attempt.step.inputs, attempt.step.config, _context(attempt, store, partial, workers))
+            for _, file in external_files(attempt.step.inputs):
                 store.check_unchanged(file)
-            _check_lease(order)
-            store.commit(order.step.directory, _manifest(order, time.time() - started))
+            _check_lease(attempt)
+            store.commit(attempt.step.directory, _manifest(attempt, time.time() - started))
             log.info("done in %.1f s", time.time() - started)
         except BaseException as error:
             log.exception("%s", type(error).__name__)
             if isinstance(error, Exception):
-                _check_lease(order)
+                _check_lease(attempt)
             if isinstance(error, OSError) and error.errno in FULL:
                 raise unwritable(Path(error.filename or partial), error) from error
             raise
 
 
-def _check_lease(order: Order) -> None:
-    if not step_lease(order.step.directory, order.driver, 0.0).held():
-        raise TransientError("its driver was silent for so long that another has taken the step over")
+def _check_lease(attempt: StepAttempt) -> None:
+    if not step_lease(attempt.step.directory, attempt.driver, 0.0).held():
+        raise TransientError("the driver's lease expired; another driver owns this step")
 
 
-def _work(order: Order, store: Store, partial: Path, workers: Workers) -> StepContext:
+def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers) -> StepContext:
     return StepContext(
         directory=partial,
-        attempt=order.attempt,
+        attempt=attempt.id,
         workers=workers,
-        resources=order.resources,
+        resources=attempt.resources,
         shard_cache=store.shard_cache,
-        checkpoint_seconds=order.checkpoint_seconds,
-        microbatch_tokens=order.microbatch_tokens,
+        checkpoint_seconds=attempt.checkpoint_seconds,
+        microbatch_tokens=attempt.microbatch_tokens,
     )
 
 
-def _manifest(order: Order, seconds: float) -> Manifest:
-    step = order.step
+def _manifest(attempt: StepAttempt, seconds: float) -> Manifest:
+    step = attempt.step
     return Manifest(
         stage=step.stage.name,
         version=step.stage.version,
@@ -100,36 +102,18 @@ def _manifest(order: Order, seconds: float) -> Manifest:
         fingerprint=step.fingerprint,
         config=canonical(step.config, keep_defaults=True),
         inputs=input_fingerprints(step.inputs),
-        environment=environment(order.resources),
+        environment=environment(attempt.resources),
         code_digest=code_digest(step.stage.module),
         git_revision=git_revision(),
-        run_id=order.run_id,
-        attempt=order.attempt,
+        run_id=attempt.run_id,
+        attempt=attempt.id,
         seconds=round(seconds, 3),
         finished=time.time(),
     )
 
 
-def input_fingerprints(inputs: object) -> dict[str, str]:
-    """Dotted name of every leaf of the inputs -> fingerprint or digest."""
-    flat: dict[str, str] = {}
-
-    def walk(value: Any, name: str) -> None:
-        if isinstance(value, dict):
-            for key, item in value.items():
-                walk(item, f"{name}.{key}" if name else str(key))
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                walk(item, f"{name}.{index}")
-        else:
-            flat[name] = str(value)
-
-    walk(canonical(inputs), "")
-    return flat
-
-
 def environment(resources: Resources) -> dict[str, Any]:
-    """Where and with what a step ran: host, processor, workers and their threads, versions."""
+    """Return the machine, resources and package versions with which a step runs."""
     return {
         "host": platform.node(),
         "processor": _processor(),

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline.run.history import Run
-from pipeline.run.records import read_json, scores_of, step_directory
+from pipeline.run.run_directory import Run
+from pipeline.store.files import read_json
+from pipeline.store.records import scores_of, step_directory
 from stages.artifacts import MANIFEST, RECORDS, Hypotheses
 
 ELSEWHERE = ("store", "cluster", "tracking")

@@ -1,4 +1,4 @@
-"""Artifact directories: integrity, atomic commit and pinned inputs. `manifest.json`, written last, is what "done" means."""
+"""Artifact directories: integrity, atomic commit and pinned inputs. An artifact is finished once it has its `manifest.json`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from kernels import durable
+from pipeline.store.files import file_digest, read_json, write_atomically
 from stages.artifacts import CHECKPOINTS, MANIFEST, RECORDS, STOP, Artifact, ExternalFile
-from stages.errors import FULL, ArtifactError, DataError, FewstepError, unwritable
+from stages.errors import ArtifactError, DataError, FewstepError
 from stages.stage import Stage
 
 SCHEMA = 1
 
 SYNCED = "synced"
-"""Key of a stamp file. Stamps without it are of versions that did not sync what they vouched for."""
+"""Key of a stamp file. Stamps without it come from versions that did not sync the files that they verified."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What an artifact is, what it was made from, and the size and sha256 of each result file."""
+    """The description of an artifact: its step and inputs, and the size and sha256 of each result file."""
 
     schema: int = SCHEMA
     stage: str
@@ -36,11 +37,11 @@ class Manifest:
     inputs: dict[str, str]
     """Dotted name of each input artifact or file -> its fingerprint."""
     environment: dict[str, Any]
-    """Where and with what it was made; never part of the fingerprint."""
+    """Machine, resources and versions with which it was made; not part of the fingerprint."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Relative path -> {bytes, sha256}."""
     records: list[str] = field(default_factory=list)
-    """Relative paths of what is never compared: timings, logs, metrics, figures."""
+    """Relative paths of files that are never compared: timings, logs, metrics, figures."""
     code_digest: str
     git_revision: str
     run_id: str
@@ -48,12 +49,6 @@ class Manifest:
     seconds: float
     finished: float
     """Unix time of the commit."""
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file's content (64 hex digits)."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Store:
@@ -71,22 +66,22 @@ class Store:
         return self.root / "runs"
 
     def directory(self, stage: str, fingerprint: str) -> Path:
-        """Where the finished artifact lies."""
+        """Return the directory of a finished artifact."""
         return self.root / stage / fingerprint
 
     def relative(self, path: Path) -> str:
-        """`path` as run records name it."""
+        """Return `path` as run records name it: relative to the store."""
         return str(path.relative_to(self.root))
 
     @staticmethod
     def partial(directory: Path) -> Path:
-        """Where `directory` is being made; an earlier attempt's work is found there."""
+        """Return the directory in which the artifact `directory` is made. It holds the work of earlier attempts."""
         return directory.with_name(directory.name + ".partial")
 
     def manifest(self, directory: Path) -> Manifest | None:
-        """The manifest of a finished artifact whose files are all there in full size, or None if there is none.
+        """Return the manifest of a finished artifact, or None for an unfinished one. All files must exist with their sizes.
 
-        Raises ArtifactError when a file is missing or has another size, or when the manifest is of another schema.
+        Raises ArtifactError if a file is missing or has another size, or if the manifest has another schema.
         """
         path = directory / MANIFEST
         try:
@@ -97,8 +92,8 @@ class Store:
             raise ArtifactError(f"{path}: expected a JSON manifest, got {error}; {_remedy(directory)}") from error
         if data.get("schema") != SCHEMA:
             raise ArtifactError(
-                f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r} (written by another version of fewstep); "
-                f"remove {directory} and repeat the run command to make it again"
+                f"{path}: expected schema {SCHEMA}, got {data.get('schema')!r}, which another version of fewstep wrote; "
+                f"remove {directory} and repeat the run command to make the artifact again"
             )
         manifest = Manifest(**data)
         for name, entry in manifest.files.items():
@@ -106,30 +101,31 @@ class Store:
         return manifest
 
     def verify(self, directory: Path) -> None:
-        """Compare every result file with its sha256. Files that have not been touched since the last check are not read again.
+        """Compare every result file with its sha256. Files that are unchanged since the last verification are not read again.
 
-        An artifact outside the store is remembered by its path. Raises ArtifactError naming the first file that differs.
+        Digests of an artifact outside the store are cached by path. Raises ArtifactError that names the first file that differs.
         """
         manifest = self.manifest(directory)
         if manifest is None:
-            raise ArtifactError(f"{directory}: expected a finished artifact, got none; repeat the run command to make it")
+            raise ArtifactError(
+                f"{directory}: expected a finished artifact, found no {MANIFEST}; repeat the run command to make it"
+            )
         if directory.absolute().parent.parent != self.root:
             _compare(directory, manifest, self.digest)
             return
-        seen = self._seen(directory)
-        now = {name: _stamp(directory / name) for name in manifest.files}
-        if seen == now:
+        stamps = {name: _stamp(directory / name) for name in manifest.files}
+        if self._verified_stamps(directory) == stamps:
             return
         _compare(directory, manifest, file_digest)
-        for name in manifest.files:  # the artifact may have been copied here a moment ago
+        for name in manifest.files:  # the artifact may have been copied here without a sync
             durable.sync(directory / name)
-        self._remember(directory, now)
+        self._write_verified_stamps(directory, stamps)
 
     def verify_all(self) -> Iterator[tuple[Path, str | None]]:
-        """Hash every finished artifact afresh; yield its directory and what is wrong with it (None: nothing)."""
+        """Hash every finished artifact again; yield its directory and its error message, or None for an intact artifact."""
         for path in sorted(self.root.glob(f"*/*/{MANIFEST}")):
             directory = path.parent
-            if directory.suffix:  # one that is being made, brought or removed
+            if directory.suffix:  # it is being made, fetched or removed
                 continue
             self._stamp_file(directory).unlink(missing_ok=True)
             try:
@@ -141,14 +137,14 @@ class Store:
     def commit(self, directory: Path, manifest: Manifest) -> None:
         """Turn `<directory>.partial` into the finished `directory`: hash the results, write the manifest last, sync, rename.
 
-        A power cut at any moment leaves the artifact finished and whole, or unfinished. Raises ArtifactError when it cannot be
+        A power cut at any moment leaves the artifact finished and whole, or unfinished. Raises ArtifactError if it cannot be
         renamed.
         """
         partial = self.partial(directory)
         names = sorted(str(p.relative_to(partial)) for p in partial.rglob("*") if p.is_file())
-        for torn in [name for name in names if name.endswith(".tmp")]:
-            (partial / torn).unlink()
-            names.remove(torn)
+        for temporary in [name for name in names if name.endswith(".tmp")]:
+            (partial / temporary).unlink()
+            names.remove(temporary)
         results = [n for n in names if n.split("/")[0] not in (RECORDS, CHECKPOINTS, MANIFEST, STOP)]
         files = {n: {"bytes": (partial / n).stat().st_size, "sha256": file_digest(partial / n)} for n in results}
         records = [n for n in names if n.startswith(RECORDS + "/")]
@@ -156,24 +152,26 @@ class Store:
         (partial / MANIFEST).write_text(json.dumps(data, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
         durable.sync_tree(partial, skip=(CHECKPOINTS,))
         try:
-            first = self._name(partial, directory)
+            renamed = self._rename(partial, directory)
         except OSError as error:
-            raise ArtifactError(f"{directory}: could not take the place of a finished artifact: {error}") from error
-        if not first:
-            shutil.rmtree(partial, ignore_errors=True)  # another driver finished the same step meanwhile
+            raise ArtifactError(
+                f"{directory}: could not rename {partial.name} to it: {error}; check the directory and repeat the run command"
+            ) from error
+        if not renamed:
+            shutil.rmtree(partial, ignore_errors=True)  # another driver finished the same step
             return
         shutil.rmtree(directory / CHECKPOINTS, ignore_errors=True)
         (directory / STOP).unlink(missing_ok=True)
-        self._remember(directory, {name: _stamp(directory / name) for name in files})
+        self._write_verified_stamps(directory, {name: _stamp(directory / name) for name in files})
 
     def adopt(self, temporary: Path, directory: Path) -> None:
-        """Give a whole artifact, whose digests were compared, its name. One that is there by now stays."""
+        """Move a complete artifact with verified digests into the store, unless the store has it by now. Raises OSError."""
         durable.sync_tree(temporary)
-        if self._name(temporary, directory) and (manifest := self.manifest(directory)):
-            self._remember(directory, {name: _stamp(directory / name) for name in manifest.files})
+        if self._rename(temporary, directory) and (manifest := self.manifest(directory)):
+            self._write_verified_stamps(directory, {name: _stamp(directory / name) for name in manifest.files})
 
-    def _name(self, synced: Path, directory: Path) -> bool:
-        """Rename a synced directory, durably; False if a finished artifact has the name already. Raises OSError."""
+    def _rename(self, synced: Path, directory: Path) -> bool:
+        """Rename a synced directory durably. False if a finished artifact has the name already. Raises OSError."""
         try:
             os.rename(synced, directory)
         except OSError:
@@ -184,9 +182,9 @@ class Store:
         return True
 
     def pinned(self, stages: Sequence[Stage[Any, Any, Any]], path: Path, key: str) -> tuple[Artifact, Manifest]:
-        """A finished artifact that the config names by path (`from:`), verified; it keeps its own fingerprint.
+        """Verify and return the finished artifact at `path`, which the config pins under `key`. It keeps its own fingerprint.
 
-        Raises DataError when there is no finished artifact of one of these stages at `path`, ArtifactError when it is damaged.
+        Raises DataError if `path` holds no finished artifact of one of `stages`, ArtifactError if a file of it was altered.
         """
         manifest = self.manifest(path)
         if manifest is None:
@@ -199,64 +197,49 @@ class Store:
         raise DataError(f"{key}: expected an artifact of stage {expected}, got one of stage {manifest.stage}: {path}")
 
     def digest(self, path: Path) -> str:
-        """sha256 of one of the user's files, remembered by size and modification time.
+        """Return the sha256 of one of the user's files, which is cached by size and modification time.
 
-        Raises DataError when it cannot be read.
+        Raises DataError if the file cannot be read.
         """
         path = path.absolute()
-        memory = self.root / "digests" / hashlib.sha256(str(path).encode()).hexdigest()
+        cache = self.root / "digests" / hashlib.sha256(str(path).encode()).hexdigest()
         try:
             stamp = [str(path), *_stamp(path)]
-            known = _read_json(memory)
-            if isinstance(known, dict) and known.get("stamp") == stamp:
-                return str(known["sha256"])
+            cached = read_json(cache)
+            if cached.get("stamp") == stamp:
+                return str(cached["sha256"])
             value = file_digest(path)
         except OSError as error:
-            raise DataError(f"{path}: expected a readable text file, got: {error.strerror}") from error
-        with suppress(FewstepError, OSError):  # a store that cannot be written to can still be asked
+            raise DataError(
+                f"{path}: expected a readable text file, got: {error.strerror}; check the path in the config"
+            ) from error
+        with suppress(FewstepError, OSError):  # planning works on a store that cannot be written to
             durable.sync(path)
-            write_atomically(memory, json.dumps({"stamp": stamp, "sha256": value}), str(os.getpid()))
+            write_atomically(cache, json.dumps({"stamp": stamp, "sha256": value}), str(os.getpid()))
         return value
 
     def check_unchanged(self, file: ExternalFile) -> None:
-        """Raises DataError when one of the user's files is not what it was when the run was planned."""
+        """Raise DataError if one of the user's files has changed since the run was planned."""
         if self.digest(file.path) != file.digest:
-            raise DataError(f"{file.path}: was changed while it was being read; nothing was kept of it: repeat the run command")
+            raise DataError(
+                f"{file.path}: expected the content that the run was planned with, got a changed file; its output was discarded: "
+                "repeat the run command"
+            )
 
     def _stamp_file(self, directory: Path) -> Path:
         return self.root / "verified" / f"{directory.parent.name}-{directory.name}.json"
 
-    def _seen(self, directory: Path) -> dict[str, list[int]] | None:
-        seen = _read_json(self._stamp_file(directory))
-        return seen.get(SYNCED) if isinstance(seen, dict) else None
+    def _verified_stamps(self, directory: Path) -> dict[str, list[int]] | None:
+        return read_json(self._stamp_file(directory)).get(SYNCED)
 
-    def _remember(self, directory: Path, stamps: dict[str, list[int]]) -> None:
-        """Note that these files were compared with their digests. They are durable by now, and so believed after a power cut."""
+    def _write_verified_stamps(self, directory: Path, stamps: dict[str, list[int]]) -> None:
+        """Record that these files match their digests. The files are synced, so the record holds after a power cut."""
         write_atomically(self._stamp_file(directory), json.dumps({SYNCED: stamps}), str(os.getpid()))
-
-
-def write_atomically(path: Path, text: str, attempt: str) -> None:
-    """Write a small file whole or not at all; it outlasts a power cut. Raises StageError when the disk is full."""
-    temporary = path.with_name(f"{path.name}.{attempt}.tmp")
-    try:
-        durable.make_directory(path.parent)
-        durable.write_whole(path, lambda unnamed: unnamed.write_text(text, encoding="utf-8"), temporary)
-    except OSError as error:
-        if error.errno in FULL:
-            raise unwritable(path, error) from error
-        raise
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _stamp(path: Path) -> list[int]:
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]  # a copy may keep its original's time of modification
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns]  # a copy may keep the modification time of its original
 
 
 def _compare(directory: Path, manifest: Manifest, digest: Callable[[Path], str]) -> None:
@@ -277,4 +260,4 @@ def _check_size(directory: Path, name: str, expected: int) -> None:
 
 def _remedy(directory: Path) -> str:
     remove = f"remove {directory} and repeat the run command to make it again"
-    return f"the artifact was altered: {remove}, or copy it again if the config names it by its path"
+    return f"the artifact was altered: {remove}, or copy it again if the config pins it"

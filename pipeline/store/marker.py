@@ -1,4 +1,4 @@
-"""The file that makes a directory a store, and what is recognised as written by fewstep."""
+"""The file that marks a directory as a store, and the recognition of files that fewstep wrote."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import os
 import secrets
 from pathlib import Path
 
-from pipeline.plan.wiring import STAGES
-from pipeline.run.records import read_json
-from pipeline.store.artifacts import Store, write_atomically
+from pipeline.plan.stages import STAGES
+from pipeline.store.artifacts import Store
+from pipeline.store.files import read_json, write_atomically
 from stages.artifacts import MANIFEST
 from stages.errors import ArtifactError, DataError
 
 MARKER = "fewstep-store.json"
-"""Written before anything else into a new store. Without it nothing in a directory is ever removed."""
+"""The first file that is written into a new store. Nothing is ever removed from a directory without it."""
 FORMAT = 1
 FOLDERS = tuple(stage.name for stage in STAGES)
 """Folders of a store that hold artifacts."""
 NO_CONTENT = ("lost+found",)
-"""Entries of an empty directory, as new file systems come with them; so are names that begin with a dot."""
+"""Entries that a new file system comes with. They do not count as content, and neither do names that begin with a dot."""
 
 
 def open_store(root: Path) -> Store:
-    """Return the store at `root`. A directory that is new, empty or a store of an earlier version is marked as a store.
+    """Return the store at `root`. A new or empty directory, or a store of an earlier version, is marked as a store.
 
-    Raises DataError when it holds other files, ArtifactError when its marker has another format, StageError when the disk is full.
+    Raises DataError if it holds other files, ArtifactError if its marker has another format, StageError if the disk is full.
     """
     store = Store(root)
-    content = _content(store.root)  # listed first: whoever makes a store at the same moment begins with the marker
+    content = _content(store.root)  # listed first: another process that creates the store writes the marker first
     if not is_marked(store):
         if content and not _is_unmarked_store(store):
             raise DataError(
@@ -42,36 +42,36 @@ def open_store(root: Path) -> Store:
 
 
 def is_marked(store: Store) -> bool:
-    """Whether the directory is a store. Raises ArtifactError when its marker has another format."""
+    """Return whether the directory is a store. Raises ArtifactError if its marker has another format."""
     path = store.root / MARKER
     if not path.is_file():
         return False
     found = read_json(path).get("format")
     if found != FORMAT:
         raise ArtifactError(
-            f"{path}: expected format {FORMAT}, got {found!r}: the store was made by another version of fewstep; "
+            f"{path}: expected format {FORMAT}, got {found!r}: another version of fewstep made the store; "
             "use that version, or name another directory"
         )
     return True
 
 
 def require_marker(store: Store) -> None:
-    """Raises DataError when the directory is not a store, and ArtifactError as `is_marked` does."""
+    """Raise DataError if the directory is not a store. Raises ArtifactError as `is_marked` does."""
     if not is_marked(store):
         raise DataError(
             f"{store.root}: expected a store (a directory with {MARKER}), got a directory without that file; nothing was removed: "
-            "name a store with --store. A store made by an earlier version gets the file from `fewstep plan` or `fewstep run`"
+            "name a store with --store. In a store of an earlier version, `fewstep plan` and `fewstep run` write that file"
         )
 
 
 def is_own_artifact(directory: Path) -> bool:
-    """Whether a directory holds the manifest of this very artifact, of any schema."""
+    """Return whether a directory holds a manifest, of any schema, with the directory's own stage and fingerprint."""
     manifest = read_json(directory / MANIFEST)
     return (manifest.get("stage"), manifest.get("fingerprint")) == (directory.parent.name, directory.name)
 
 
 def is_own_digest(path: Path) -> bool:
-    """Whether a file is a remembered digest, which `Store.digest` names by the path of the digested file."""
+    """Return whether a file is a cached digest, which `Store.digest` names by the path of the digested file."""
     stamp = read_json(path).get("stamp")
     return isinstance(stamp, list) and bool(stamp) and hashlib.sha256(str(stamp[0]).encode()).hexdigest() == path.name
 
@@ -87,7 +87,7 @@ def _content(root: Path) -> list[str]:
 
 
 def _is_unmarked_store(store: Store) -> bool:
-    """Whether there are runs, artifacts or digests of ours in a directory without a marker."""
+    """Return whether a directory without a marker holds runs, artifacts or digests that fewstep wrote."""
     return (
         any(_is_own_run(path) for path in store.runs.glob("*/run.json"))
         or any(is_own_artifact(path.parent) for name in FOLDERS for path in (store.root / name).glob(f"*/{MANIFEST}"))
@@ -104,5 +104,5 @@ def _mark(store: Store) -> None:
     try:
         write_atomically(store.root / MARKER, json.dumps({"format": FORMAT}) + "\n", secrets.token_hex(4))
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # a store that cannot be written to can still be planned
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):  # planning works on a store that cannot be written to
             raise

@@ -1,9 +1,9 @@
-"""The store's mirror on object storage: finished artifacts and checkpoints, each there whole or not at all.
+"""The store's mirror on object storage, which holds finished artifacts and checkpoints, each complete or not at all.
 
-An artifact's files lie under `<stage>/<fingerprint>/<attempt>/`, so that two machines that made the same one do not mix theirs;
-`<attempt>.index.json` beside it tells their digests, records included. `<stage>/<fingerprint>/manifest.json`, written last, is what
-"done" means here too. A training's checkpoints lie under `<stage>/<fingerprint>.partial/<digest of their index>/`, and
-`<fingerprint>.partial/index.json`, written last, names them.
+The files of an artifact are under `<stage>/<fingerprint>/<attempt>/`, so that two machines that made the same artifact do not mix
+theirs; `<attempt>.index.json` beside that folder holds their digests, records included. `<stage>/<fingerprint>/manifest.json`,
+written last, marks the artifact as finished. The checkpoints of a training are under
+`<stage>/<fingerprint>.partial/<digest of their index>/`, and `<fingerprint>.partial/index.json`, written last, names them.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from typing import Any, TypeVar
 
 from kernels import durable
 from pipeline.plan.fingerprint import digest
-from pipeline.store.artifacts import SCHEMA, Store, file_digest
-from pipeline.store.remote import DamagedError, Folder
+from pipeline.store.artifacts import SCHEMA, Store
+from pipeline.store.files import file_digest
+from pipeline.store.object_storage import Folder
+from pipeline.store.streams import DamagedError
 from stages.artifacts import CHECKPOINTS, MANIFEST
 from stages.errors import ArtifactError, StageError, unwritable
 
 FETCHING = ".fetching"
-"""Suffix of a directory that is being filled from the mirror."""
+"""Suffix of a directory that is being downloaded from the mirror."""
 CONNECTIONS = 8
 
 Index = dict[str, dict[str, Any]]
-"""Relative path -> {bytes, sha256}."""
+"""The {bytes, sha256} of files by relative path."""
 
 A = TypeVar("A")
 B = TypeVar("B")
 
 
 class Mirror:
-    """A folder on object storage that holds what the store holds, or will hold."""
+    """A folder on object storage with copies of the store's artifacts."""
 
     def __init__(self, url: str, store: Store) -> None:
         self.url = url
@@ -47,13 +49,13 @@ class Mirror:
         return Folder(self.url)
 
     def holds(self, directory: Path) -> bool:
-        """Is this artifact there?"""
+        """Return whether the mirror has this artifact."""
         return self._folder.read(f"{self._name(directory)}/{MANIFEST}") is not None
 
     def push(self, directory: Path) -> bool:
-        """Upload a finished artifact, unless it is there already; was anything sent?
+        """Upload a finished artifact unless the mirror has it. Return whether anything was sent.
 
-        Raises ArtifactError when a file is not what the manifest says, StageError when the mirror cannot be used.
+        Raises ArtifactError if a file differs from the manifest, StageError if the mirror cannot be used.
         """
         manifest = self.store.manifest(directory)
         if manifest is None or self.holds(directory):
@@ -72,9 +74,9 @@ class Mirror:
         return True
 
     def pull(self, directory: Path) -> bool:
-        """Download an artifact into the store, if it is there; its digests are compared before it gets its name.
+        """Download an artifact into the store and verify its digests. Return False if the mirror does not have it.
 
-        Raises ArtifactError when it is damaged there, StageError when the mirror cannot be used or the disk is full.
+        Raises ArtifactError if the copy in the mirror is damaged, StageError if the mirror cannot be used or the disk is full.
         """
         name = self._name(directory)
         text = self._folder.read(f"{name}/{MANIFEST}")
@@ -82,13 +84,14 @@ class Mirror:
             return False
         manifest = self._parsed(name, MANIFEST, text)
         if (manifest.get("schema"), manifest.get("fingerprint")) != (SCHEMA, directory.name):
-            raise self._wrong(name, f"expected a manifest of {directory.name} and schema {SCHEMA}, got another")
+            found = f"one of {manifest.get('fingerprint')} and schema {manifest.get('schema')!r}"
+            raise self._damaged(name, f"expected a manifest of {directory.name} and schema {SCHEMA}, got {found}")
         attempt = str(manifest["attempt"])
         index: Index = self._parsed(name, f"{attempt}.index.json", self._folder.read(f"{name}/{attempt}.index.json"))
         differing = [file for file, entry in manifest["files"].items() if index.get(file) != entry]
         if differing or MANIFEST not in index:
-            raise self._wrong(
-                name, f"expected {attempt}.index.json to agree with the manifest, got another {(differing or [MANIFEST])[0]}"
+            raise self._damaged(
+                name, f"expected {attempt}.index.json to agree with the manifest, got a different {(differing or [MANIFEST])[0]}"
             )
         temporary = directory.with_name(f"{directory.name}.{secrets.token_hex(4)}{FETCHING}")
         try:
@@ -101,9 +104,9 @@ class Mirror:
         return True
 
     def push_checkpoints(self, partial: Path) -> bool:
-        """Upload the newest checkpoint of a running training and its candidates; was anything sent?
+        """Upload the newest checkpoint of a running training and its candidates. Return whether anything was sent.
 
-        What the training drops meanwhile is left for the next time.
+        Nothing is published if the training removes one of these files meanwhile.
         """
         try:
             index = _checkpoint_index(partial)
@@ -124,7 +127,7 @@ class Mirror:
         return True
 
     def pull_checkpoints(self, partial: Path) -> bool:
-        """Download the checkpoint of a training that the store holds none of, if there is one; was there?"""
+        """Download the checkpoint of a training without one in the store. Return whether the mirror has it."""
         if (partial / CHECKPOINTS).exists():
             return False
         name = self._name(partial)
@@ -144,7 +147,7 @@ class Mirror:
         return True
 
     def drop_checkpoints(self, partial: Path) -> None:
-        """Remove the checkpoints of a step that is done."""
+        """Remove the checkpoints of a finished step."""
         names = sorted(self._folder.sizes(self._name(partial)), key=lambda name: not name.endswith("/index.json"))
         self._folder.remove(names)
 
@@ -154,42 +157,46 @@ class Mirror:
     def _upload(self, directory: Path, names: Iterable[str], place: str) -> Index:
         files = list(names)
         index = dict(
-            zip(files, _at_once(lambda name: self._folder.upload(f"{place}/{name}", directory / name), files), strict=True)
+            zip(files, _in_parallel(lambda name: self._folder.upload(f"{place}/{name}", directory / name), files), strict=True)
         )
-        there = self._folder.sizes(place)
-        lost = [name for name in files if there.get(f"{place}/{name}") != index[name]["bytes"]]
-        if lost:
-            raise StageError(
-                f"{self._folder.address(place)}/{lost[0]}: expected to be there after its upload, got nothing or a part"
-            )
+        sizes = self._folder.sizes(place)
+        for name in files:
+            size, sent = sizes.get(f"{place}/{name}"), index[name]["bytes"]
+            if size != sent:
+                raise StageError(
+                    f"{self._folder.address(place)}/{name}: expected {sent} bytes after the upload, found "
+                    f"{'no such object' if size is None else f'{size} bytes'}; repeat the run command to upload it again"
+                )
         return index
 
     def _download(self, name: str, place: str, index: Index, target: Path) -> None:
         for file in index:
             if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
-                raise self._wrong(name, f"expected files below it, got {file!r}")
+                raise self._damaged(name, f"expected paths of files below it, got {file!r}")
 
         def download(file: str) -> None:
             try:
                 self._folder.download(f"{name}/{place}/{file}", target / file, index[file])
             except DamagedError as error:
-                raise self._wrong(name, f"{place}/{file}: {error}") from error
+                raise self._damaged(name, f"{place}/{file}: {error}") from error
 
-        _at_once(download, list(index))
+        _in_parallel(download, list(index))
 
     def _parsed(self, name: str, file: str, text: bytes | None) -> dict[str, Any]:
         try:
             return dict(json.loads(text or b""))
         except ValueError as error:
-            raise self._wrong(name, f"expected JSON in {file}, got {error if text else 'nothing'}") from error
+            raise self._damaged(name, f"expected JSON in {file}, got {error if text else 'nothing'}") from error
 
-    def _wrong(self, name: str, what: str) -> ArtifactError:
+    def _damaged(self, name: str, problem: str) -> ArtifactError:
         where = self._folder.address(name)
-        return ArtifactError(f"{where}: {what}; it was damaged: remove {where} and repeat the run command to make it again")
+        return ArtifactError(
+            f"{where}: {problem}; the copy in the mirror is damaged: remove {where} and repeat the run command to make it again"
+        )
 
 
 def _checkpoint_index(partial: Path) -> Index:
-    """The newest whole checkpoint and all candidates; empty where there is no checkpoint."""
+    """Return the files of the newest complete checkpoint and all candidates; empty without a checkpoint."""
     folder = partial / CHECKPOINTS
     updates = sorted((int(path.name), path) for path in folder.glob("*") if path.name.isdigit()) if folder.is_dir() else []
     if not updates:
@@ -198,7 +205,7 @@ def _checkpoint_index(partial: Path) -> Index:
     return {str(f.relative_to(partial)): {"bytes": f.stat().st_size, "sha256": file_digest(f)} for f in sorted(files)}
 
 
-def _at_once(function: Callable[[A], B], items: list[A]) -> list[B]:
+def _in_parallel(function: Callable[[A], B], items: list[A]) -> list[B]:
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         return list(pool.map(function, items))
 

@@ -1,4 +1,4 @@
-"""The artifacts of MLflow runs: which are there, and sending others."""
+"""The artifacts of MLflow runs."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ if TYPE_CHECKING:
 
 
 class RunArtifacts:
-    """Artifacts by MLflow run and name.
+    """The artifacts on a server by MLflow run and name.
 
-    The folder of each run is asked of the server here: MLflow's client remembers it for the whole process by run id alone, and the
-    runs of a copied store have the same ids as those of the store it came from.
+    The folder of each run is requested from the server here. MLflow's client caches it for the whole process by run id alone, and
+    the runs of a copied store have the same ids as those of the original store.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._folders: dict[str, ArtifactRepository] = {}
-        self._there: dict[tuple[str, str], dict[str, int | None]] = {}
-        """By run id and folder: the size of each artifact there."""
+        self._sizes: dict[tuple[str, str], dict[str, int | None]] = {}
+        """Sizes of the artifacts by run id and folder."""
 
     def holds(self, run_id: str, name: str, size: int) -> bool:
-        """Whether a run has an artifact of this name and size (bytes). Each folder is listed once."""
-        there = self._listed(run_id, name).get(name, -1)
-        return there is None or there == size
+        """Return whether a run has an artifact of this name and size in bytes. Each folder is listed once."""
+        found = self._listed(run_id, name).get(name, -1)
+        return found is None or found == size
 
     def send(self, run_id: str, path: Path, folder: str | None = None) -> None:
-        """Send a file, which keeps its name."""
+        """Send a file under its name."""
         self._folder(run_id).log_artifact(str(path), folder)
         name = f"{folder}/{path.name}" if folder else path.name
         self._listed(run_id, name)[name] = path.stat().st_size
@@ -44,10 +44,10 @@ class RunArtifacts:
 
     def _listed(self, run_id: str, name: str) -> dict[str, int | None]:
         folder = name.rpartition("/")[0]
-        if (run_id, folder) not in self._there:
+        if (run_id, folder) not in self._sizes:
             found = self._folder(run_id).list_artifacts(folder or None)
-            self._there[run_id, folder] = {file.path: file.file_size for file in found if not file.is_dir}
-        return self._there[run_id, folder]
+            self._sizes[run_id, folder] = {file.path: file.file_size for file in found if not file.is_dir}
+        return self._sizes[run_id, folder]
 
     def _folder(self, run_id: str) -> ArtifactRepository:
         if run_id not in self._folders:

@@ -1,4 +1,4 @@
-"""SQLite databases of MLflow: their URIs, and the one in a store, whose artifacts follow the store when it is copied or moved."""
+"""SQLite databases of MLflow, and the database of a store, whose artifacts stay in the store when it is copied or moved."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ARTIFACTS = "mlflow-artifacts"
-"""Folder of artifacts beside a database."""
+"""The folder of artifacts beside a database."""
 SQLITE = re.compile(r"sqlite(?:\+\w+)?:///([^?]+)")
 
 
 def own_database(store: Path) -> Path:
-    """The database of a store."""
+    """Return the database of a store."""
     return store / "mlflow.db"
 
 
 def database_uri(path: Path) -> str:
-    """The URI of a SQLite file, in which `?` and `%` are escaped: SQLAlchemy decodes the path and takes `?` for its end."""
+    """Return the URI of a SQLite file. `?` and `%` are escaped: SQLAlchemy decodes the path and reads options after `?`."""
     return "sqlite:///" + str(path).replace("%", "%25").replace("?", "%3F")
 
 
 def database_file(uri: str) -> Path | None:
-    """The file of a SQLite URI; None for other databases and for one in memory."""
+    """Return the file of a SQLite URI; None for other databases and for databases in memory."""
     found = SQLITE.match(uri)
     return Path(unquote(found[1])).resolve() if found and found[1] != ":memory:" else None
 
 
 def local_path(location: str) -> Path | None:
-    """The path of an artifact location as MLflow reads it; None where it is not on a disk."""
+    """Return the path of an artifact location as MLflow reads it; None for a location that is not on a disk."""
     parts = urlsplit(location)
     if parts.scheme not in ("", "file"):
         return None
@@ -39,9 +39,9 @@ def local_path(location: str) -> Path | None:
 
 
 def adopt_experiments(database: Path, artifacts: Path) -> None:
-    """Let the experiments in a store's database keep their artifacts in `artifacts`, wherever the store was when they were made.
+    """Set the artifact location of the experiments in a store's database to `artifacts`, after the store was copied or moved.
 
-    MLflow records absolute locations. Only experiments whose folder is called `ARTIFACTS` are changed: others are not from us.
+    MLflow records absolute locations. Only experiments with a folder named `ARTIFACTS`, which fewstep created, are changed.
     """
     if not database.is_file():
         return
@@ -60,12 +60,12 @@ def adopt_experiments(database: Path, artifacts: Path) -> None:
 
 @contextmanager
 def without_stray_folders(uri: str) -> Iterator[None]:
-    """Remove the empty folders that MLflow makes for a SQLite file when it takes an escaped path for the path itself."""
+    """Remove the empty folders that MLflow creates for a SQLite file, because it does not decode escaped paths."""
     folder = Path(uri.removeprefix("sqlite:///")).parent
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         yield
     finally:
         for path in missing if "%" in uri else ():
-            with suppress(OSError):  # it is in use
+            with suppress(OSError):  # the folder is in use
                 path.rmdir()

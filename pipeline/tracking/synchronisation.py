@@ -1,35 +1,26 @@
-"""One pass that brings a tracker up to date with a run: what a run's events, artifacts and records become there."""
+"""The synchronisation of MLflow with a run: its events, artifacts and records become MLflow runs, metrics and artifacts."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pipeline.run.history import Run, RunState, StepState
-from pipeline.run.records import (
-    driver_gone,
-    metric_files,
-    pictures_of,
-    points_after,
-    read_json,
-    scores_of,
-    step_directory,
-    timings_of,
-)
-from pipeline.tracking.publication import RUN, Memory, allowed_name, masked_values, run_of_origin, step_tags
+import yaml
+
+from pipeline.credentials import masked_values
+from pipeline.run.run_directory import Run, RunState, StepState
+from pipeline.store.files import read_json
+from pipeline.store.records import figures_of, metric_files, points_after, scores_of, step_directory, timings_of
+from pipeline.tracking.mlflow_server import POINTS_BATCH, MlflowRun, Server
+from pipeline.tracking.sync_state import RUN, SyncState, run_of_artifact
+from pipeline.tracking.tags_and_params import allowed_name, step_tags
 from stages.artifacts import MANIFEST, RECORDS
 
-if TYPE_CHECKING:
-    from pipeline.tracking.mlflow_server import Server
-
-POINTS_BATCH = 1000
-"""Points sent at once."""
-WHERE = ("cluster", "store", "tracking")
-"""Sections of the config that say where a run works: they may change when it is continued, and MLflow's parameters cannot."""
+NOT_LOGGED = ("cluster", "store", "tracking")
+"""Sections of the config that may change when a run is continued. MLflow does not change parameters."""
 STATUS = {
     "running": "RUNNING",
     "pending": "RUNNING",
@@ -40,30 +31,21 @@ STATUS = {
 }
 
 
-@dataclass
-class Remote:
-    """An MLflow run of ours, as MLflow has it."""
-
-    run_id: str
-    status: str
-    tags: dict[str, str] = field(default_factory=dict)
-    params: set[str] = field(default_factory=set)
-
-
 class Synchronisation:
-    """One pass over a run directory."""
+    """One pass that sends everything new of a run directory."""
 
-    def __init__(self, run: Run, server: Server, memory: Memory, final: bool) -> None:
-        self.run, self.server, self.memory = run, server, memory
+    def __init__(self, run: Run, server: Server, sent: SyncState, final: bool) -> None:
+        """`final`: the driver is about to end, and MLflow runs that still run are killed."""
+        self.run, self.server, self.sent = run, server, sent
         self.spec: dict[str, Any] = run.spec
         self.state: RunState = run.state()
         self.events = run.events()
         self.times = {event["step"]: event["time"] for event in self.events if "step" in event}
-        """When something was last said of each step."""
-        self.over = final or self.state.status in ("done", "failed", "stopped") or driver_gone(run, self.state)
+        """Time of the latest event of each step."""
+        self.over = final or self.state.status in ("done", "failed", "stopped") or run.driver_gone(self.state)
 
-    def all(self) -> None:
-        """Files come last: the place of artifacts can be away while the server is there."""
+    def run_all(self) -> None:
+        """Send everything new. Files come last, because the artifact storage may be unreachable while the server answers."""
         parent = self._parent()
         for entry in self.spec["plan"]:
             self._step(entry, self.state.steps[entry["step"]], parent)
@@ -75,13 +57,13 @@ class Synchronisation:
         wanted = STATUS[status]
         return "KILLED" if self.over and wanted == "RUNNING" else wanted
 
-    def _remote(self, key: str, name: str, started: float | None) -> Remote:
-        remote = self.server.run(key, name, started)
-        self.memory.start(key, remote.run_id)
-        return remote
+    def _mlflow_run(self, key: str, name: str, started: float | None) -> MlflowRun:
+        mlflow_run = self.server.run(key, name, started)
+        self.sent.set_run(key, mlflow_run.run_id)
+        return mlflow_run
 
-    def _parent(self) -> Remote:
-        parent = self._remote(RUN, self.spec["run_id"], self.events[0]["time"] if self.events else None)
+    def _parent(self) -> MlflowRun:
+        parent = self._mlflow_run(RUN, self.spec["run_id"], self.events[0]["time"] if self.events else None)
         errors = [f"{step.step}: {step.error}" for step in self.state.steps.values() if step.status == "failed"]
         tags = {
             "fewstep.run": self.spec["run_id"],
@@ -89,133 +71,133 @@ class Synchronisation:
             **({"fewstep.error": "; ".join(errors)} if errors else {}),
         }
         self.server.set_tags(parent, tags)
-        self.server.add_params(parent, {key: value for key, value in self.spec["config"].items() if key not in WHERE})
+        self.server.add_params(parent, {key: value for key, value in self.spec["config"].items() if key not in NOT_LOGGED})
         if not self.over:
             self.server.set_status(parent, "RUNNING", None)
         return parent
 
-    def _step(self, entry: dict[str, Any], step: StepState, parent: Remote) -> None:
+    def _step(self, entry: dict[str, Any], step: StepState, parent: MlflowRun) -> None:
         if step.status in ("pending", "waiting", "skipped"):
-            left = self.server.runs.get(step.step)
-            if left is not None and self.over and left.status == "RUNNING":
-                self.server.set_status(left, "KILLED", self.state.finished)
+            earlier = self.server.runs.get(step.step)
+            if earlier is not None and self.over and earlier.status == "RUNNING":
+                self.server.set_status(earlier, "KILLED", self.state.finished)
             return
-        hit = step.status == "hit" and step.origin != self.spec["run_id"]  # our own, committed just before a crash, is no hit
+        hit = (
+            step.status == "hit" and step.origin != self.spec["run_id"]
+        )  # an artifact that this run committed just before a crash is no hit
         source = self._source(entry, step) if hit else None
         status = self._status(step.status)
         finished = step.finished or self.times[step.step]
-        remote = self._remote(step.step, step.step, step.started or finished)
-        notes = self.memory.step(step.step)
-        published = [remote.run_id, parent.run_id, status, hit, source, len(step.attempts), finished]
+        mlflow_run = self._mlflow_run(step.step, step.step, step.started or finished)
+        notes = self.sent.step(step.step)
+        published = [mlflow_run.run_id, parent.run_id, status, hit, source, len(step.attempts), finished]
         if notes.get("published") == published:
             return
         directory = step_directory(self.run.store, entry)
         manifest = read_json(directory / MANIFEST)
         tags = step_tags(entry, step, manifest, directory, hit=hit, source=source)
-        self.server.set_tags(remote, tags | {"fewstep.run": self.spec["run_id"], "mlflow.parentRunId": parent.run_id})
-        self.server.add_params(remote, manifest.get("config") or entry.get("config") or {})
+        self.server.set_tags(mlflow_run, tags | {"fewstep.run": self.spec["run_id"], "mlflow.parentRunId": parent.run_id})
+        self.server.add_params(mlflow_run, manifest.get("config") or entry.get("config") or {})
         if not hit:
-            self._curves(remote, notes, directory)
+            self._curves(mlflow_run, notes, directory)
         if status == "FINISHED":
-            self._results(remote, parent, entry["step"], directory, manifest, hit=hit)
-        self.server.set_status(remote, status, finished)
+            self._results(mlflow_run, parent, entry["step"], directory, manifest, hit=hit)
+        self.server.set_status(mlflow_run, status, finished)
         if status != "RUNNING":
             notes.update(published=published, fingerprint=entry["fingerprint"])
-            self.memory.save()
+            self.sent.save()
 
     def _source(self, entry: Mapping[str, Any], step: StepState) -> str | None:
         return (
-            run_of_origin(self.run.path.parent / step.origin, self.memory.here["uri"], entry["fingerprint"])
+            run_of_artifact(self.run.path.parent / step.origin, self.sent.current["uri"], entry["fingerprint"])
             if step.origin
             else None
         )
 
-    def _curves(self, remote: Remote, notes: dict[str, Any], directory: Path) -> None:
-        """Send what is new in the metrics files. A later attempt repeats steps of an earlier one: those are there already."""
+    def _curves(self, mlflow_run: MlflowRun, notes: dict[str, Any], directory: Path) -> None:
+        """Send new points of the metrics files, except for updates that a later attempt repeats."""
         files: dict[str, Any] = notes.setdefault("files", {})
         for path in metric_files(directory):
-            here = files.setdefault(path.name, {"position": 0, "last": {}})
+            file = files.setdefault(path.name, {"position": 0, "last": {}})
             earlier = _last_steps(other for name, other in files.items() if name != path.name)
             batch: list[tuple[str, float, float, int]] = []
-            for point in points_after(path, here["position"]):
+            for point in points_after(path, file["position"]):
                 fresh = {allowed_name(n): v for n, v in point.values.items() if point.step > earlier.get(allowed_name(n), -1)}
                 batch += [(name, value, point.time, point.step) for name, value in fresh.items()]
-                here["last"].update({name: max(point.step, here["last"].get(name, 0)) for name in fresh})
-                here["position"] = point.end
+                file["last"].update({name: max(point.step, file["last"].get(name, 0)) for name in fresh})
+                file["position"] = point.end
                 if len(batch) >= POINTS_BATCH:
-                    self._send(remote, batch)
+                    self._send(mlflow_run, batch)
                     batch = []
-            self._send(remote, batch)
+            self._send(mlflow_run, batch)
 
-    def _send(self, remote: Remote, points: Sequence[tuple[str, float, float, int]]) -> None:
+    def _send(self, mlflow_run: MlflowRun, points: Sequence[tuple[str, float, float, int]]) -> None:
         if points:
-            self.server.add_points(remote, points)
-            self.memory.save()
+            self.server.add_points(mlflow_run, points)
+            self.sent.save()
 
     def _results(
-        self, remote: Remote, parent: Remote, step: str, directory: Path, manifest: Mapping[str, Any], *, hit: bool
+        self, mlflow_run: MlflowRun, parent: MlflowRun, step: str, directory: Path, manifest: Mapping[str, Any], *, hit: bool
     ) -> None:
-        """Final numbers of a finished step; scores also at the parent, where runs are compared, even if another run made them."""
+        """Send the final numbers of a finished step. Scores are also sent to the parent, by which users compare runs."""
         moment = float(manifest.get("finished") or 0.0)
         scores = {name: score for name, (score, _) in scores_of(directory).items()}
         place = step.split(":", 1)[1].replace(":", "/")
         self.server.add_points(parent, [(allowed_name(f"{place}/{name}"), value, moment, 0) for name, value in scores.items()])
         if hit:
             return
-        drawn = _last_steps(self.memory.step(step)["files"].values())
+        curves = _last_steps(self.sent.step(step)["files"].values())
         final = {"seconds": float(manifest.get("seconds") or 0.0), **scores, **timings_of(directory)}
         named = {allowed_name(name): value for name, value in final.items()}
-        self.server.add_points(remote, [(name, value, moment, 0) for name, value in named.items() if name not in drawn])
+        self.server.add_points(mlflow_run, [(name, value, moment, 0) for name, value in named.items() if name not in curves])
 
-    def _files(self, parent: Remote) -> None:
-        """Config, plan, ledger and report at the parent; figures and tables at their steps. No corpora, no weights."""
-        import yaml
-
+    def _files(self, parent: MlflowRun) -> None:
+        """Send config, plan, ledger and report to the parent, and figures and tables to their steps; no text and no weights."""
         config = yaml.safe_dump(masked_values(self.spec["config"]), sort_keys=False, allow_unicode=True)
-        self._put_text(parent, "config.yaml", config)
-        self._put_text(parent, "plan.json", json.dumps(masked_values(self.spec["plan"]), indent=1, ensure_ascii=False) + "\n")
+        self._send_text(parent, "config.yaml", config)
+        self._send_text(parent, "plan.json", json.dumps(masked_values(self.spec["plan"]), indent=1, ensure_ascii=False) + "\n")
         for entry in self.spec["plan"]:
             step, directory = self.state.steps[entry["step"]], step_directory(self.run.store, entry)
             if step.status not in ("done", "hit"):
                 continue
             if entry["step"] == "corpus:train":
-                self._put_file(parent, directory / "ledger.json")
+                self._send_file(parent, directory / "ledger.json")
             if entry["stage"] == "report":
-                self._put_file(parent, directory / RECORDS / "report.md")
-                self._put_file(parent, directory / RECORDS / "report.html")
+                self._send_file(parent, directory / RECORDS / "report.md")
+                self._send_file(parent, directory / RECORDS / "report.html")
             if step.status == "done":
-                for path in pictures_of(directory):
-                    self._put_file(self.server.runs[entry["step"]], path, path.parent.name)
+                for path in figures_of(directory):
+                    self._send_file(self.server.runs[entry["step"]], path, path.parent.name)
 
-    def _put_text(self, remote: Remote, name: str, text: str) -> None:
+    def _send_text(self, mlflow_run: MlflowRun, name: str, text: str) -> None:
         data = text.encode()
         stamp = hashlib.sha256(data).hexdigest()
-        if not self._is_sent(remote, name, stamp, len(data)):
-            self.server.artifacts.send_text(remote.run_id, name, text)
-            self._sent(remote, name, stamp)
+        if not self._is_sent(mlflow_run, name, stamp, len(data)):
+            self.server.artifacts.send_text(mlflow_run.run_id, name, text)
+            self._record_sent(mlflow_run, name, stamp)
 
-    def _put_file(self, remote: Remote, path: Path, folder: str | None = None) -> None:
+    def _send_file(self, mlflow_run: MlflowRun, path: Path, folder: str | None = None) -> None:
         if not path.is_file():
             return
         name = f"{folder}/{path.name}" if folder else path.name
         size = path.stat().st_size
         stamp = f"{size} {path.stat().st_mtime_ns}"
-        if not self._is_sent(remote, name, stamp, size):
-            self.server.artifacts.send(remote.run_id, path, folder)
-            self._sent(remote, name, stamp)
+        if not self._is_sent(mlflow_run, name, stamp, size):
+            self.server.artifacts.send(mlflow_run.run_id, path, folder)
+            self._record_sent(mlflow_run, name, stamp)
 
-    def _is_sent(self, remote: Remote, name: str, stamp: str, size: int) -> bool:
-        """Whether an artifact was sent and is still there: somebody may have removed it."""
-        remembered = self.memory.here["artifacts"].get(f"{remote.run_id}/{name}") == stamp
-        return remembered and self.server.artifacts.holds(remote.run_id, name, size)
+    def _is_sent(self, mlflow_run: MlflowRun, name: str, stamp: str, size: int) -> bool:
+        """Return whether an artifact was sent and still exists: users may remove artifacts."""
+        recorded = self.sent.current["artifacts"].get(f"{mlflow_run.run_id}/{name}") == stamp
+        return recorded and self.server.artifacts.holds(mlflow_run.run_id, name, size)
 
-    def _sent(self, remote: Remote, name: str, stamp: str) -> None:
-        self.memory.here["artifacts"][f"{remote.run_id}/{name}"] = stamp
-        self.memory.save()
+    def _record_sent(self, mlflow_run: MlflowRun, name: str, stamp: str) -> None:
+        self.sent.current["artifacts"][f"{mlflow_run.run_id}/{name}"] = stamp
+        self.sent.save()
 
 
 def _last_steps(files: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Metric -> the last step sent of it, over notes on metrics files."""
+    """Return the last step that was sent of each metric, over all metrics files."""
     last: dict[str, int] = {}
     for file in files:
         for name, step in file["last"].items():

@@ -13,7 +13,8 @@ import pytest
 from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan.step import Builder
 from pipeline.run import execute
-from pipeline.run.machines import RayMachines
+from pipeline.run.machines import Machines
+from pipeline.run.ray_connection import connect_ray
 from pipeline.store.artifacts import Store
 from stages.artifacts import Artifact
 from stages.context import StepContext
@@ -29,13 +30,14 @@ def test_a_cluster_that_is_not_there_is_named_at_once() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(StageError, match=rf"the Ray cluster at {address}: expected to be connected.*check cluster\.address"):
-            RayMachines(Cluster(address=address))
+        expected = rf"the Ray cluster at {address}: expected a cluster that answers.*check cluster\.address"
+        with pytest.raises(StageError, match=expected):
+            connect_ray(Cluster(address=address))
 
 
 @pytest.fixture(scope="module")
-def machines() -> Iterator[RayMachines]:
-    machines = RayMachines(Cluster(cpus=2))
+def machines() -> Iterator[Machines]:
+    machines = connect_ray(Cluster(cpus=2))
     yield machines
     machines.close()
 
@@ -69,17 +71,17 @@ def workers(tmp_path: Path) -> RayWorkers:
     return RayWorkers(Resources(workers=2, cpus=1), "decode:x", tmp_path, tmp_path / "log", tmp_path / "deaths")
 
 
-def test_an_error_in_making_a_worker_is_passed_on(machines: RayMachines, tmp_path: Path) -> None:
+def test_an_error_in_making_a_worker_is_passed_on(machines: Machines, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="a system: the weights are damaged"):
         list(workers(tmp_path).map(broken, "a system", [0, 1]))
 
 
-def test_a_shard_that_kills_its_workers_is_named(machines: RayMachines, tmp_path: Path) -> None:
+def test_a_shard_that_kills_its_workers_is_named(machines: Machines, tmp_path: Path) -> None:
     with pytest.raises(StageError, match="decode:x: shard 1: 3 workers died over it"):
         list(workers(tmp_path).map(deadly, "", [0, 1]))
 
 
-def test_a_shard_that_kills_two_workers_and_then_works_is_done(machines: RayMachines, tmp_path: Path) -> None:
+def test_a_shard_that_kills_two_workers_and_then_works_is_done(machines: Machines, tmp_path: Path) -> None:
     assert sorted(workers(tmp_path).map(twice_deadly, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]
     assert [json.loads(line)["shard"] for line in (tmp_path / "deaths").read_text().splitlines()] == [1, 1]
 
@@ -99,9 +101,9 @@ def fails_twice(inputs: None, config: Nothing, context: StepContext) -> None:
 
 
 def test_a_step_whose_process_dies_twice_is_made_the_third_time(
-    machines: RayMachines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "RayMachines", lambda cluster: machines)
+    monkeypatch.setattr(execute, "connect_ray", lambda cluster: machines)
     monkeypatch.setattr(machines, "close", lambda: None)
     store = Store(tmp_path / "store")
     builder = Builder(store.root)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.config.schema import Cluster
-from pipeline.run.machines import RayMachines
+from pipeline.run.machines import Machines
+from pipeline.run.ray_connection import connect_ray
 from stages.workers import Resources
 from stages.workers.ray_workers import RayWorkers
 
@@ -24,13 +25,13 @@ def memory() -> tuple[int, int]:
 
 
 @pytest.fixture
-def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayMachines]:
+def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
     total, available = memory()
     if available < 4 * ROOM:
         pytest.skip("needs 8 GiB of free memory")
     monkeypatch.setenv("RAY_memory_usage_threshold", str(1 - (available - ROOM) / total))
     monkeypatch.setenv("RAY_memory_monitor_refresh_ms", "100")
-    machines = RayMachines(Cluster(cpus=1))
+    machines = connect_ray(Cluster(cpus=1))
     yield machines
     machines.close()
 
@@ -47,7 +48,7 @@ def greedy(folder: str) -> Callable[[int], int]:
     return take
 
 
-def test_a_worker_out_of_memory_is_replaced(machines: RayMachines, tmp_path: Path) -> None:
+def test_a_worker_out_of_memory_is_replaced(machines: Machines, tmp_path: Path) -> None:
     deaths = tmp_path / "deaths"
     workers = RayWorkers(Resources(workers=2, cpus=0.5), "decode:x", tmp_path, tmp_path / "log", deaths)
     assert sorted(workers.map(greedy, str(tmp_path), [0, 1, 2])) == [(0, 0), (1, 1), (2, 2)]

@@ -184,14 +184,14 @@ def test_killed_in_the_midst_of_an_upload_and_of_a_download(s3: S3, tmp_path: Pa
 
 
 def test_text_from_object_storage(s3: S3, tmp_path: Path) -> None:
-    from pipeline.store.downloads import RemoteFile, fetched
+    from pipeline.store.downloads import RemoteFile, download
     from stages.errors import DataError
 
     s3.client.put_object(Bucket="fewstep", Key="text/a.en", Body=b"A man reads.\n" * 1000)
-    file = fetched(RemoteFile(url="s3://fewstep/text/a.en"), Store(tmp_path))
+    file = download(RemoteFile(url="s3://fewstep/text/a.en"), Store(tmp_path))
     assert (file.path.name, file.path.stat().st_size) == ("a.en", 13000)
     with pytest.raises(DataError, match="expected a file, got none"):
-        fetched(RemoteFile(url="s3://fewstep/text/b.en"), Store(tmp_path))
+        download(RemoteFile(url="s3://fewstep/text/b.en"), Store(tmp_path))
 
 
 @pytest.fixture

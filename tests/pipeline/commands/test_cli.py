@@ -14,7 +14,7 @@ from pipeline.commands.app import COMMANDS, load_command
 from pipeline.config.load import load_config, resolved
 from pipeline.errors import ArtifactError, ConfigError, DataError, StageError, exit_code
 from pipeline.run.execute import RunReport
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 DEMO = str(ROOT / "configs/demo.yaml")
@@ -75,7 +75,7 @@ def test_exit_codes_of_errors(error: Exception, code: int) -> None:
 
 
 def test_a_wrong_config_ends_with_2_and_all_problems_without_traceback(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("name: 1\ncorups: {}\n")
+    (tmp_path / "bad.yaml").write_text("name: 1\ncorups: {}\ncorpus: {train: {embedded: 9}}\n")
     for command in ("run", "plan"):
         done = fewstep(command, str(tmp_path / "bad.yaml"), "--set", "benchmark.rounds=1")
         assert done.returncode == 2

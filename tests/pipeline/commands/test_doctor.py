@@ -69,7 +69,7 @@ def test_a_config_and_its_files(tmp_path: Path) -> None:
 
 
 def test_a_mirror_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.store.remote.PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("pipeline.store.streams.PAUSE_SECONDS", 0.0)
     config = tmp_path / "a.yaml"
     config.write_text(f"store: {{mirror: 'file://{tmp_path}/mirror'}}\n")
     assert checks(config, tmp_path)["mirror"] == ("mirror", "ok", f"file://{tmp_path}/mirror answers")

@@ -24,7 +24,7 @@ from models.config.search import SystemParts
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from pipeline.commands import translate
 from pipeline.errors import ArtifactError, ConfigError, DataError
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -45,7 +45,8 @@ def test_an_empty_file_is_a_whole_config(tmp_path: Path) -> None:
 def test_base_is_merged_map_by_map_and_lists_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "base.yaml").write_text(
-        "name: base\nevaluation: {metrics: [bleu, ter], samples: 7}\ncorpus: {test: {one: {embedded: 1}}}\nbenchmark: {rouns: 3}\n"
+        "name: base\nevaluation: {metrics: [bleu, ter], samples: 7}\n"
+        "corpus: {train: {embedded: 9}, test: {one: {embedded: 1}}}\nbenchmark: {rouns: 3}\n"
     )
     text = "base: sub/base.yaml\nname: top\nevaluation: {metrics: [chrf]}\ncorpus: {test: {two: {embedded: 2}}}\n"
     assert wrong(tmp_path, text) == ["sub/base.yaml:4: benchmark.rouns: expected a known key, got 'rouns'; did you mean 'rounds'?"]
@@ -72,7 +73,7 @@ def test_a_base_may_have_a_base(tmp_path: Path) -> None:
 
 
 def test_a_test_set_that_is_set_to_nothing_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "base.yaml").write_text("corpus: {test: {one: {embedded: 1}, two: {embedded: 2}}}")
+    (tmp_path / "base.yaml").write_text("corpus: {train: {embedded: 9}, test: {one: {embedded: 1}, two: {embedded: 2}}}")
     config = load(tmp_path, "base: base.yaml\ncorpus: {test: {one: null, three: {embedded: 3}}}")
     assert list(config.corpus.test) == ["two", "three"]
     assert config.benchmark.test == "two"
@@ -99,7 +100,7 @@ def test_a_system_that_is_set_to_nothing_is_left_out(tmp_path: Path) -> None:
 
 def test_overrides_take_yaml_and_the_last_wins(tmp_path: Path) -> None:
     config = load(
-        tmp_path, "systems: {a: {}}", "systems.b={width: 64, training: {updates: 3}}", "systems.b.training.seed=5",
+        tmp_path, "corpus: {}\nsystems: {a: {}}", "systems.b={width: 64, training: {updates: 3}}", "systems.b.training.seed=5",
         "corpus.test={x: {tsv: f}}", "name=one", "name=two", "languages.target=no",
         "corpus.train={tsv: f}", "corpus.validation={tsv: f}",
     )  # fmt: skip
@@ -127,7 +128,11 @@ def test_defaults_lie_under_the_teacher_and_all_trained_systems(tmp_path: Path) 
 
 def test_a_task_lies_under_everything(tmp_path: Path) -> None:
     """A preset has the place of a base: any stated value wins."""
-    config = load(tmp_path, "task: summarization\nteacher: {}\nsystems: {t: {use: teacher}, a: {}, b: {training: {max_tokens: 9}}}")
+    config = load(
+        tmp_path,
+        "task: summarization\nteacher: {}\nsystems: {t: {use: teacher}, a: {}, b: {training: {max_tokens: 9}}}",
+        "corpus.train.embedded=9",
+    )
     assert (config.languages.source, config.languages.target) == ("en", "en")
     assert (config.corpus.filters.max_ratio, config.corpus.filters.ratio, config.corpus.filters.max_length) == (
         1.0,
@@ -141,7 +146,8 @@ def test_a_task_lies_under_everything(tmp_path: Path) -> None:
     assert config.teacher.training == TrainingConfig(max_tokens=1023, validation_metric="rougeL")
     assert trained(config, "a").training == config.teacher.training
     assert trained(config, "b").training == TrainingConfig(max_tokens=9, validation_metric="rougeL")
-    own = "defaults: {training: {validation_metric: loss}}\ncorpus: {filters: {max_ratio: 2}}\nevaluation: {metrics: [rougeLsum]}\n"
+    own = "defaults: {training: {validation_metric: loss}}\n"
+    own += "corpus: {train: {embedded: 9}, filters: {max_ratio: 2}}\nevaluation: {metrics: [rougeLsum]}\n"
     config = load(tmp_path, f"task: summarization\n{own}")
     assert trained(config, "autoregressive").training == TrainingConfig(max_tokens=1023, validation_metric="loss")
     assert (config.corpus.filters.max_ratio, config.corpus.filters.ratio) == (2.0, "target")
@@ -297,7 +303,9 @@ CONFIG = st.fixed_dictionaries(
         "name": NAMES,
         "defaults": SYSTEM,
         "systems": st.dictionaries(NAMES, SYSTEM | st.just({"use": "teacher"}), min_size=1, max_size=3),
-        "corpus": st.fixed_dictionaries({}, optional={"train": TEXT, "test": st.dictionaries(NAMES, TEXT, min_size=1, max_size=2)}),
+        "corpus": st.fixed_dictionaries(
+            {"train": TEXT, "validation": TEXT, "test": st.dictionaries(NAMES, TEXT, min_size=1, max_size=2)}
+        ),
         "vocabulary": PATHS.map(lambda p: {"from": p}) | st.fixed_dictionaries({}, optional={"size": st.integers(9, 10**6)}),
         "distillation": PATHS.map(lambda p: {"from": p}) | BEAM,
         "cluster": st.fixed_dictionaries(

@@ -143,10 +143,14 @@ def test_an_engine_that_is_not_installed_is_told_with_its_extra(tmp_path, monkey
             "corpus.test.train: expected a name other than 'train' and 'validation', got 'train'",
         ),
         (
-            "corpus: {train: {}}",
-            "c.yaml:1: corpus.train: expected exactly one of embedded, source and target, tsv, parquet, got none of them",
+            "corpus: {train: {}, validation: {embedded: 1}}",
+            "c.yaml:1: corpus.train: expected exactly one of source and target, tsv, parquet, embedded, got none of them",
         ),
-        ("corpus: {train: {embedded: 1, tsv: a}}", "tsv, parquet, got embedded, tsv"),
+        (
+            "corpus: {filters: {}}",
+            "corpus: expected texts: train, validation and test, or train: {embedded: 20000} for the built-in corpus, got none",
+        ),
+        ("corpus: {train: {embedded: 1, tsv: a}}", "tsv, parquet, embedded, got embedded, tsv"),
         ("corpus: {train: {source: a}}", "c.yaml:1: corpus.train.target: expected files of both sides, got no target"),
         (
             "corpus: {train: {source: a, target: b, references: [c]}}",

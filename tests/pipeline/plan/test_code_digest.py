@@ -1,4 +1,4 @@
-"""The digest of a stage's code follows its imports, into the sources of the extension too."""
+"""Tests of the digest of a stage's code, which covers its imports and the sources of the extension."""
 
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pytest
 from pipeline.plan import code_digest as codebase
 
 
-def test_a_change_of_the_extension_is_a_change_of_what_uses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_extension_sources_change_the_digests_of_modules_that_import_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for folder in ("stages", "kernels/csrc/base", "kernels/bindings", "fewstep"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "stages/one.py").write_text("def run():\n    from fewstep.native import fewstep_native\n")

@@ -1,4 +1,4 @@
-"""Estimates follow the records of finished steps."""
+"""Tests of estimates from the records of finished steps."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Planned = Callable[..., tuple[RunConfig, Plan]]
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """Return text and tokens of 1,500 pairs, with records of ten seconds for each step."""
+    """Return a store with text and tokens of 1,500 pairs whose manifests state ten seconds for each step."""
     store = Store(tmp_path_factory.mktemp("estimate") / "store")
     config, plan = planned(store)
     assert execute.run(config, plan.until("encode:raw"), store, config_file="small.yaml", in_process=True).failed == {}
@@ -45,7 +45,7 @@ def estimates(store: Store, *changes: str, **asked: Resources) -> dict[str, Esti
     return {one.step.name: one for one in estimate(planned(store, *changes)[1], store, asked)}
 
 
-def test_what_is_in_the_store_takes_nothing(store: Store) -> None:
+def test_finished_steps_take_no_time(store: Store) -> None:
     found = estimates(store)
     text = found["corpus:train"]
     assert (text.hit, text.seconds, text.bytes) == (True, 0.0, 0)
@@ -67,7 +67,7 @@ def test_time_and_storage_grow_with_the_text(store: Store) -> None:
     assert grown["vocabulary:joint"].bytes < 100_000  # the size of a model is not that of its text
 
 
-def test_stated_workers_share_the_work_of_stages_that_spread_it(store: Store) -> None:
+def test_stated_workers_shorten_stages_that_distribute_their_work(store: Store) -> None:
     grown = estimates(store, "corpus.train.embedded=6000", encode=Resources(workers=8), corpus=Resources(workers=8))
     alone = json.loads((estimates(store)["encode:raw"].step.directory / "manifest.json").read_text())["environment"]
     times = 8 / alone["workers"]
@@ -98,7 +98,7 @@ def test_a_training_is_measured_by_updates_times_tokens_at_its_own_rate(store: S
     assert found.basis == "train:other of other-1 x 2"
 
 
-def test_the_sums(store: Store) -> None:
+def test_totals_are_sums_and_the_longest_chain(store: Store) -> None:
     found = list(estimates(store, "corpus.train.embedded=6000").values())
     sums = totals(found)
     assert sums.seconds == pytest.approx(sum(one.seconds or 0 for one in found))
@@ -107,10 +107,10 @@ def test_the_sums(store: Store) -> None:
     assert "system:autoregressive" in sums.unknown
 
 
-def test_the_command(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_estimates(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(SMALL), "--estimate", "--set", f"store.path={store.root}", "--set", "corpus.train.embedded=6000"]) == 0
     out = capsys.readouterr().out
     line = next(line for line in out.splitlines() if line.startswith("corpus:train"))
     assert line.split()[1:4] == ["MISS", "6,000", "40s"] or "40s" in line
     assert "one after the other" in out
-    assert "not estimated, for want of an earlier one" in out
+    assert "not estimated, since" in out

@@ -36,12 +36,12 @@ class Inputs:
     files: tuple[ExternalFile, ...]
 
 
-def test_a_new_option_at_its_default_changes_nothing() -> None:
+def test_a_new_option_with_its_default_value_does_not_change_fingerprints() -> None:
     assert fingerprint("s", 1, Old(size=4), ()) == fingerprint("s", 1, New(size=4), ())
     assert fingerprint("s", 1, Old(size=4), ()) != fingerprint("s", 1, New(size=4, added=(1,)), ())
 
 
-def test_stage_version_config_and_inputs_all_count() -> None:
+def test_stage_version_config_and_inputs_change_the_fingerprint() -> None:
     keys = [
         fingerprint("s", 1, Old(), ()),
         fingerprint("t", 1, Old(), ()),
@@ -52,13 +52,13 @@ def test_stage_version_config_and_inputs_all_count() -> None:
     assert len(set(keys)) == len(keys)
 
 
-def test_paths_do_not_count() -> None:
+def test_paths_of_files_do_not_change_the_fingerprint() -> None:
     here = Inputs(Artifact(Path("/a"), "1"), (ExternalFile(Path("/a.txt"), "2"),))
     there = Inputs(Artifact(Path("/b"), "1"), (ExternalFile(Path("/b.txt"), "2"),))
     assert canonical(here) == canonical(there) == {"text": "1", "files": ["2"]}
 
 
-def test_order_of_maps_does_not_count_but_order_of_lists_does() -> None:
+def test_the_order_of_lists_changes_the_fingerprint_and_that_of_maps_does_not() -> None:
     assert fingerprint("s", 1, {"a": 1, "b": 2}, ()) == fingerprint("s", 1, {"b": 2, "a": 1}, ())
     assert fingerprint("s", 1, [1, 2], ()) != fingerprint("s", 1, [2, 1], ())
 
@@ -68,15 +68,15 @@ def test_different_data_has_different_digests(a: Any, b: Any) -> None:
     assert (digest(a) == digest(b)) == (json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True))
 
 
-def test_artifacts_are_found_by_name() -> None:
+def test_artifacts_in_inputs_have_dotted_names() -> None:
     a, b = Artifact(Path("/a"), "1"), Artifact(Path("/b"), "2")
     assert list(artifacts({"x": (a,), "y": Inputs(b, ())})) == [("x.0", a), ("y.text", b)]
 
 
 def fingerprinted() -> dict[str, Any]:
-    """Class.field -> default, of every config that enters a fingerprint."""
+    """Return the defaults of all configs that enter a fingerprint, as Class.field -> default."""
     from models.family import FAMILIES
-    from pipeline.plan.wiring import STAGES
+    from pipeline.plan.stages import STAGES
 
     defaults: dict[str, Any] = {}
 
@@ -99,8 +99,8 @@ def fingerprinted() -> dict[str, Any]:
     return defaults
 
 
-def test_no_default_that_artifacts_rest_on_has_changed() -> None:
-    """A default is left out of fingerprints, so changing one would turn old artifacts into wrong hits.
+def test_defaults_of_fingerprinted_configs_equal_the_golden_ones() -> None:
+    """Fingerprints leave out defaults, so that a changed default would turn old artifacts into wrong hits.
 
     A new field: run tests/golden/regenerate.py. A changed default: raise the version of the stages that use it, too.
     """

@@ -3,69 +3,19 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipeline.config.load import load_config
-from pipeline.plan.step import Plan
-from pipeline.plan.wiring import STAGES, build_plan
-from pipeline.store.artifacts import Manifest, Store
+from pipeline.plan.stages import STAGES
+from pipeline.plan.wiring import build_plan
+from pipeline.store.artifacts import Store
 from stages.errors import DataError
 from stages.report import Together
-
-CONFIG = {
-    "name": "toy",
-    "corpus": {"train": {"embedded": 20}, "validation": {"embedded": 5}, "test": {"toy": {"embedded": 5}}},
-    "vocabulary": {"size": 100},
-    "teacher": {},
-    "systems": {
-        "autoregressive": {"use": "teacher"},
-        "student": {"data": "distilled"},
-        "both": {"data": "mixed"},
-        "graph": {"family": "dag"},
-    },
-    "lattice": {},
-    "ngram": {"order": 3},
-    "evaluation": {"likelihood": True, "contrastive": 7, "dag_analysis": 2, "length_bins": [5], "length_penalties": [0.6, 1.0]},
-}
+from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 
 WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "dag"}}
 
 
-def planned(tmp_path: Path, **changes: object) -> Plan:
-    path = tmp_path / "toy.yaml"
-    path.write_text(yaml.safe_dump({**CONFIG, "store": {"path": str(tmp_path / "store")}, **changes}))
-    config = load_config(path, [])
-    return build_plan(config, Store(config.store.path))
-
-
-def needs(plan: Plan, name: str) -> set[str]:
-    return set(next(step.needs for step in plan.steps if step.name == name))
-
-
-def made(tmp_path: Path, stage: str, **inputs: str) -> Path:
-    """Create a finished artifact in another store."""
-    store = Store(tmp_path / "earlier")
-    directory = store.directory(stage, "e" * 32)
-    store.partial(directory).mkdir(parents=True)
-    facts = {
-        "environment": {},
-        "code_digest": "",
-        "git_revision": "",
-        "run_id": "",
-        "attempt": "1",
-        "seconds": 0.0,
-        "finished": 0.0,
-    }
-    step = {"stage": stage, "version": 1, "step": f"{stage}:x", "fingerprint": "e" * 32, "config": {}}
-    store.commit(directory, Manifest(**step, inputs=inputs, **facts))  # type: ignore[arg-type]
-    return directory
-
-
-def fingerprint(plan: Plan, name: str) -> str:
-    return next(step.fingerprint for step in plan.steps if step.name == name)
-
-
-def test_steps_are_named_once_and_stand_after_what_they_need(tmp_path: Path) -> None:
+def test_step_names_are_unique_and_steps_follow_their_inputs(tmp_path: Path) -> None:
     systems = {**CONFIG["systems"], "lattice": {"family": "lattice"}}  # type: ignore[dict-item]
     plan = planned(tmp_path, systems=systems, evaluation={**CONFIG["evaluation"], "lattice_analysis": 2})  # type: ignore[dict-item]
     names = [step.name for step in plan.steps]
@@ -75,7 +25,7 @@ def test_steps_are_named_once_and_stand_after_what_they_need(tmp_path: Path) -> 
     assert {step.stage for step in plan.steps} == set(STAGES)
 
 
-def test_counts_rest_on_the_data_that_the_config_names(tmp_path: Path) -> None:
+def test_links_tables_and_language_models_use_the_configured_text(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     assert needs(plan, "align:raw") == {"encode:raw"}
     assert needs(plan, "lattice:raw") == {"encode:raw", "align:raw", "encode:validation", "vocabulary:joint"}
@@ -88,7 +38,7 @@ def test_counts_rest_on_the_data_that_the_config_names(tmp_path: Path) -> None:
     assert needs(plan, "ngram:source") == {"corpus:train", "corpus:validation"}
 
 
-def test_systems_whose_searches_list_words_have_tables_of_what_they_learn_from(tmp_path: Path) -> None:
+def test_systems_with_shortlists_have_tables_of_their_training_data(tmp_path: Path) -> None:
     listing = [{"greedy": {"shortlist": {"tokens": 50}}}]
     systems = {
         "autoregressive": {"use": "teacher", "search": listing},
@@ -106,14 +56,7 @@ def test_systems_whose_searches_list_words_have_tables_of_what_they_learn_from(t
     assert "lattice:graph/shortlist" not in needs(plan, "system:plain")
 
 
-def test_a_pinned_language_model_is_not_estimated(tmp_path: Path) -> None:
-    plan = planned(tmp_path, ngram={"from": str(made(tmp_path, "ngram"))})
-    assert not [step for step in plan.steps if step.stage.name == "ngram"]
-    with pytest.raises(DataError, match=r"ngram.from: expected a model over this run's vocabulary .*got one over ffffffff"):
-        planned(tmp_path, ngram={"from": str(made(tmp_path / "other", "ngram", vocabulary="f" * 32))})
-
-
-def test_the_teacher_feeds_the_students_through_its_translations(tmp_path: Path) -> None:
+def test_students_are_trained_on_the_teachers_translations(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     assert needs(plan, "corpus:train") == {"corpus:validation", "corpus:toy"}
     assert needs(plan, "distill:train") == {"corpus:train", "system:teacher"}
@@ -124,7 +67,7 @@ def test_the_teacher_feeds_the_students_through_its_translations(tmp_path: Path)
     assert needs(plan, "system:autoregressive") == {"train:teacher", "vocabulary:joint", "tune:autoregressive/beam"}
 
 
-def test_analyses_take_systems_and_reach_the_report(tmp_path: Path) -> None:
+def test_analyses_use_systems_and_are_inputs_of_the_report(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     assert needs(plan, "likelihood:student:toy") == {"system:student/default", "corpus:toy"}
     assert needs(plan, "contrastive:both") == {"system:both/default"}
@@ -134,7 +77,7 @@ def test_analyses_take_systems_and_reach_the_report(tmp_path: Path) -> None:
     assert wanted <= needs(plan, "report:run")
 
 
-def test_only_systems_with_graphs_are_looked_into(tmp_path: Path) -> None:
+def test_only_dag_systems_have_a_dag_analysis(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     names = [step.name for step in plan.steps if step.stage.name == "dag_analysis"]
     assert names == ["dag_analysis:graph:train", "dag_analysis:graph:toy"]
@@ -146,14 +89,14 @@ def test_only_systems_with_graphs_are_looked_into(tmp_path: Path) -> None:
     assert needs(plan, "dag_analysis:graph:toy") == {"system:graph", "corpus:toy", "train:graph"}
 
 
-def test_samples_are_scored_for_their_diversity_where_there_are_several(tmp_path: Path) -> None:
+def test_diversity_is_scored_for_searches_with_several_samples(tmp_path: Path) -> None:
     searches = ["greedy", {"sample": {}}, {"sample": {"n_best": 3, "sampling": {"temperature": 0.5}}}, {"beam": {"n_best": 2}}]
     plan = planned(tmp_path, systems={"one": {"search": searches}, "graph": {"family": "dag", "search": searches[1:]}})
     found = {step.name for step in plan.steps if step.stage.name == "score" and step.config.diversity}
     assert found == {"score:one/sample-n_best3-temperature0.5:toy", "score:graph/sample-n_best3-temperature0.5:toy"}
 
 
-def test_what_is_not_asked_for_leaves_every_other_step_as_it_was(tmp_path: Path) -> None:
+def test_optional_steps_do_not_change_other_steps(tmp_path: Path) -> None:
     asked = {step.name: step.fingerprint for step in planned(tmp_path).steps}
     plain = {step.name: step.fingerprint for step in planned(tmp_path, evaluation={}).steps}
     assert set(asked) - set(plain) == {
@@ -166,7 +109,7 @@ def test_what_is_not_asked_for_leaves_every_other_step_as_it_was(tmp_path: Path)
 
 
 def test_another_search_or_label_leaves_the_other_steps_as_they_were(tmp_path: Path) -> None:
-    """Even the training of a drafter whose verifier has more searches than before."""
+    """The training of a drafter stays the same if its verifier gets further searches."""
     drafts = {"family": "aggressive", "verifier": "one", "data": "verifier"}
     tuned = {"length_penalties": [0.6, 1.0]}
     few, more, named = (
@@ -180,7 +123,7 @@ def test_another_search_or_label_leaves_the_other_steps_as_they_were(tmp_path: P
     assert few["decode:one/greedy:toy"] == named["decode:one/quick:toy"]
 
 
-def test_length_penalties_are_tuned_for_searches_that_have_one(tmp_path: Path) -> None:
+def test_length_penalties_are_tuned_for_searches_with_one(tmp_path: Path) -> None:
     plan = planned(tmp_path)
     tuned = [step.name for step in plan.steps if step.stage.name == "tune"]
     assert set(tuned) == {f"tune:{system}/beam" for system in ("autoregressive", "student", "both")}
@@ -201,7 +144,7 @@ def test_searches_are_bundled_with_the_penalties_that_were_chosen(tmp_path: Path
     assert set(tried.values()) == {(0.6, 1.0)}
 
 
-def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
+def test_pairs_of_systems_in_the_report_have_a_step_size(tmp_path: Path) -> None:
     evaluation = {"likelihood": True, "mutual_information": {"fold": {"parallel": "four", "sequential": "one"}}}
     systems = {"one": {"order": "bidirectional-autoregressive"}, "four": {"order": "interleaved-sa"}}
     plan = planned(tmp_path, systems=systems, evaluation=evaluation)
@@ -209,12 +152,12 @@ def test_pairs_of_systems_bring_their_step_size_along(tmp_path: Path) -> None:
     assert step.config.together == {"fold": Together(parallel="four", sequential="one", step_size=4)}
 
 
-def test_without_a_student_of_the_teacher_nothing_is_distilled(tmp_path: Path) -> None:
+def test_text_is_distilled_only_if_a_system_uses_it(tmp_path: Path) -> None:
     plan = planned(tmp_path, systems=WITHOUT_STUDENTS)
     assert not [step.name for step in plan.steps if step.stage.name == "distill" or step.name == "encode:distilled"]
 
 
-def test_a_task_reaches_every_step_that_depends_on_it(tmp_path: Path) -> None:
+def test_the_task_changes_all_steps_that_depend_on_it(tmp_path: Path) -> None:
     for name in ("train", "validation", "toy"):
         (tmp_path / f"{name}.tsv").write_text(f"a document of some words for {name}\ta summary\n")
     train, validation, toy = ({"tsv": str(tmp_path / f"{name}.tsv")} for name in ("train", "validation", "toy"))
@@ -232,35 +175,8 @@ def test_a_task_reaches_every_step_that_depends_on_it(tmp_path: Path) -> None:
     assert {step.name for step in cut.steps} - {step.name for step in plan.steps} == {"encode:raw:toy"}
 
 
-def test_a_pinned_training_must_know_the_vocabulary(tmp_path: Path) -> None:
-    vocabulary = fingerprint(planned(tmp_path), "vocabulary:joint")
-    plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "train", vocabulary=vocabulary))})
-    assert "train:teacher" not in [step.name for step in plan.steps]
-    assert needs(plan, "system:teacher") == {"vocabulary:joint"}
-    with pytest.raises(DataError, match=r"teacher\.from: expected a network trained on this run's vocabulary"):
-        planned(tmp_path, teacher={"from": str(tmp_path / "earlier/train" / ("e" * 32))}, vocabulary={"size": 120})
-
-
-def test_a_pinned_teacher_is_a_training_or_a_system(tmp_path: Path) -> None:
-    plan = planned(tmp_path, teacher={"from": str(made(tmp_path, "system"))})
-    assert needs(plan, "distill:train") == {"corpus:train"}
-    with pytest.raises(DataError, match=r"teacher\.from: expected an artifact of stage system or train, got one of stage encode"):
-        planned(tmp_path, teacher={"from": str(made(tmp_path, "encode"))})
-
-
-def test_pinned_distilled_text_must_be_of_this_training_text(tmp_path: Path) -> None:
-    """The text would otherwise contain sentences of a test set that was added later."""
-    text = fingerprint(planned(tmp_path), "corpus:train")
-    pin = {"from": str(made(tmp_path, "distill", text=text))}
-    plan = planned(tmp_path, distillation=pin)
-    assert "distill:train" not in [step.name for step in plan.steps]
-    more = {**CONFIG["corpus"], "test": {"toy": {"embedded": 5}, "more": {"embedded": 9}}}  # type: ignore[dict-item]
-    with pytest.raises(DataError, match=r"distillation\.from: expected outputs for this run's training text"):
-        planned(tmp_path, distillation=pin, corpus=more, benchmark={"test": "toy"})
-
-
-def test_networks_of_an_ensemble_are_trainings_that_differ_in_their_seed(tmp_path: Path) -> None:
-    """A member equals the training of a system with the teacher's settings and that seed, for any number of networks."""
+def test_networks_of_an_ensemble_differ_in_their_seeds(tmp_path: Path) -> None:
+    """Each equals the training of a system with the teacher's settings and that seed, for any number of networks."""
     teacher = {"width": 32, "heads": 2, "training": {"updates": 7, "seed": 5}}
     alone = planned(tmp_path, teacher=teacher)
     other = {**teacher, "training": {"updates": 7, "seed": 6}}
@@ -275,7 +191,7 @@ def test_networks_of_an_ensemble_are_trainings_that_differ_in_their_seed(tmp_pat
     assert not set(needs(ensemble, "train:teacher/2")) & {"train:teacher", "train:teacher/3"}, "they train side by side"
 
 
-def test_an_ensemble_distils_and_can_be_evaluated_beside_its_first_network(tmp_path: Path) -> None:
+def test_an_ensemble_distils_and_can_be_a_system_beside_its_first_network(tmp_path: Path) -> None:
     all_three = {"train:teacher", "train:teacher/2", "train:teacher/3"}
     systems = {**CONFIG["systems"], "ensemble": {"use": "ensemble"}, "graph": {"family": "dag", "initial_weights": "teacher"}}
     plan, alone = planned(tmp_path, teacher={"ensemble": 3}, systems=systems), planned(tmp_path)
@@ -288,7 +204,7 @@ def test_an_ensemble_distils_and_can_be_evaluated_beside_its_first_network(tmp_p
     assert fingerprint(plan, "distill:train") != fingerprint(alone, "distill:train")
 
 
-def test_a_training_may_start_from_another_systems_weights(tmp_path: Path) -> None:
+def test_a_training_can_start_from_the_weights_of_an_earlier_system(tmp_path: Path) -> None:
     systems = {
         "first": {"dropout": 0.2},
         "second": {"order": "interleaved", "initial_weights": "first"},
@@ -301,7 +217,7 @@ def test_a_training_may_start_from_another_systems_weights(tmp_path: Path) -> No
     assert steps["train:second"].inputs.initial.fingerprint == steps["train:first"].fingerprint
 
 
-def test_averaging_fewer_candidates_needs_no_other_training(tmp_path: Path) -> None:
+def test_averaging_fewer_candidates_does_not_change_the_training(tmp_path: Path) -> None:
     first, second = (
         planned(tmp_path, systems={"one": one}, evaluation={}) for one in ({"dropout": 0.2}, {"dropout": 0.2, "num_averaged": 2})
     )
@@ -311,7 +227,7 @@ def test_averaging_fewer_candidates_needs_no_other_training(tmp_path: Path) -> N
     assert config.averaging.num_averaged == 2
 
 
-def test_a_mixture_says_how_often_either_data_stands_in_an_epoch(tmp_path: Path) -> None:
+def test_a_mixture_repeats_each_data_in_an_epoch(tmp_path: Path) -> None:
     plan = planned(
         tmp_path,
         systems={
@@ -330,7 +246,7 @@ def test_a_mixture_says_how_often_either_data_stands_in_an_epoch(tmp_path: Path)
     assert "train:same" not in steps, "nothing but distilled text is distilled text"
 
 
-def test_what_is_asked_of_distillation_changes_it_alone(tmp_path: Path) -> None:
+def test_options_of_distillation_do_not_change_the_teacher(tmp_path: Path) -> None:
     before = planned(tmp_path)
     for changes in ({"choose": "reference", "n_best": 4}, {"max_ratio": 2.0}, {"batch_tokens": None}):
         after = planned(tmp_path, distillation=changes)
@@ -340,8 +256,8 @@ def test_what_is_asked_of_distillation_changes_it_alone(tmp_path: Path) -> None:
     assert config.target_language == "", "what only the choice by reference asks for changes nothing else"
 
 
-def test_monolingual_text_is_cleaned_and_distilled_apart(tmp_path: Path) -> None:
-    """Further monolingual text does not change the targets distilled before."""
+def test_monolingual_text_is_cleaned_and_distilled_in_steps_of_its_own(tmp_path: Path) -> None:
+    """Monolingual text does not change the distilled training text."""
     file = tmp_path / "more.en"
     file.write_text("A man reads.\n")
     before, plan = planned(tmp_path), planned(tmp_path, distillation={"monolingual": str(file), "n_best": 4, "choose": "reference"})
@@ -359,7 +275,7 @@ def test_monolingual_text_is_cleaned_and_distilled_apart(tmp_path: Path) -> None
         planned(tmp_path, distillation={"monolingual": str(tmp_path / "nowhere.en")})
 
 
-def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
+def test_distillation_is_an_input_of_the_report(tmp_path: Path) -> None:
     assert "distill:train" in needs(planned(tmp_path), "report:run")
 
 
@@ -379,10 +295,10 @@ def test_what_became_of_the_sources_is_in_the_report(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_timed_together_is_what_the_recipes_train(
+def test_benchmark_configs_train_the_systems_of_the_recipes(
     tmp_path: Path, bench: str, recipes: list[str], trained: set[str]
 ) -> None:
-    """`make bench` on a store that holds the recipes' systems trains none of them again."""
+    """`make bench` trains no system that the store has from the recipes."""
     sets = [f"store.path={tmp_path / 'store'}"]
     for part in ("train", "validation", "test.test_2016") if "multi30k" in bench else ():
         for side in ("source", "target"):

@@ -1,4 +1,4 @@
-"""Input text from URLs: complete, checked against the pinned digest, downloaded once."""
+"""Tests of input text from URLs, which is downloaded once, completely and with the pinned digest."""
 
 import functools
 import hashlib
@@ -14,10 +14,9 @@ import pytest
 from pipeline.config.load import load_config
 from pipeline.errors import ConfigError
 from pipeline.plan.wiring import build_plan
-from pipeline.store import downloads, remote
+from pipeline.store import downloads, streams, url_copy
 from pipeline.store.artifacts import Store
-from pipeline.store.downloads import RemoteFile, fetched
-from pipeline.store.remote import TEXTS, wrong_url
+from pipeline.store.downloads import RemoteFile, download
 from stages.errors import DataError, StageError
 
 TEXT = b"Ein Satz.\n" * 5000
@@ -25,7 +24,7 @@ SHA = hashlib.sha256(TEXT).hexdigest()
 
 
 class Web(http.server.BaseHTTPRequestHandler):
-    """A server of `/a.txt` that has one fault of `faults` for each request and then succeeds."""
+    """A web server with one file, `/a.txt`. Each request takes the next of `faults`; further requests succeed."""
 
     protocol_version = "HTTP/1.1"
     text = TEXT
@@ -59,7 +58,7 @@ class Web(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
     Web.text, Web.faults, Web.asked = TEXT, [], 0
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Web)
     thread = threading.Thread(target=functools.partial(server.serve_forever, poll_interval=0.01))
@@ -79,21 +78,21 @@ def left(store: Store) -> list[str]:
     return sorted(str(p.relative_to(store.root)) for p in (store.root / "downloads").rglob("*") if p.is_file())
 
 
-def test_a_file_is_downloaded_once_and_kept_by_its_digest(web: str, store: Store) -> None:
-    file = fetched(RemoteFile(url=web), store)
+def test_a_file_is_downloaded_once_and_kept_under_its_digest(web: str, store: Store) -> None:
+    file = download(RemoteFile(url=web), store)
     assert (file.digest, file.path) == (SHA, store.root / "downloads" / SHA / "a.txt")
     assert file.path.read_bytes() == TEXT
     Web.text = b"another"
-    assert fetched(RemoteFile(url=web), store) == file
-    assert fetched(RemoteFile(url=web, sha256=SHA), store) == file
-    assert fetched(RemoteFile(url=web + "?mirror=2", sha256=f"sha256:{SHA}"), Store(store.root)).digest == SHA
+    assert download(RemoteFile(url=web), store) == file
+    assert download(RemoteFile(url=web, sha256=SHA), store) == file
+    assert download(RemoteFile(url=web + "?mirror=2", sha256=f"sha256:{SHA}"), Store(store.root)).digest == SHA
     assert Web.asked == 1
 
 
 @pytest.mark.parametrize("faults", [["503"], ["cut", "429"], ["chunked"]])
-def test_passing_faults_are_tried_again(web: str, store: Store, faults: list[str]) -> None:
+def test_transient_faults_are_retried(web: str, store: Store, faults: list[str]) -> None:
     Web.faults = list(faults)
-    assert fetched(RemoteFile(url=web), store).path.read_bytes() == TEXT
+    assert download(RemoteFile(url=web), store).path.read_bytes() == TEXT
     assert Web.asked == len(faults) + (faults != ["chunked"])
 
 
@@ -102,53 +101,55 @@ def test_passing_faults_are_tried_again(web: str, store: Store, faults: list[str
     [
         (["404"], DataError, "expected a file, got the answer 404"),
         (["401"], DataError, "got the answer 401"),
-        (["lengthless"], DataError, "says how long the file is"),
-        (["cut"] * 3, StageError, "could not be downloaded: .*nothing was kept of it"),
+        (["lengthless"], DataError, "expected a server that states the length of the file"),
+        (["cut"] * 3, StageError, "could not be downloaded: .*the incomplete file was discarded"),
         (["503"] * 3, StageError, "the server answered 503"),
     ],
 )
-def test_no_part_is_taken_for_the_whole(web: str, store: Store, faults: list[str], error: type[Exception], message: str) -> None:
+def test_incomplete_downloads_are_discarded(
+    web: str, store: Store, faults: list[str], error: type[Exception], message: str
+) -> None:
     Web.faults = list(faults)
     with pytest.raises(error, match=message):
-        fetched(RemoteFile(url=web), store)
+        download(RemoteFile(url=web), store)
     assert left(store) == []
-    assert fetched(RemoteFile(url=web), store).digest == SHA
+    assert download(RemoteFile(url=web), store).digest == SHA
 
 
-def test_another_file_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
+def test_a_file_with_another_digest_than_the_pinned_one_is_refused(web: str, store: Store) -> None:
     Web.text = TEXT + b"!"
-    with pytest.raises(DataError, match=f"expected sha256 {SHA}, as the config pins it, got .* nothing was kept"):
-        fetched(RemoteFile(url=web, sha256=SHA), store)
+    with pytest.raises(DataError, match=f"expected sha256 {SHA}, which the config pins, got .* the download was discarded"):
+        download(RemoteFile(url=web, sha256=SHA), store)
     assert left(store) == []
     Web.text = TEXT
-    assert fetched(RemoteFile(url=web, sha256=SHA), store).digest == SHA
+    assert download(RemoteFile(url=web, sha256=SHA), store).digest == SHA
 
 
-def test_a_kept_file_that_was_altered_is_downloaded_anew(web: str, store: Store) -> None:
-    path = fetched(RemoteFile(url=web), store).path
+def test_an_altered_download_is_downloaded_again(web: str, store: Store) -> None:
+    path = download(RemoteFile(url=web), store).path
     path.write_bytes(TEXT[:100])
-    assert fetched(RemoteFile(url=web), store).path.read_bytes() == TEXT
+    assert download(RemoteFile(url=web), store).path.read_bytes() == TEXT
     assert Web.asked == 2
 
 
-def test_a_full_disk_is_no_network_fault(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_not_retried(web: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(path: Path, blocks: Iterator[bytes]) -> None:
         next(blocks)
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(remote, "write_blocks", full)
+    monkeypatch.setattr(url_copy, "write_blocks", full)
     with pytest.raises(StageError, match="could not be written: No space left"):
-        fetched(RemoteFile(url=web), store)
+        download(RemoteFile(url=web), store)
     assert Web.asked == 1
 
 
-def test_a_server_that_is_not_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+def test_an_unreachable_server_is_an_error(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
     with pytest.raises(StageError, match="could not be downloaded"):
-        fetched(RemoteFile(url="http://127.0.0.1:9/a.txt"), store)
+        download(RemoteFile(url="http://127.0.0.1:9/a.txt"), store)
 
 
-def test_the_same_text_has_the_same_fingerprint_wherever_it_comes_from(web: str, tmp_path: Path, store: Store) -> None:
+def test_fingerprints_do_not_depend_on_where_text_comes_from(web: str, tmp_path: Path, store: Store) -> None:
     (tmp_path / "here.txt").write_bytes(TEXT)
     (tmp_path / "base.yaml").write_text("corpus: {validation: {embedded: 10}, test: {t: {embedded: 10}}}\n")
 
@@ -171,7 +172,7 @@ def test_the_same_text_has_the_same_fingerprint_wherever_it_comes_from(web: str,
         ("{url: 'https://host/a', sha265: 12ab}", "did you mean 'sha256'"),
     ],
 )
-def test_what_a_config_may_name(tmp_path: Path, source: str, message: str) -> None:
+def test_configs_with_invalid_urls_or_digests_are_refused(tmp_path: Path, source: str, message: str) -> None:
     (tmp_path / "a.yaml").write_text(f"corpus:\n  train:\n    target: b\n    source: {source}\n")
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "a.yaml")
@@ -180,16 +181,11 @@ def test_what_a_config_may_name(tmp_path: Path, source: str, message: str) -> No
     assert "hunter2" not in str(caught.value) or "ftp" in source
 
 
-def test_urls_of_texts() -> None:
-    assert wrong_url("https://host/records/1/files/a.gz?download=1", TEXTS) is None
-    assert wrong_url("s3://bucket/a.gz", TEXTS) is None
-
-
-def test_names_keep_the_end_that_tells_the_compression(store: Store) -> None:
+def test_names_of_downloads_keep_the_suffix_of_compression(store: Store) -> None:
     for url, name in (
         ("https://host/a.en.gz?download=1", "a.en.gz"),
         ("s3://bucket/x/y.zst", "y.zst"),
         ("https://host/%2e%2e/", "_2e_2e"),
         ("https://host/..", "text"),
     ):
-        assert downloads._place(store, "0", url).name == name
+        assert downloads._path(store, "0", url).name == name

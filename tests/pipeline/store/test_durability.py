@@ -1,4 +1,4 @@
-"""A power cut at any moment: whatever a run believes is whole. The disk is simulated; `test_power_loss.py` has a real one."""
+"""Tests of power cuts at any moment on a simulated disk. `test_power_loss.py` uses a real one."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ from models.training import checkpoint
 from models.training.checkpoint import Checkpoint
 from pipeline.store import downloads, mirror
 from pipeline.store.artifacts import Manifest, Store
-from pipeline.store.downloads import RemoteFile, fetched
+from pipeline.store.downloads import RemoteFile, download
 from pipeline.store.mirror import Mirror
 from stages.align import AlignConfig
 from stages.align.text import Job
@@ -33,7 +33,7 @@ SimulateDisk = Callable[[Callable[[Survivors], None]], SimulatedDisk]
 
 @pytest.fixture
 def simulate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulateDisk:
-    """Start to watch `tmp_path`."""
+    """Return a function that simulates the disk below `tmp_path`."""
     monkeypatch.setattr(mirror, "CONNECTIONS", 1)
     return lambda check: SimulatedDisk(tmp_path, monkeypatch, check)
 
@@ -43,7 +43,7 @@ def make_context(directory: Path, store: Path) -> WorkerContext:
 
 
 def begin(root: Path) -> tuple[Store, Path]:
-    """A store whose step is at work."""
+    """Return a store with an unfinished step."""
     store = Store(root)
     directory = store.directory("toy", FINGERPRINT)
     partial = store.partial(directory)
@@ -67,7 +67,7 @@ def commit(store: Store, directory: Path) -> None:
 
 
 def believed(survivors: Survivors) -> None:
-    """Fails where a manifest names a file that is not whole, or files count as compared that are not."""
+    """Fail if a manifest names an incomplete file, or if files count as verified that differ from their digests."""
     for path in survivors:
         parts = path.split("/")
         if path.startswith("store/toy/") and parts[-1] == MANIFEST and "." not in parts[2]:
@@ -88,7 +88,7 @@ def sha256(content: bytes | None) -> str | None:
     return content if content is None else hashlib.sha256(content).hexdigest()
 
 
-def test_a_finished_artifact_is_whole_at_every_cut(simulate: SimulateDisk) -> None:
+def test_a_finished_artifact_is_complete_after_every_power_cut(simulate: SimulateDisk) -> None:
     disk = simulate(believed)
     commit(*begin(disk.root / "store"))
     files = {f"{PLACE}/{name}" for name in (MANIFEST, "deep/result", "other", "records/log")}
@@ -96,7 +96,7 @@ def test_a_finished_artifact_is_whole_at_every_cut(simulate: SimulateDisk) -> No
     assert disk.cuts > 40
 
 
-def test_a_copied_artifact_counts_as_compared_once_it_is_durable(tmp_path: Path, simulate: SimulateDisk) -> None:
+def test_a_copied_artifact_counts_as_verified_once_it_is_durable(tmp_path: Path, simulate: SimulateDisk) -> None:
     store, directory = begin(tmp_path / "store")
     commit(store, directory)
     for path in directory.rglob("*"):
@@ -117,7 +117,7 @@ def test_a_copied_artifact_counts_as_compared_once_it_is_durable(tmp_path: Path,
     assert store._stamp_file(directory).exists()
 
 
-def test_a_stamp_of_an_earlier_version_is_not_believed(tmp_path: Path) -> None:
+def test_a_stamp_of_an_earlier_version_is_ignored(tmp_path: Path) -> None:
     store, directory = begin(tmp_path / "store")
     commit(store, directory)
     (directory / "other").write_text("stale")
@@ -128,7 +128,7 @@ def test_a_stamp_of_an_earlier_version_is_not_believed(tmp_path: Path) -> None:
         store.verify(directory)
 
 
-def test_what_a_mirror_gives_and_gets_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
+def test_mirrored_artifacts_are_complete_after_every_power_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
     store, directory = begin(tmp_path / "elsewhere")
     commit(store, directory)
 
@@ -149,7 +149,7 @@ def test_what_a_mirror_gives_and_gets_is_whole_at_every_cut(tmp_path: Path, simu
     assert f"{PLACE}/deep/result" in disk.survivors()
 
 
-def test_checkpoints_from_a_mirror_are_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
+def test_checkpoints_from_a_mirror_are_complete_after_every_power_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
     store, other = Store(tmp_path / "elsewhere"), Store(tmp_path / "store")
     partial = store.partial(store.directory("train", FINGERPRINT))
     checkpoint.save(partial / "checkpoints", make_checkpoint(5), "a")
@@ -174,7 +174,7 @@ def saved_files(folder: Path) -> dict[str, bytes]:
 
 
 def check_checkpoints(survivors: Survivors, folder: str, expected: dict[str, bytes], newest: int = 0) -> set[int]:
-    """Each checkpoint from `newest` on of which a file is left is whole; their updates. Older ones may be about to be removed."""
+    """Return the updates of the checkpoints from `newest` on, after a check that all are complete. Older ones may be incomplete."""
     found = {path.removeprefix(folder).split("/")[0] for path in survivors if path.startswith(folder)}
     updates = {int(name) for name in found if name.isdigit() and int(name) >= newest}
     for path, content in expected.items():
@@ -183,7 +183,7 @@ def check_checkpoints(survivors: Survivors, folder: str, expected: dict[str, byt
     return updates
 
 
-def test_the_last_checkpoint_outlasts_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
+def test_the_last_checkpoint_survives_every_power_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
     for update in (1, 2, 3):
         checkpoint.save(tmp_path / "reference" / str(update), make_checkpoint(update), "a")
     expected = {name: data for path in (tmp_path / "reference").iterdir() for name, data in saved_files(path).items()}
@@ -200,7 +200,7 @@ def test_the_last_checkpoint_outlasts_every_cut(tmp_path: Path, simulate: Simula
 
 
 def check_whole(folder: str, *contents: bytes) -> Callable[[Survivors], None]:
-    """Each file below `folder` under its final name has one of these contents."""
+    """Check that each file below `folder` with a final name has one of these contents."""
 
     def check(survivors: Survivors) -> None:
         for path, content in survivors.items():
@@ -209,7 +209,7 @@ def check_whole(folder: str, *contents: bytes) -> Callable[[Survivors], None]:
     return check
 
 
-def test_a_kept_shard_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
+def test_a_decoded_shard_is_complete_after_every_power_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
     table, context = pa.table({"id": [1, 2, 3]}), make_context(tmp_path / "step", tmp_path)
     write_shard(tmp_path / "reference.arrow", table, context)
     disk = simulate(check_whole("shards/", (tmp_path / "reference.arrow").read_bytes()))
@@ -217,7 +217,7 @@ def test_a_kept_shard_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDi
     assert "shards/key.arrow" in disk.survivors()
 
 
-def test_the_state_of_an_alignment_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
+def test_the_state_of_an_alignment_is_complete_after_every_power_cut(tmp_path: Path, simulate: SimulateDisk) -> None:
     job = Job((), None, AlignConfig(), make_context(tmp_path / "step", tmp_path))
     job.save(tmp_path / "reference.npy", [1, 2, 3])
     disk = simulate(check_whole("step/", (tmp_path / "reference.npy").read_bytes(), b'{\n "a": 1\n}\n'))
@@ -226,7 +226,9 @@ def test_the_state_of_an_alignment_is_whole_at_every_cut(tmp_path: Path, simulat
     assert {f"step/checkpoints/forward/whole.{end}" for end in ("npy", "json")} <= set(disk.survivors())
 
 
-def test_a_download_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_download_is_complete_after_every_power_cut(
+    tmp_path: Path, simulate: SimulateDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = b"Ein Satz.\n" * 1000
     (tmp_path / "a.txt").write_bytes(text)
     place = f"store/downloads/{sha256(text)}/a.txt"
@@ -237,14 +239,14 @@ def test_a_download_is_whole_at_every_cut(tmp_path: Path, simulate: SimulateDisk
             assert place in survivors
 
     disk = simulate(check)
-    monkeypatch.setattr(downloads, "copy_of", lambda url, path: copy_in_blocks(tmp_path / "a.txt", path))
-    fetched(RemoteFile(url="https://example.org/a.txt"), Store(tmp_path / "store"))
+    monkeypatch.setattr(downloads, "copy_from_url", lambda url, path: copy_in_blocks(tmp_path / "a.txt", path))
+    download(RemoteFile(url="https://example.org/a.txt"), Store(tmp_path / "store"))
     assert place in disk.survivors()
     assert os.listdir(tmp_path / "store" / "downloads" / "urls")
 
 
 def copy_in_blocks(source: Path, path: Path) -> dict[str, object]:
-    from pipeline.store.remote import Digest, write_blocks
+    from pipeline.store.streams import Digest, write_blocks
 
     seen = Digest()
     write_blocks(path, seen.over(iter([source.read_bytes()])))

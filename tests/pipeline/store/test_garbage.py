@@ -1,4 +1,4 @@
-"""`gc` deletes unused artifacts and keeps everything else."""
+"""Tests of `gc`, which deletes unused artifacts and keeps everything else."""
 
 import json
 import os
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.run.history import Run
-from pipeline.run.lease import Lease, step_lease
+from pipeline.run.run_directory import Run
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
-from pipeline.store.downloads import folder
+from pipeline.store.downloads import downloads_folder
+from pipeline.store.lease import Lease, step_lease
 from pipeline.store.marker import open_store
 from stages.errors import ArtifactError
 
@@ -76,29 +76,29 @@ def taken(store: Store, **options: bool) -> dict[str, str]:
     return found
 
 
-def test_artifacts_that_no_run_names(store: Store) -> None:
+def test_artifacts_without_a_run_are_removed(store: Store) -> None:
     kept, _ = artifact(store, A), artifact(store, B)
     run(store, "one", A)
-    assert taken(store) == {f"train/{B}": "no run names it"}
+    assert taken(store) == {f"train/{B}": "no run refers to it"}
     assert (kept / "model").exists()
     shutil.rmtree(store.runs / "one")
-    assert taken(store) == {f"train/{A}": "no run names it"}
+    assert taken(store) == {f"train/{A}": "no run refers to it"}
 
 
-def test_what_named_artifacts_were_made_from_stays(store: Store) -> None:
+def test_inputs_of_referenced_artifacts_are_kept(store: Store) -> None:
     for fingerprint in (A, B, C):
         artifact(store, fingerprint, data=B if fingerprint == A else "")
     run(store, "one", A, config={"teacher": {"from": f"elsewhere/train/{C}"}})
     assert taken(store) == {}
 
 
-def test_a_pinned_artifact_behind_a_link_stays(store: Store, tmp_path: Path) -> None:
+def test_a_pinned_artifact_behind_a_link_is_kept(store: Store, tmp_path: Path) -> None:
     (tmp_path / "best").symlink_to(artifact(store, A))
     run(store, "one", config={"teacher": {"from": str(tmp_path / "best")}})
     assert taken(store) == {}
 
 
-def test_unfinished_work_is_continued_not_removed(store: Store) -> None:
+def test_unfinished_work_of_a_run_is_kept(store: Store) -> None:
     for fingerprint in (A, B):
         write(store.partial(store.directory("train", fingerprint)) / "checkpoints/100/model.safetensors")
     write(store.partial(store.directory("train", A)) / "checkpoints/200.dead-1.tmp/model.safetensors")
@@ -106,14 +106,14 @@ def test_unfinished_work_is_continued_not_removed(store: Store) -> None:
     write(store.partial(store.directory("train", A)) / "model.dead-1.tmp")
     run(store, "one", A)
     assert taken(store) == {
-        f"train/{A}.partial/checkpoints/200.dead-1.tmp": "its attempt is over",
-        f"train/{A}.partial/checkpoints/ray-dead-1": "its attempt is over",
-        f"train/{A}.partial/model.dead-1.tmp": "its attempt is over",
-        f"train/{B}.partial": "no run names it",
+        f"train/{A}.partial/checkpoints/200.dead-1.tmp": "its attempt has ended",
+        f"train/{A}.partial/checkpoints/ray-dead-1": "its attempt has ended",
+        f"train/{A}.partial/model.dead-1.tmp": "its attempt has ended",
+        f"train/{B}.partial": "no run refers to it",
     }
 
 
-def test_what_a_crash_left_of_a_finished_step(store: Store) -> None:
+def test_leftovers_of_a_finished_step_are_removed(store: Store) -> None:
     directory = artifact(store, A)
     write(directory / "checkpoints/100/model.safetensors")
     artifact(store, B)
@@ -126,8 +126,8 @@ def test_what_a_crash_left_of_a_finished_step(store: Store) -> None:
     assert (directory / "model").exists()
 
 
-def test_a_living_process_loses_nothing(store: Store) -> None:
-    """Not even unnamed artifacts and temporary files are deleted."""
+def test_files_of_a_live_process_are_kept(store: Store) -> None:
+    """Files that no run refers to and temporary files are kept, too."""
     directory = store.directory("train", A)
     write(store.partial(directory) / "model.living-1.tmp")
     write(store.shard_cache / f"{ZERO}.arrow.living-1.tmp")
@@ -139,7 +139,7 @@ def test_a_living_process_loses_nothing(store: Store) -> None:
     assert set(taken(store, shards=True)) == {f"train/{A}.partial", f"shards/{ZERO}.arrow.living-1.tmp", f"shards/{ZERO}.arrow"}
 
 
-def test_a_process_of_another_host_is_alive_while_it_beats(store: Store) -> None:
+def test_a_process_of_another_host_is_alive_while_it_renews_its_lease(store: Store) -> None:
     directory = store.directory("train", A)
     write(store.partial(directory) / "model")
     lease = step_lease(directory, "far", 30)
@@ -150,37 +150,37 @@ def test_a_process_of_another_host_is_alive_while_it_beats(store: Store) -> None
     assert set(taken(store)) == {f"train/{A}.partial", f"train/{A}.lease"}
 
 
-def test_leases_of_the_dead(store: Store) -> None:
+def test_leases_of_ended_processes_are_removed(store: Store) -> None:
     artifact(store, A)
     record = run(store, "one", A)
     paths = [dead(step_lease(store.directory("train", A), "x", 30)), dead(Lease(record.path / "driver.lease", "x", 30))]
-    assert taken(store) == dict.fromkeys(map(store.relative, paths), "its holder is gone")
+    assert taken(store) == dict.fromkeys(map(store.relative, paths), "its holder has ended")
 
 
-def test_decoded_shards_stay_unless_asked_for(store: Store) -> None:
+def test_decoded_shards_are_removed_only_on_request(store: Store) -> None:
     write(store.shard_cache / f"{ZERO}.arrow")
     write(store.shard_cache / f"{ONE}.arrow.dead-1.tmp")
-    assert taken(store) == {f"shards/{ONE}.arrow.dead-1.tmp": "its attempt is over"}
+    assert taken(store) == {f"shards/{ONE}.arrow.dead-1.tmp": "its attempt has ended"}
     assert taken(store, shards=True) == {f"shards/{ZERO}.arrow": "finished artifacts hold copies"}
 
 
-def test_downloads(store: Store) -> None:
+def test_downloads_without_a_run_are_removed(store: Store) -> None:
     from pipeline.store import downloads
 
     for name, sha in (("named", A * 2), ("other", B * 2)):
-        path = write(folder(store) / sha / "text.gz")
-        downloads._remember(store, f"https://host/{name}", sha, path)
-    write(folder(store) / (C * 2) / "pinned.gz")
-    write(folder(store) / f"{ZERO[:16]}.tmp")
+        path = write(downloads_folder(store) / sha / "text.gz")
+        downloads._write_record(store, f"https://host/{name}", sha, path)
+    write(downloads_folder(store) / (C * 2) / "pinned.gz")
+    write(downloads_folder(store) / f"{ZERO[:16]}.tmp")
     pinned = {"url": "https://host/pinned", "sha256": f"sha256:{C * 2}"}
     run(store, "one", config={"corpus": {"train": {"source": [{"url": "https://host/named", "sha256": ""}], "target": [pinned]}}})
     assert taken(store) == {}  # all files are recent and may belong to a run that is starting
-    old(folder(store))
-    note = downloads.note_file(store, "https://host/other").relative_to(store.root)
+    old(downloads_folder(store))
+    note = downloads.record_file(store, "https://host/other").relative_to(store.root)
     assert set(taken(store)) == {f"downloads/{B * 2}", f"downloads/{ZERO[:16]}.tmp", str(note)}
 
 
-def test_what_is_being_fetched_stays(store: Store) -> None:
+def test_an_active_fetch_is_kept(store: Store) -> None:
     young = write(store.directory("train", A).with_name(f"{A}.01234567.fetching") / "model").parent
     run(store, "one", A)
     assert taken(store) == {}
@@ -188,7 +188,7 @@ def test_what_is_being_fetched_stays(store: Store) -> None:
     assert taken(store) == {f"train/{A}.01234567.fetching": "its download was interrupted"}
 
 
-def test_notes_about_what_is_gone(store: Store, tmp_path: Path) -> None:
+def test_caches_about_missing_files_are_removed(store: Store, tmp_path: Path) -> None:
     here, gone = write(tmp_path / "here"), write(tmp_path / "gone")
     for path in (here, gone):
         store.digest(path)
@@ -198,17 +198,17 @@ def test_notes_about_what_is_gone(store: Store, tmp_path: Path) -> None:
     write(store.root / "verified" / f"train-{B}.json", "{}")
     run(store, "one", B)
     found = taken(store)
-    assert sorted(found.values()) == ["its artifact is gone", "its file is gone"]
+    assert sorted(found.values()) == ["its artifact does not exist", "its file does not exist"]
     assert f"verified/train-{A}.json" in found
 
 
-def test_strangers_in_the_store_are_not_touched(store: Store) -> None:
+def test_unknown_files_in_the_store_are_kept(store: Store) -> None:
     for name in ("mlflow.db", "mlruns/0/file", "notes/mine.txt", f"notes/{A[:31]}", "runs/latest.notes/x"):
         write(store.root / name)
     assert taken(store) == {}
 
 
-def test_a_run_that_cannot_be_read_stops_it(store: Store) -> None:
+def test_an_unreadable_run_prevents_removal(store: Store) -> None:
     artifact(store, A)
     write(store.runs / "one/run.json", "{")
     with pytest.raises(ArtifactError, match=r"one/run\.json: expected the JSON of a run"):
@@ -216,7 +216,7 @@ def test_a_run_that_cannot_be_read_stops_it(store: Store) -> None:
     assert store.directory("train", A).exists()
 
 
-def test_an_interrupted_removal_leaves_no_half_artifact(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_removal_leaves_no_incomplete_artifact(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     artifact(store, A)
 
     def killed(path: Path, ignore_errors: bool) -> None:
@@ -232,8 +232,8 @@ def test_an_interrupted_removal_leaves_no_half_artifact(store: Store, monkeypatc
     assert set(taken(store).values()) == {"its removal was interrupted"}
 
 
-def test_nothing_goes_while_a_run_looks_what_is_there(store: Store) -> None:
-    """Artifacts found in the store are named in run.json before anything may be removed."""
+def test_removal_waits_while_a_run_searches_the_store(store: Store) -> None:
+    """The run refers to the artifacts that it finds before any can be removed."""
     artifact(store, A)
     removed: list[garbage.Garbage] = []
     with garbage.in_use(store):
@@ -246,11 +246,11 @@ def test_nothing_goes_while_a_run_looks_what_is_there(store: Store) -> None:
     assert removed == []
 
 
-def test_the_command_removes_only_when_told(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_removes_files_only_with_delete(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     artifact(store, A)
     assert main(["gc", "--store", str(store.root)]) == 0
     listed = capsys.readouterr().out
-    assert f"train/{A}  no run names it" in listed
+    assert f"train/{A}  no run refers to it" in listed
     assert "can be deleted; give --delete" in listed
     assert store.directory("train", A).exists()
     assert main(["gc", "--store", str(store.root), "--delete"]) == 0

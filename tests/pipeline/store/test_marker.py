@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.__main__ import main
-from pipeline.run.history import Run
+from pipeline.run.run_directory import Run
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.store.marker import FOLDERS, MARKER, open_store
@@ -36,8 +36,8 @@ def tree(root: Path) -> set[str]:
 
 @settings(deadline=None, max_examples=50)
 @given(PLACES, st.booleans())
-def test_nothing_is_removed_from_a_directory_that_is_no_store(places: list[tuple[str, str, str]], folders: bool) -> None:
-    """Whatever is in it, and however it is called. It is not made a store either."""
+def test_files_outside_a_store_are_never_removed(places: list[tuple[str, str, str]], folders: bool) -> None:
+    """Files of any name and content are kept, and the directory does not become a store."""
     with tempfile.TemporaryDirectory() as root:
         for folder, name, suffix in places:
             place = Path(root, folder, name + suffix)
@@ -51,8 +51,8 @@ def test_nothing_is_removed_from_a_directory_that_is_no_store(places: list[tuple
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.sampled_from([DIGEST, f"{DIGEST}.bin", "name", "manifest.json"]), min_size=1, max_size=3), FOLDER)
-def test_other_peoples_directories_in_a_store_stay(names: list[str], folder: str) -> None:
-    """A name like a fingerprint is not enough: a folder of a stage and a manifest of this artifact belong to it."""
+def test_directories_with_fingerprints_as_names_are_kept_without_a_manifest(names: list[str], folder: str) -> None:
+    """An artifact is recognised by its stage's folder and its own manifest, not by its name alone."""
     with tempfile.TemporaryDirectory() as root:
         store = open_store(Path(root))
         for name in names:
@@ -109,7 +109,7 @@ def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
             use()
 
 
-def test_a_store_that_another_process_has_just_begun(tmp_path: Path) -> None:
+def test_a_store_that_another_process_has_just_created_is_accepted(tmp_path: Path) -> None:
     write(tmp_path / f"{MARKER}.01234567.tmp", "{")
     (tmp_path / ".gc").touch()
     assert (open_store(tmp_path).root / MARKER).is_file()

@@ -1,4 +1,4 @@
-"""The store's mirror: artifacts in it are complete or absent after any interruption. A folder stands in for object storage."""
+"""Tests of the mirror, which holds complete artifacts after any interruption. A folder on a disk replaces object storage."""
 
 import json
 import os
@@ -11,13 +11,12 @@ import pytest
 
 from pipeline.config.schema import Cluster, RunConfig, StoreConfig, Tracking
 from pipeline.plan.step import Builder, Plan
-from pipeline.run import execute
-from pipeline.run import mirror_sync as mirroring
-from pipeline.run.mirror_sync import Uploads, fetchable, mirrored
-from pipeline.store import mirror, remote
+from pipeline.run import execute, transfers
+from pipeline.run.transfers import Uploads, fetchable, mirrored
+from pipeline.store import mirror, object_storage, streams
 from pipeline.store.artifacts import Store
 from pipeline.store.mirror import Mirror
-from pipeline.store.remote import Folder, wrong_url
+from pipeline.store.object_storage import Folder
 from stages.artifacts import Artifact
 from stages.context import StepContext
 from stages.errors import ArtifactError, StageError, TransientError
@@ -51,8 +50,10 @@ def toy(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
 
 
 def training(inputs: ToyInputs, config: ToyConfig, context: StepContext) -> None:
-    """Counts to 3, an update an attempt, in checkpoints as a training leaves them: the candidate first, the rest under its name
-    once it is whole, for the mirror looks on."""
+    """Count to 3, one update in each attempt, and save checkpoints as a training does.
+
+    The candidate comes first, and the checkpoint is renamed once it is complete, because the mirror may read it meanwhile.
+    """
     folder = context.directory / "checkpoints"
     done = max((int(path.name) for path in folder.glob("[0-9]*")), default=0)
     CALLS.append(f"{config.text} from {done}")
@@ -75,7 +76,7 @@ TRAINING = Stage("training", 1, training, Toy, trains=True, distributes=True)
 @pytest.fixture(autouse=True)
 def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
     CALLS.clear()
-    monkeypatch.setattr(remote, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(streams, "PAUSE_SECONDS", 0.01)
 
 
 def chain(store: Store) -> Plan:
@@ -112,7 +113,7 @@ def files(directory: Path) -> dict[str, bytes]:
     return {str(p.relative_to(directory)): p.read_bytes() for p in sorted(directory.rglob("*")) if p.is_file()}
 
 
-def test_a_second_machine_fetches_only_what_it_needs_and_makes_nothing(tmp_path: Path, url: str) -> None:
+def test_a_second_machine_fetches_only_needed_artifacts_and_executes_nothing(tmp_path: Path, url: str) -> None:
     one, two = at(tmp_path, "one"), at(tmp_path, "two")
     assert len(go(chain(one), one, url).executed) == 3
     CALLS.clear()
@@ -128,8 +129,8 @@ def test_a_second_machine_fetches_only_what_it_needs_and_makes_nothing(tmp_path:
     assert (fetched / "deep/text").read_text() == "abc"
 
 
-def test_nothing_is_done_before_all_of_it_is_there(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every prefix of the uploads of an artifact is tried: none is taken for the whole, and the next run completes it."""
+def test_an_incomplete_upload_is_not_an_artifact(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every prefix of the uploads of an artifact is tested. The next run completes it."""
     one = at(tmp_path, "one")
     go(chain(one), one, "")
     step = chain(one).steps[0]
@@ -173,7 +174,7 @@ def test_an_interrupted_download_leaves_no_artifact(tmp_path: Path, url: str, mo
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove", "index", "names"])
-def test_what_is_damaged_there_is_never_taken(tmp_path: Path, url: str, damage: str) -> None:
+def test_a_damaged_artifact_in_the_mirror_is_refused(tmp_path: Path, url: str, damage: str) -> None:
     one, two = at(tmp_path, "one"), at(tmp_path, "two")
     go(chain(one), one, url)
     directory = chain(two).steps[0].directory
@@ -205,8 +206,8 @@ def test_an_altered_artifact_is_not_mirrored(tmp_path: Path, url: str) -> None:
     assert not Mirror(url, at(tmp_path, "two")).pull(chain(at(tmp_path, "two")).steps[0].directory)
 
 
-def test_two_that_made_the_same_do_not_mix(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both find the mirror empty and upload at once; their records differ."""
+def test_simultaneous_uploads_of_one_artifact_do_not_mix(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two machines find the mirror empty and upload at once. Their records differ."""
     one, two, three = (at(tmp_path, name) for name in ("one", "two", "three"))
     for store in (one, two):
         go(chain(store), store, "")
@@ -216,7 +217,7 @@ def test_two_that_made_the_same_do_not_mix(tmp_path: Path, url: str, monkeypatch
     assert files(chain(three).steps[0].directory) == files(chain(two).steps[0].directory)
 
 
-def test_a_mirror_that_fails_ends_no_run_and_is_told(tmp_path: Path, url: str) -> None:
+def test_a_failing_mirror_is_reported_and_does_not_end_the_run(tmp_path: Path, url: str) -> None:
     one = at(tmp_path, "one")
     (tmp_path / "mirror").write_text("a file where a folder should be")
     with pytest.raises(StageError, match="could not be reached"):
@@ -229,7 +230,7 @@ def test_a_mirror_that_fails_ends_no_run_and_is_told(tmp_path: Path, url: str) -
     (tmp_path / "mirror/product").unlink()
 
 
-def test_what_could_not_be_sent_is_sent_by_the_next_run(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_uploads_are_repeated_by_the_next_run(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one, real = at(tmp_path, "one"), Mirror.push
 
     def refuses(self: Mirror, directory: Path) -> bool:
@@ -248,7 +249,7 @@ def test_what_could_not_be_sent_is_sent_by_the_next_run(tmp_path: Path, url: str
     assert Mirror(url, one).holds(chain(one).steps[2].directory)
 
 
-def test_the_plan_tells_what_would_be_fetched(tmp_path: Path, url: str) -> None:
+def test_the_plan_lists_artifacts_to_fetch(tmp_path: Path, url: str) -> None:
     one, two = at(tmp_path, "one"), at(tmp_path, "two")
     go(chain(one), one, url)
     assert mirrored(url, chain(two), two) == {"product:c"}
@@ -258,7 +259,7 @@ def test_the_plan_tells_what_would_be_fetched(tmp_path: Path, url: str) -> None:
 
 
 def test_a_training_continues_on_another_machine(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirroring, "CHECKPOINT_SECONDS", 0.01)
+    monkeypatch.setattr(transfers, "CHECKPOINT_SECONDS", 0.01)
     for name in ("one", "two", "three"):
         store = at(tmp_path, name)
         go(trained(store), store, url)
@@ -270,7 +271,7 @@ def test_a_training_continues_on_another_machine(tmp_path: Path, url: str, monke
     assert go(trained(four), four, url).fetched == ("training:t",)
 
 
-def test_checkpoints_of_this_machine_win(tmp_path: Path, url: str) -> None:
+def test_local_checkpoints_take_precedence(tmp_path: Path, url: str) -> None:
     one, two = at(tmp_path, "one"), at(tmp_path, "two")
     for store in (one, two):
         go(trained(store), store, "")
@@ -280,7 +281,9 @@ def test_checkpoints_of_this_machine_win(tmp_path: Path, url: str) -> None:
     assert not Mirror(url, two).pull_checkpoints(two.partial(second.directory))
 
 
-def test_checkpoints_that_vanish_meanwhile_are_left(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_that_are_removed_during_an_upload_are_skipped(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = at(tmp_path, "one")
     go(trained(one), one, "")
     (step,) = trained(one).steps
@@ -296,7 +299,7 @@ def test_checkpoints_that_vanish_meanwhile_are_left(tmp_path: Path, url: str, mo
     assert not Mirror(url, two).pull_checkpoints(two.partial(trained(two).steps[0].directory))
 
 
-def test_uploads_survive_surprises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uploads_continue_after_unexpected_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = at(tmp_path, "one")
     run = go(chain(one), one, "").run
 
@@ -310,42 +313,13 @@ def test_uploads_survive_surprises(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {str(error) for error in uploads.failed.values()} == {"RuntimeError: what nobody thought of"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("s3://bucket/a/b", None),
-        ("s3://bucket/a?region=eu-west-1&endpoint_override=localhost:9000&scheme=http", None),
-        ("file:///mnt/mirror", None),
-        ("gs://bucket", None),
-        ("s3://user:secret@bucket/a", "without user, password"),
-        ("s3://user@bucket/a", "without user, password"),
-        ("s3://bucket/a?secret_key=abc", "without user, password"),
-        ("https://host/a?X-Amz-Signature=abc", "of the form"),
-        ("s3://bucket/a?anonymous=true", "no other options"),
-        ("s3://bucket/a#b", "without #"),
-        ("s3:///a", "of the form"),
-        ("/mnt/mirror", "of the form"),
-        ("http://[", "a URL"),
-    ],
-)
-def test_urls_of_mirrors(text: str, expected: str | None) -> None:
-    got = wrong_url(text, remote.MIRRORS)
-    assert got is None if expected is None else got is not None and expected in got
-
-
-def test_credentials_stay_out_of_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI")
-    assert "wJalrXUtnFEMI" not in remote._brief(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
-    assert "AKIA1" not in remote._brief(OSError("bad key wJalrXUtnFEMI at https://h/x?X-Amz-Credential=AKIA1"))
-
-
-def test_a_full_disk_is_told_where_it_is(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_during_a_fetch_names_the_path(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = at(tmp_path, "one"), at(tmp_path, "two")
     go(chain(one), one, url)
 
     def full(path: Path, blocks: Iterator[bytes]) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(remote, "write_blocks", full)
+    monkeypatch.setattr(object_storage, "write_blocks", full)
     with pytest.raises(StageError, match=r"two/toy/\w+\.\w+\.fetching/.*could not be written: No space left"):
         Mirror(url, two).pull(chain(two).steps[0].directory)

@@ -1,4 +1,4 @@
-"""A real store with MLflow in it: what `gc` leaves, what `publish` restores, and what a copy or a moved store reads and writes."""
+"""Tests of `gc`, `publish`, and copied and moved stores, with a real MLflow database in the store."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ def _own_database(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store after one run."""
+    """Return a store after one run."""
     store = tmp_path_factory.mktemp("made") / "store"
     environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
     command = [sys.executable, "-m", "pipeline", "run", CONFIG, "--in-process", "--set", f"store.path={store}"]
@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(made: Path, tmp_path: Path) -> Path:
-    """A store of its own for a test that alters it; where it lies is not where it was made."""
+    """Return a copy of the store for a test that alters it, in another place than the original."""
     return Path(shutil.copytree(made, tmp_path / "store", symlinks=True))
 
 
@@ -44,7 +44,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def published(store: Path) -> dict[str, bytes]:
-    """All artifacts that MLflow finds by the store's database; their places are checked to lie in the store."""
+    """Return all artifacts that MLflow finds by the store's database, after a check that they are in the store."""
     from mlflow.tracking import MlflowClient
 
     client = MlflowClient(tracking_uri=database_uri(own_database(store)))
@@ -59,8 +59,8 @@ def published(store: Path) -> dict[str, bytes]:
     return found
 
 
-def test_nothing_of_mlflow_is_garbage(store: Path) -> None:
-    """Not even when no run is left that names anything."""
+def test_files_of_mlflow_are_kept(store: Path) -> None:
+    """They are kept if the store has no run, too."""
     assert garbage.collect(Store(store)) == []
     shutil.rmtree(store / "runs")
     before = contents(store / "mlflow-artifacts")
@@ -74,7 +74,7 @@ def test_nothing_of_mlflow_is_garbage(store: Path) -> None:
     assert not (store / "train").exists() or not list((store / "train").glob("[0-9a-f]*"))
 
 
-def test_publishing_restores_what_was_removed_from_mlflow(store: Path) -> None:
+def test_publishing_restores_artifacts_that_were_removed_from_mlflow(store: Path) -> None:
     assert main(["publish", "--store", str(store)]) == 0
     before = published(store)
     assert {name.partition("/")[2] for name in before} >= {"run/report.html", "report:run/figures/training_curves.svg"}
@@ -91,8 +91,10 @@ def test_publishing_restores_what_was_removed_from_mlflow(store: Path) -> None:
 
 
 @pytest.mark.parametrize("original", ["present", "absent"])
-def test_a_copy_reads_and_writes_only_itself(original: str, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A present original is filled with nonsense, so that reading from it shows. Without the original the copy is a moved store."""
+def test_a_copied_store_reads_and_writes_only_itself(
+    original: str, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A present original is filled with invalid content, so that reading from it fails. Without it the copy is a moved store."""
     old, copy = tmp_path / "old", tmp_path / "copy"
     shutil.copytree(made, old, symlinks=True)
     assert main(["publish", "--store", str(old)]) == 0
@@ -130,7 +132,7 @@ def test_a_copy_reads_and_writes_only_itself(original: str, made: Path, tmp_path
 
 
 @pytest.mark.parametrize("name", ["file:?a=b&c#d 100%25 é", "a%3Fb 100%"])
-def test_the_database_lies_in_the_store_whatever_its_path(name: str, made: Path, tmp_path: Path) -> None:
+def test_the_database_is_in_the_store_for_any_path(name: str, made: Path, tmp_path: Path) -> None:
     store = Path(shutil.copytree(made, tmp_path / "parent" / name, symlinks=True))
     before = contents(store / "mlflow-artifacts")
     own_database(store).unlink()

@@ -1,6 +1,6 @@
-"""The record of a run: `<store>/runs/<run id>/` with run.json, events.jsonl and a log per step and attempt.
+"""The directory of a run, `<store>/runs/<run id>/`: run.json, events.jsonl and a log for each step and attempt.
 
-The run id is made of the config's name and the plan, so that the same command continues the same run.
+The run id derives from the config's name and the plan, so that repeating a command continues its run.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.store.artifacts import write_atomically
+from pipeline.store.files import write_atomically
 from stages.errors import ArtifactError, DataError, suggestion, unwritable
 
 SCHEMA = 1
+DRIVER_SECONDS = 30.0
+"""Age of a run's heartbeat above which its driver counts as gone. A driver renews the heartbeat every few seconds."""
 Status = Literal["pending", "waiting", "running", "hit", "done", "failed", "skipped"]
 
 _STATUS: dict[str, Status] = {
@@ -32,7 +34,7 @@ _STATUS: dict[str, Status] = {
 
 @dataclass
 class StepState:
-    """What the events say of one step."""
+    """The state of one step according to the events of a run."""
 
     step: str
     status: Status = "pending"
@@ -44,38 +46,41 @@ class StepState:
     finished: float | None = None
     seconds: float | None = None
     error: str | None = None
-    """Why it failed, was retried or was skipped."""
+    """The reason why it failed, was retried or was skipped."""
     origin: str | None = None
     """Id of the run that made an artifact found in the store."""
 
 
 @dataclass
 class RunState:
-    """What the events say of the whole run."""
+    """The state of a run according to its events."""
 
     steps: dict[str, StepState]
     attempt: int = 0
-    """How often the run was started."""
+    """Number of times that the run was started."""
     status: Literal["pending", "running", "done", "failed", "stopped"] = "pending"
     started: float | None = None
     finished: float | None = None
     retried: int = 0
-    """Attempts at steps that were repeated: those of a driver that was killed or stopped, and those that failed in passing."""
+    """Attempts at steps that were repeated: those of a killed or stopped driver, and those that failed with a TransientError."""
     deaths: int = 0
-    """Workers that died while others went on with their shards."""
+    """Workers that died and whose shards other workers took over."""
     lost_seconds: float = 0.0
-    """Of work that went with all of them."""
+    """Seconds of work that were lost with these attempts and workers."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory. Everything about a run is read from it; `status`, `report` and the tracker need nothing else."""
+    """A run directory. The commands `status` and `report` and the tracker read everything about a run from it."""
 
     path: Path
 
     @property
     def spec(self) -> dict[str, Any]:
-        """run.json: {schema, run_id, name, config, config_file, store, plan}. Raises ArtifactError for another schema."""
+        """The object in run.json: {schema, run_id, name, config, config_file, store, plan}.
+
+        Raises ArtifactError for another schema.
+        """
         data: dict[str, Any] = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
         if data.get("schema") != SCHEMA:
             raise ArtifactError(
@@ -90,7 +95,7 @@ class Run:
         return self.path.resolve().parent.parent
 
     def relocated(self, path: Path) -> Path:
-        """`path`; what lay in the store when the run was made is found in the store as it lies now, copied or moved."""
+        """Return `path`. A path in the store is followed to where the store is now: it may have been copied or moved."""
         try:
             return self.store / path.absolute().relative_to(self.spec["store"])
         except ValueError:
@@ -98,15 +103,15 @@ class Run:
 
     @property
     def heartbeat(self) -> Path:
-        """Touched by the driver while it is at work."""
+        """A file that the driver touches while it works."""
         return self.path / "heartbeat"
 
     def log(self, step: str, attempt: str) -> Path:
-        """Log file of one attempt at a step."""
+        """Return the log file of an attempt at a step."""
         return self.path / "logs" / f"{step.replace(':', '-').replace('/', '-')}.{attempt}.log"
 
     def create(self, spec: dict[str, Any]) -> None:
-        """Write run.json, make the folders and point `latest` here."""
+        """Write run.json, create the folders and point the link `latest` here."""
         (self.path / "logs").mkdir(parents=True, exist_ok=True)
         write_atomically(
             self.path / "run.json", json.dumps({"schema": SCHEMA, **spec}, indent=1, ensure_ascii=False) + "\n", str(os.getpid())
@@ -117,9 +122,9 @@ class Run:
         os.replace(latest, self.path.parent / "latest")
 
     def write_event(self, event: str, **values: Any) -> None:
-        """Append one line to events.jsonl, in one write, so that two drivers can share the file.
+        """Append an event to events.jsonl in one write, so that two drivers can share the file.
 
-        Raises StageError when the disk is full. A line that was cut off then stands alone.
+        Raises StageError if the disk is full. A line that was cut off by a full disk is not continued.
         """
         path = self.path / "events.jsonl"
         line = (json.dumps({"time": time.time(), "event": event, **values}, ensure_ascii=False) + "\n").encode()
@@ -136,7 +141,7 @@ class Run:
             os.close(descriptor)
 
     def events(self) -> list[dict[str, Any]]:
-        """All events so far; a line cut off by a crash is passed over."""
+        """Return all events so far. Incomplete lines are skipped."""
         try:
             lines = (self.path / "events.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         except FileNotFoundError:
@@ -150,20 +155,31 @@ class Run:
         return events
 
     def state(self) -> RunState:
-        """The events folded into one state per step."""
+        """Return the state that the events lead to."""
         state = RunState({entry["step"]: StepState(entry["step"]) for entry in self.spec["plan"]})
         for event in self.events():
             _fold(state, event)
         return state
 
+    def driver_gone(self, state: RunState, now: float | None = None) -> bool:
+        """Return whether the run should have a driver but its heartbeat has stopped."""
+        if state.status != "running":
+            return False
+        try:
+            return (time.time() if now is None else now) - self.heartbeat.stat().st_mtime > DRIVER_SECONDS
+        except FileNotFoundError:
+            return True
+
 
 def find_run(store: Path, name: str) -> Run:
-    """The run called `name`: a run id, the path of a run directory, or `latest`. Raises DataError when there is none."""
+    """Return the run `name`: a run id, the path of a run directory, or `latest`. Raises DataError if there is no such run."""
     for path in (store / "runs" / name, Path(name)):
         if (path / "run.json").is_file():
             return Run(path.resolve())
     known = [run.path.name for run in all_runs(store)]
-    expected = f"{name}: expected a run of {store} ({', '.join(known) or 'it holds none'}) or the path of a run directory"
+    expected = (
+        f"{name}: expected a run of {store} ({', '.join(known) or 'it has no runs'}) or the path of a run directory, got neither"
+    )
     raise DataError(expected + suggestion(name, known))
 
 
@@ -175,7 +191,7 @@ def all_runs(store: Path) -> list[Run]:
 def _fold(state: RunState, event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind.startswith("run_") and not event.get("first", True):
-        return  # of a second driver, beside the one whose run this is
+        return  # of a second driver, which does not own the run
     state.retried += len(event.get("lost", ())) + (kind == "step_retried")
     state.deaths += event.get("deaths", 0)
     state.lost_seconds += event.get("lost_seconds", 0.0)
@@ -193,7 +209,7 @@ def _fold(state: RunState, event: dict[str, Any]) -> None:
 
 def _fold_step(step: StepState, status: Status, event: dict[str, Any]) -> None:
     if status == "hit" and step.status == "done":
-        return  # made by this run, found again by a later attempt of it
+        return  # this run made it, and a later attempt found it
     step.status = status
     step.directory = event.get("directory", step.directory)
     step.error = event.get("error")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pipeline.plan.step import Builder, Step
-from pipeline.run.history import Run
-from pipeline.run.lost_time import deaths_file, interrupted, lost_seconds, told_deaths
+from pipeline.run.lost_work import deaths_file, interrupted, lost_seconds, worker_deaths
+from pipeline.run.run_directory import Run
 from pipeline.store.artifacts import Store
 from stages.artifacts import Artifact
 from stages.stage import Stage
@@ -33,7 +33,7 @@ def touch(path: Path, moment: float) -> None:
     os.utime(path, (moment, moment))
 
 
-def test_what_was_not_kept_is_lost(tmp_path: Path) -> None:
+def test_lost_seconds_begin_at_the_last_saved_state(tmp_path: Path) -> None:
     plain, mapped, trained = (step(tmp_path, distributes=d, trains=t) for d, t in ((False, False), (True, False), (True, True)))
     partial = Store.partial(plain.directory)
     assert lost_seconds(plain, 100.0, 160.0) == 60.0
@@ -45,16 +45,16 @@ def test_what_was_not_kept_is_lost(tmp_path: Path) -> None:
     assert [lost_seconds(s, 100.0, 160.0) for s in (plain, mapped, trained)] == [40.0, 10.0, 40.0]
 
 
-def test_deaths_are_counted(tmp_path: Path) -> None:
-    assert told_deaths(tmp_path, "a-1") == {}
+def test_worker_deaths_are_counted(tmp_path: Path) -> None:
+    assert worker_deaths(tmp_path, "a-1") == {}
     path = tmp_path / deaths_file("a-1")
     path.parent.mkdir()
     path.write_text("".join(json.dumps({"seconds": seconds}) + "\n" for seconds in (1.25, 2.5)))
-    assert told_deaths(tmp_path, "a-1") == {"deaths": 2, "lost_seconds": pytest.approx(3.75, abs=0.06)}
-    assert told_deaths(tmp_path, "a-2") == {}
+    assert worker_deaths(tmp_path, "a-1") == {"deaths": 2, "lost_seconds": pytest.approx(3.75, abs=0.06)}
+    assert worker_deaths(tmp_path, "a-2") == {}
 
 
-def test_the_steps_of_a_driver_that_was_killed_are_found_by_the_next(tmp_path: Path) -> None:
+def test_steps_of_a_killed_driver_are_found_as_interrupted(tmp_path: Path) -> None:
     one = step(tmp_path / "store")
     other = replace(one, name="toy:b")
     run = Run(tmp_path / "store/runs/x")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store.artifacts import Manifest, Store, write_atomically
+from pipeline.store.artifacts import Manifest, Store
 from stages.artifacts import MANIFEST, STOP, Artifact, ExternalFile
-from stages.errors import ArtifactError, DataError, StageError
+from stages.errors import ArtifactError, DataError
 from stages.stage import Stage
 
 
@@ -40,7 +40,7 @@ def finished(store: Store, content: str = "hello", fingerprint: str = "f" * 32) 
     return directory
 
 
-def test_commit_hashes_results_lists_records_and_drops_the_rest(store: Store) -> None:
+def test_commit_hashes_results_lists_records_and_removes_other_files(store: Store) -> None:
     directory = finished(store)
     done = store.manifest(directory)
     assert done is not None
@@ -50,7 +50,7 @@ def test_commit_hashes_results_lists_records_and_drops_the_rest(store: Store) ->
     assert not store.partial(directory).exists()
 
 
-def test_a_partial_directory_is_not_done(store: Store) -> None:
+def test_a_partial_directory_is_not_finished(store: Store) -> None:
     directory = store.directory("toy", "f" * 32)
     store.partial(directory).mkdir(parents=True)
     assert store.manifest(directory) is None
@@ -70,7 +70,7 @@ def test_a_missing_file_is_an_error_when_planning(store: Store) -> None:
         store.manifest(directory)
 
 
-def test_altered_content_of_the_same_size_is_found_on_reading(store: Store) -> None:
+def test_altered_content_of_equal_size_is_found_by_verification(store: Store) -> None:
     directory = finished(store)
     store.verify(directory)
     os.utime(directory / "result.txt", ns=(1, 1))
@@ -82,7 +82,7 @@ def test_altered_content_of_the_same_size_is_found_on_reading(store: Store) -> N
     assert [(d, bool(problem)) for d, problem in store.verify_all()] == [(directory, True)]
 
 
-def test_verify_all_hashes_even_what_was_checked_before(store: Store) -> None:
+def test_verify_all_hashes_verified_artifacts_again(store: Store) -> None:
     directory = finished(store)
     status = (directory / "result.txt").stat()
     (directory / "result.txt").write_text("hullo")
@@ -98,14 +98,14 @@ def test_a_manifest_of_another_schema_is_refused(store: Store) -> None:
         store.manifest(directory)
 
 
-def test_a_torn_manifest_is_an_error(store: Store) -> None:
+def test_an_incomplete_manifest_is_an_error(store: Store) -> None:
     directory = finished(store)
     (directory / MANIFEST).write_text("{")
     with pytest.raises(ArtifactError, match="expected a JSON manifest"):
         store.manifest(directory)
 
 
-def test_the_second_to_finish_gives_way(store: Store) -> None:
+def test_the_second_commit_of_an_artifact_is_discarded(store: Store) -> None:
     directory = finished(store, "hello")
     again = store.partial(directory)
     again.mkdir()
@@ -114,7 +114,7 @@ def test_the_second_to_finish_gives_way(store: Store) -> None:
     assert store.manifest(directory) is not None
 
 
-def test_digest_follows_content_not_path(store: Store, tmp_path: Path) -> None:
+def test_digests_depend_on_content_and_not_on_paths(store: Store, tmp_path: Path) -> None:
     a, b = tmp_path / "a.txt", tmp_path / "b.txt"
     a.write_text("one\n")
     b.write_text("one\n")
@@ -124,7 +124,7 @@ def test_digest_follows_content_not_path(store: Store, tmp_path: Path) -> None:
     assert store.digest(a) != store.digest(b)
 
 
-def test_digest_of_a_missing_file_says_so(store: Store, tmp_path: Path) -> None:
+def test_the_digest_of_a_missing_file_is_an_error(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.txt: expected a readable text file, got: No such file"):
         store.digest(tmp_path / "absent.txt")
 
@@ -149,18 +149,18 @@ def test_a_pinned_artifact_keeps_its_fingerprint(store: Store, tmp_path: Path) -
 
 @pytest.mark.parametrize("place", ["elsewhere", "store/toy/" + "f" * 32])
 def test_a_pinned_artifact_with_a_flipped_bit_is_refused(store: Store, tmp_path: Path, place: str) -> None:
-    """The alteration is found even if the file keeps its times."""
+    """The file has the times of the original."""
     finished(store).rename(tmp_path / place)
     pinned, stage = tmp_path / place, Stage("toy", 1, lambda inputs, config, context: None, Toy)
     store.pinned([stage], pinned, "vocabulary.from")
     status = (pinned / "result.txt").stat()
     (pinned / "result.txt").write_text("hellk")
     os.utime(pinned / "result.txt", ns=(status.st_atime_ns, status.st_mtime_ns))
-    with pytest.raises(ArtifactError, match=r"result\.txt: expected sha256 2cf24dba.*copy it again if the config names it"):
+    with pytest.raises(ArtifactError, match=r"result\.txt: expected sha256 2cf24dba.*copy it again if the config pins it"):
         store.pinned([stage], pinned, "vocabulary.from")
 
 
-def test_a_damaged_copy_of_an_artifact_is_not_taken_for_the_original(store: Store, tmp_path: Path) -> None:
+def test_a_damaged_copy_of_a_verified_artifact_is_refused(store: Store, tmp_path: Path) -> None:
     directory = finished(store)
     store.verify(directory)
     copy = tmp_path / "other" / "toy" / directory.name
@@ -171,7 +171,7 @@ def test_a_damaged_copy_of_an_artifact_is_not_taken_for_the_original(store: Stor
         store.verify(copy)
 
 
-def test_a_request_to_stop_that_comes_late_is_no_result(store: Store) -> None:
+def test_a_late_stop_request_is_not_part_of_the_artifact(store: Store) -> None:
     directory = store.directory("toy", "f" * 32)
     store.partial(directory).mkdir(parents=True)
     (store.partial(directory) / STOP).touch()
@@ -188,20 +188,11 @@ def test_a_file_that_changes_after_planning_is_refused(store: Store, tmp_path: P
     file = ExternalFile(path, store.digest(path))
     store.check_unchanged(file)
     path.write_text("another")
-    with pytest.raises(DataError, match=r"text\.txt: was changed while it was being read"):
+    with pytest.raises(DataError, match=r"text\.txt: expected the content that the run was planned with"):
         store.check_unchanged(file)
 
 
-def test_a_full_disk_under_the_run_records_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(StageError, match=r"run\.json: could not be written: No space left"):
-        write_atomically(tmp_path / "run.json", "{}", "a")
-
-
-def test_a_full_disk_names_place_and_remedy(tmp_path: Path) -> None:
+def test_the_error_for_a_full_disk_names_place_and_remedy(tmp_path: Path) -> None:
     from stages.errors import unwritable
 
     error = unwritable(tmp_path / "a" / "x.arrow", OSError(errno.ENOSPC, "No space left on device"))

@@ -4,10 +4,10 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.run.lease import Lease
+from pipeline.store.lease import Lease
 
 
-def test_only_one_holds_it(tmp_path: Path) -> None:
+def test_only_one_owner_holds_a_lease(tmp_path: Path) -> None:
     first, second = Lease(tmp_path / "x.lease", "a", 30), Lease(tmp_path / "x.lease", "b", 30)
     assert first.acquire()
     assert not second.acquire()
@@ -17,7 +17,7 @@ def test_only_one_holds_it(tmp_path: Path) -> None:
     assert not first.renew()
 
 
-def test_one_that_is_not_renewed_is_taken_over(tmp_path: Path) -> None:
+def test_a_lease_that_is_not_renewed_expires(tmp_path: Path) -> None:
     first, second = Lease(tmp_path / "x.lease", "a", 10), Lease(tmp_path / "x.lease", "b", 10)
     first.acquire()
     old = time.time() - 11
@@ -28,7 +28,7 @@ def test_one_that_is_not_renewed_is_taken_over(tmp_path: Path) -> None:
     assert (second.holder() or {})["owner"] == "b"
 
 
-def test_renewing_keeps_it(tmp_path: Path) -> None:
+def test_a_renewed_lease_does_not_expire(tmp_path: Path) -> None:
     first, second = Lease(tmp_path / "x.lease", "a", 10), Lease(tmp_path / "x.lease", "b", 10)
     first.acquire()
     old = time.time() - 11
@@ -37,18 +37,19 @@ def test_renewing_keeps_it(tmp_path: Path) -> None:
     assert not second.acquire()
 
 
-def test_a_dead_process_of_this_host_loses_it_at_once(tmp_path: Path) -> None:
+def test_the_lease_of_a_dead_process_of_this_host_expires_at_once(tmp_path: Path) -> None:
     path = tmp_path / "x.lease"
-    code = f"from pathlib import Path; from pipeline.run.lease import Lease; print(Lease(Path({str(path)!r}), 'a', 1e9).acquire())"
+    imports = "from pathlib import Path; from pipeline.store.lease import Lease"
+    code = f"{imports}; print(Lease(Path({str(path)!r}), 'a', 1e9).acquire())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
     assert Lease(path, "b", 1e9).acquire()
 
 
-def test_of_many_that_try_at_once_one_gets_it(tmp_path: Path) -> None:
+def test_one_of_several_simultaneous_processes_acquires_the_lease(tmp_path: Path) -> None:
     path = tmp_path / "x.lease"
     code = (
-        "import sys, time; from pathlib import Path; from pipeline.run.lease import Lease\n"
+        "import sys, time; from pathlib import Path; from pipeline.store.lease import Lease\n"
         f"got = Lease(Path({str(path)!r}), sys.argv[1], 1e9).acquire(); print(got, flush=True); sys.stdin.read()"
     )
     peers = [

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.run.history import Run, find_run
+from pipeline.run.run_directory import Run, find_run
 from stages.errors import ArtifactError, DataError
 
 
@@ -14,7 +14,7 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
-def test_events_fold_into_states(run: Run) -> None:
+def test_events_are_folded_into_states(run: Run) -> None:
     run.write_event("run_started", attempt="1")
     run.write_event("step_hit", step="a:x", directory="a/1", origin="other")
     run.write_event("step_started", step="b:x", step_attempt="1-1", directory="b/2.partial")
@@ -31,7 +31,7 @@ def test_events_fold_into_states(run: Run) -> None:
     assert (state.steps["c:x"].error, state.status) == ("boom", "failed")
 
 
-def test_a_new_attempt_starts_over_what_was_not_done(run: Run) -> None:
+def test_a_new_start_resets_unfinished_steps(run: Run) -> None:
     run.write_event("run_started", attempt="1")
     run.write_event("step_started", step="a:x", step_attempt="1-1", directory="a/1.partial")
     run.write_event("step_done", step="a:x", directory="a/1", seconds=1.0)
@@ -41,7 +41,7 @@ def test_a_new_attempt_starts_over_what_was_not_done(run: Run) -> None:
     assert [s.status for s in run.state().steps.values()] == ["done", "pending", "pending"]
 
 
-def test_a_torn_last_line_is_passed_over(run: Run) -> None:
+def test_an_incomplete_last_line_is_skipped(run: Run) -> None:
     run.write_event("run_started", attempt="1")
     with (run.path / "events.jsonl").open("a") as file:
         file.write('{"time": 1, "eve')
@@ -49,7 +49,7 @@ def test_a_torn_last_line_is_passed_over(run: Run) -> None:
     assert run.state().status == "running"
 
 
-def test_latest_names_the_newest_run(run: Run, tmp_path: Path) -> None:
+def test_latest_refers_to_the_newest_run(run: Run, tmp_path: Path) -> None:
     assert find_run(tmp_path, "latest") == Run(run.path.resolve())
     assert find_run(tmp_path, str(run.path)) == Run(run.path.resolve())
     with pytest.raises(DataError, match=r"nosuch: expected a run of .* \(demo-1\)"):

@@ -1,0 +1,80 @@
+"""Analyses of systems beyond translation quality and speed. Each function plans nothing unless the config asks for its analysis."""
+
+from __future__ import annotations
+
+from models.training.recipe import TrainedSystem
+from pipeline.plan import stage_configs
+from pipeline.plan.flow import Built, Flow, Texts
+from stages import contrastive, dag_analysis, lattice_analysis, likelihood
+from stages.artifacts import Contrasted, DagAnalysis, LatticeAnalysis, Likelihood, System, Text
+
+
+def measure_likelihood(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, Likelihood]]:
+    """Measure the likelihood of the references under each system, if the config asks for it; by test set and system."""
+    if not flow.config.evaluation.likelihood:
+        return {}
+    config = likelihood.LikelihoodConfig()
+    return {
+        test: {
+            name: flow.steps.add(likelihood.STAGE, f"{name}:{test}", likelihood.LikelihoodInputs(built.system, text), config)
+            for name, built in systems.items()
+        }
+        for test, text in texts.tests.items()
+    }
+
+
+def compare_minimal_pairs(flow: Flow, systems: dict[str, Built]) -> dict[str, Contrasted]:
+    """Score minimal pairs with each system, if the config asks for it; by system."""
+    if not flow.config.evaluation.contrastive:
+        return {}
+    config = stage_configs.contrastive_config(flow.config)
+    return {
+        name: flow.steps.add(contrastive.STAGE, name, contrastive.ContrastiveInputs(built.system), config)
+        for name, built in systems.items()
+    }
+
+
+def analyse_dags(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, DagAnalysis]]:
+    """Analyse the graphs of Directed Acyclic Transformers, if the config asks for it; by text and system.
+
+    The graphs of a number of test sentences are drawn, those of the training text are not.
+    """
+    drawn = flow.config.evaluation.dag_analysis
+    if not drawn:
+        return {}
+    parts = {"train": (texts.training, 0), **{test: (text, drawn) for test, text in texts.tests.items()}}
+    names = _analysed(flow, "dag_analysis")
+    return {
+        part: {name: _analyse_dag(flow, f"{name}:{part}", name, systems[name], text, sentences) for name in names}
+        for part, (text, sentences) in parts.items()
+    }
+
+
+def _analyse_dag(flow: Flow, step: str, name: str, built: Built, text: Text, drawn: int) -> DagAnalysis:
+    settings = flow.config.systems[name]
+    assert isinstance(settings, TrainedSystem)
+    inputs = dag_analysis.DagAnalysisInputs(built.system, text, built.trained if settings.training.keep_first else None)
+    return flow.steps.add(dag_analysis.STAGE, step, inputs, dag_analysis.DagAnalysisConfig(sentences=drawn))
+
+
+def analyse_lattices(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, dict[str, LatticeAnalysis]]:
+    """Analyse the lattices of sequence-to-lattice systems, if the config asks for it; by test set and system."""
+    timed = flow.config.evaluation.lattice_analysis
+    if not timed:
+        return {}
+    names = _analysed(flow, "lattice_analysis")
+    return {
+        test: {name: _analyse_lattice(flow, name, systems[name].system, test, text, timed) for name in names}
+        for test, text in texts.tests.items()
+    }
+
+
+def _analyse_lattice(flow: Flow, name: str, bundle: System, test: str, text: Text, timed: int) -> LatticeAnalysis:
+    config = lattice_analysis.LatticeAnalysisConfig(name=f"{name} on {test}", timed=timed)
+    return flow.steps.add(lattice_analysis.STAGE, f"{name}:{test}", lattice_analysis.LatticeAnalysisInputs(bundle, text), config)
+
+
+def _analysed(flow: Flow, analysis: str) -> list[str]:
+    """Return the names of the systems that have this analysis."""
+    systems = flow.config.systems.items()
+    return [name for name, settings in systems if isinstance(settings, TrainedSystem) and settings.analysis == analysis]

@@ -1,0 +1,166 @@
+"""The configs of stages as parts of a run's config, wherever a stage's config is not itself a section of the YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from models.config.search import SearchConfig
+from models.stepwise.config import StepwiseConfig
+from models.stepwise.system import StepwiseTeacher
+from models.training.config import TrainingConfig
+from models.training.recipe import TrainedSystem
+from pipeline.config.schema import RunConfig, TextConfig, network_of
+from pipeline.config.systems import TEACHER_FAMILY, Distillation
+from stages.benchmark import BenchmarkConfig
+from stages.contrastive import ContrastiveConfig
+from stages.corpus import CorpusConfig, Filters
+from stages.distill import DistillConfig
+from stages.report import ReportConfig, Together
+from stages.score import ScoreConfig
+from stages.system import SystemConfig
+from stages.train import TrainConfig
+from stages.tune import TuneConfig
+
+
+def corpus_config(config: RunConfig, part: str, text: TextConfig, filters: Filters | None = None) -> CorpusConfig:
+    """Return how `text`, the `part` (`train`, `validation` or a test set) of the corpus, is read and cleaned."""
+    return CorpusConfig(
+        source_language=config.languages.source,
+        target_language=config.languages.target,
+        embedded=text.embedded,
+        task=config.task if text.embedded else "translation",
+        part=part if text.embedded else "",
+        filters=filters,
+        shard_rows=config.corpus.shard_rows,
+    )
+
+
+def monolingual_config(config: RunConfig) -> CorpusConfig:
+    """Return how text in the source language is cleaned: as training text is, with the source language on both sides."""
+    filters = replace(config.corpus.filters, drop_identical=False)
+    return replace(corpus_config(config, "train", TextConfig(), filters), target_language=config.languages.source)
+
+
+def train_config(config: RunConfig, settings: StepwiseTeacher | TrainedSystem) -> TrainConfig:
+    """Return the training of the teacher or of a system."""
+    return TrainConfig(
+        family=settings.family,
+        network=settings.network,
+        training=settings.training,
+        target_language=config.languages.target,
+        task=config.task,
+    )
+
+
+def distill_config(settings: Distillation) -> DistillConfig:
+    """Return how the teacher translates text of which no reference exists: the output with the best score is kept."""
+    return DistillConfig(search=settings.search, batch_tokens=settings.batch_tokens, max_ratio=settings.max_ratio)
+
+
+def distill_with_references_config(config: RunConfig, settings: Distillation) -> DistillConfig:
+    """Return how the teacher translates the training text, whose references may choose among the n best outputs."""
+    plain = distill_config(settings)
+    if settings.choose == "score":
+        return plain
+    return replace(plain, choose=settings.choose, target_language=config.languages.target)
+
+
+def system_config(
+    config: RunConfig,
+    name: str,
+    searches: Mapping[str, SearchConfig],
+    family: str = TEACHER_FAMILY,
+    averaging: TrainingConfig | None = None,
+) -> SystemConfig:
+    """Return the description of a system with these searches by label, the default first."""
+    return SystemConfig(
+        name=name,
+        family=family,
+        source_language=config.languages.source,
+        target_language=config.languages.target,
+        searches=dict(searches),
+        default=next(iter(searches)),
+        task=config.task,
+        max_source_tokens=config.corpus.max_source_tokens,
+        averaging=averaging,
+    )
+
+
+def tune_config(config: RunConfig, search: SearchConfig) -> TuneConfig:
+    """Return which length penalties of `search` are tried, and how their outputs are compared."""
+    evaluation = config.evaluation
+    return TuneConfig(
+        search=search,
+        length_penalties=evaluation.length_penalties,
+        target_language=config.languages.target,
+        task=config.task,
+        tokenizer=evaluation.tokenizer,
+        lowercase=evaluation.lowercase,
+        batch_tokens=evaluation.batch_tokens,
+    )
+
+
+def score_config(config: RunConfig, search: SearchConfig) -> ScoreConfig:
+    """Return how hypotheses of `search` are scored."""
+    evaluation = config.evaluation
+    return ScoreConfig(
+        target_language=config.languages.target,
+        tokenizer=evaluation.tokenizer,
+        lowercase=evaluation.lowercase,
+        metrics=evaluation.metrics,
+        head_and_tail=evaluation.head_and_tail,
+        long_sentences=evaluation.long_sentences,
+        length_bins=evaluation.length_bins,
+        diversity=search.strategy == "sample" and search.n_best > 1,
+    )
+
+
+def contrastive_config(config: RunConfig) -> ContrastiveConfig:
+    """Return which minimal pairs systems choose between."""
+    target = config.languages.target
+    return ContrastiveConfig(pairs=config.evaluation.contrastive, target_language="en" if target == "en" else "de")
+
+
+def benchmark_config(config: RunConfig) -> BenchmarkConfig:
+    """Return which searches are timed, and how."""
+    settings = config.benchmark
+    return BenchmarkConfig(
+        searches={f"{name}/{label}": search for name, system in config.systems.items() for label, search in system.search.items()},
+        baseline=_baseline(config),
+        sentences=settings.sentences,
+        rounds=settings.rounds,
+        batch_sizes=settings.batch_sizes,
+        memory=settings.memory,
+        task=config.task,
+    )
+
+
+def report_config(config: RunConfig) -> ReportConfig:
+    """Return what the report compares and shows."""
+    evaluation = config.evaluation
+    return ReportConfig(
+        title=config.name,
+        task=config.task,
+        baseline=_baseline(config),
+        samples=evaluation.samples,
+        min_bleu=evaluation.min_bleu,
+        min_rouge=evaluation.min_rouge,
+        together=_pairs_of_systems(config),
+    )
+
+
+def _baseline(config: RunConfig) -> str:
+    """Return the `system/label` that the other results are compared with."""
+    name, _, label = config.evaluation.baseline.partition("/")
+    return f"{name}/{label or next(iter(config.systems[name].search))}"
+
+
+def _pairs_of_systems(config: RunConfig) -> dict[str, Together]:
+    pairs = config.evaluation.mutual_information
+    networks = {name: network_of(config, pair.parallel) for name, pair in pairs.items()}
+    return {
+        name: Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
+        for name, pair in pairs.items()
+        if isinstance(network := networks[name], StepwiseConfig)
+    }

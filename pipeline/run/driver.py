@@ -1,0 +1,267 @@
+"""The driver of a run: it owns steps by leases, starts attempts on the machines and takes in their outcomes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from pipeline.config.schema import RunConfig
+from pipeline.plan.step import Step
+from pipeline.run import admission
+from pipeline.run.attempt import StepAttempt
+from pipeline.run.lost_work import interrupted, lost_seconds, worker_deaths
+from pipeline.run.machines import Machines
+from pipeline.run.run_directory import Run
+from pipeline.run.transfers import Uploads
+from pipeline.store.artifacts import Store
+from pipeline.store.lease import Lease, step_lease
+from stages.artifacts import STOP
+from stages.errors import FewstepError, TransientError
+from stages.workers import Resources
+
+STOP_SECONDS = 20.0
+"""Time in which interrupted steps may save their state."""
+
+
+class Driver:
+    """One process that executes the steps of a run. Several drivers can share a run; one of them owns it."""
+
+    def __init__(
+        self, config: RunConfig, store: Store, record: Run, todo: list[Step], id: str, uploads: Uploads | None = None
+    ) -> None:
+        """`todo`: the steps to execute, in order. `id` identifies the driver in leases and attempts."""
+        self.id = id
+        self.failed: dict[str, FewstepError] = {}
+        self.done: list[str] = []
+        self._config, self._store, self._record, self._uploads = config, store, record, uploads
+        self._requests: dict[str, Resources] = {str(name): request for name, request in config.cluster.resources.items()}
+        self._pending = {step.name: step for step in todo}
+        self._running: dict[str, StepAttempt] = {}
+        self._started: dict[str, float] = {}
+        self._tries: dict[str, int] = {}
+        self._leases: dict[str, Lease] = {}
+        self._waiting_for_driver: set[str] = set()
+        self._waiting_for_nodes: dict[str, float] = {}
+        """Time since which no node could run a step."""
+        self._run_lease = Lease(record.path / "driver.lease", id, config.store.lease_seconds)
+        self.owns_run = self._run_lease.acquire()
+        """Whether no other driver works on the run. Only its owner publishes it and changes its status."""
+
+    def record_start(self) -> None:
+        """Record the start of the driver, and the work that was lost with an earlier one."""
+        lost = interrupted(self._record, list(self._pending.values())) if self.owns_run else {}
+        self._record.write_event(
+            "run_started",
+            attempt=self.id,
+            first=self.owns_run,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            command=" ".join(sys.argv),
+            **({"lost": lost, "lost_seconds": sum(lost.values())} if lost else {}),
+        )
+
+    def execute(self, machines: Machines) -> None:
+        """Execute all steps whose inputs do not fail. Failed steps are in `failed` afterwards.
+
+        KeyboardInterrupt is raised again after the running steps had time to save their state.
+        """
+        status = "stopped"
+        try:
+            self._fail_oversized_steps(machines)
+            while self._pending or self._running:
+                self._skip_blocked_steps()
+                self._start_steps(machines)
+                ended = machines.finished(1.0 if self._running else 0.0)
+                for name, error in ended:
+                    self._take_outcome(name, error)
+                if self._pending and not (self._running or ended):  # the pending steps wait for another driver
+                    time.sleep(0.2)
+            status = "failed" if self.failed else "done"
+        except KeyboardInterrupt:
+            self._stop_running_steps(machines)
+            raise
+        finally:
+            for lease in self._leases.values():
+                lease.release()
+            try:
+                self._record.write_event("run_finished", status=status, attempt=self.id, first=self.owns_run)
+            finally:
+                self._run_lease.release()
+
+    @contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """Renew the driver's leases and the run's heartbeat from a thread."""
+        over = threading.Event()
+
+        def loop() -> None:
+            while not over.wait(min(5.0, self._config.store.lease_seconds / 5)):
+                with suppress(OSError):  # a transient failure of the file system does not end the heartbeat
+                    self._record.heartbeat.touch()
+                    for lease in [self._run_lease, *list(self._leases.values())]:
+                        lease.renew()
+
+        self._record.heartbeat.touch()
+        thread = threading.Thread(target=loop, name="heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _demand(self, step: Step) -> admission.Demand:
+        return step.stage, self._requests.get(step.stage.name, Resources())
+
+    def _fail_oversized_steps(self, machines: Machines) -> None:
+        """Fail steps that no node could run, before hours are spent on their inputs."""
+        for step in list(self._pending.values()):
+            try:
+                admission.admit(self._demand(step), machines.nodes, (), ())
+            except FewstepError as error:
+                self._fail(step, error)
+
+    def _skip_blocked_steps(self) -> None:
+        """Skip steps whose inputs failed."""
+        blocked = set(self.failed)
+        for step in list(self._pending.values()):
+            cause = next((need for need in step.needs if need in blocked), None)
+            if cause is not None:
+                blocked.add(step.name)
+                del self._pending[step.name]
+                self._record.write_event("step_skipped", step=step.name, error=f"needs {cause}, which failed")
+
+    def _start_steps(self, machines: Machines) -> None:
+        for step in list(self._pending.values()):
+            if any(need in self._pending or need in self._running or need in self.failed for need in step.needs):
+                continue
+            if any(attempt.step.stage.exclusive for attempt in self._running.values()):
+                return
+            running = [(attempt.step.stage, attempt.resources) for attempt in self._running.values()]
+            pending = [self._demand(other) for other in self._pending.values()]
+            try:
+                admitted = admission.admit(self._demand(step), machines.nodes, running, pending)
+            except FewstepError as error:
+                self._wait_for_nodes(step, error)
+                continue
+            self._waiting_for_nodes.pop(step.name, None)
+            if admitted is not None and self._lease(step):
+                self._start(step, admitted, machines)
+
+    def _wait_for_nodes(self, step: Step, error: FewstepError) -> None:
+        """Wait for new nodes, because those that could run the step are lost; fail after the configured time."""
+        now = time.monotonic()
+        if step.name not in self._waiting_for_nodes:
+            self._waiting_for_nodes[step.name] = now
+            self._record.write_event("step_waiting", step=step.name, error=f"machines are gone: {error}")
+        if now - self._waiting_for_nodes[step.name] >= self._config.cluster.node_wait_seconds:
+            self._fail(step, error)
+
+    def _lease(self, step: Step) -> bool:
+        """Take the step's lease. Return False if another driver works on the step or has just finished it."""
+        lease = step_lease(step.directory, self.id, self._config.store.lease_seconds)
+        if not lease.acquire():
+            if step.name not in self._waiting_for_driver:
+                self._waiting_for_driver.add(step.name)
+                self._record.write_event("step_waiting", step=step.name, error=f"another driver works on it: {lease.holder()}")
+            return False
+        if self._store.manifest(step.directory) is not None:
+            lease.release()
+            del self._pending[step.name]
+            record_hit(self._record, self._store, step)
+            return False
+        self._leases[step.name] = lease
+        return True
+
+    def _start(self, step: Step, admitted: admission.Admission, machines: Machines) -> None:
+        partial = self._store.partial(step.directory)
+        if self._uploads:
+            try:
+                self._uploads.training_started(step, partial)
+            except FewstepError as error:
+                self._fail(step, error)
+                self._leases.pop(step.name).release()
+                return
+        attempt = self._new_attempt(step, admitted)
+        del self._pending[step.name]
+        self._running[step.name] = attempt
+        self._started[step.name] = time.time()
+        self._record.write_event(
+            "step_started",
+            step=step.name,
+            step_attempt=attempt.id,
+            directory=self._store.relative(partial),
+            resources=admission.describe(attempt.resources),
+            workers=attempt.resources.workers,
+        )
+        machines.start(attempt)
+
+    def _new_attempt(self, step: Step, admitted: admission.Admission) -> StepAttempt:
+        self._tries[step.name] = self._tries.get(step.name, 0) + 1
+        id, cluster = f"{self.id}-{self._tries[step.name]}", self._config.cluster
+        return StepAttempt(
+            step=step,
+            store=self._store.root,
+            run_id=self._record.path.name,
+            driver=self.id,
+            id=id,
+            resources=admitted.granted,
+            log=self._record.log(step.name, id),
+            checkpoint_seconds=cluster.checkpoint_seconds,
+            microbatch_tokens=cluster.microbatch_tokens,
+            excluded_nodes=admitted.excluded_nodes,
+        )
+
+    def _take_outcome(self, name: str, error: FewstepError | None) -> None:
+        attempt = self._running.pop(name)
+        if error is None:
+            self._record_done(attempt)
+        elif isinstance(error, TransientError) and self._tries[name] <= self._config.cluster.retries:
+            lost = lost_seconds(attempt.step, self._started[name])
+            self._record.write_event("step_retried", step=name, step_attempt=attempt.id, error=str(error), lost_seconds=lost)
+            self._pending[name] = attempt.step
+        else:
+            self._fail(attempt.step, error)
+        self._leases.pop(name).release()
+
+    def _record_done(self, attempt: StepAttempt) -> None:
+        step = attempt.step
+        if self._uploads:
+            self._uploads.add([step])
+        self.done.append(step.name)
+        manifest = self._store.manifest(step.directory)
+        self._record.write_event(
+            "step_done",
+            step=step.name,
+            step_attempt=attempt.id,
+            directory=self._store.relative(step.directory),
+            seconds=manifest.seconds if manifest else None,
+            **worker_deaths(step.directory, attempt.id),
+        )
+
+    def _fail(self, step: Step, error: FewstepError) -> None:
+        self._pending.pop(step.name, None)
+        self.failed[step.name] = error
+        self._record.write_event("step_failed", step=step.name, error=str(error), kind=type(error).__name__)
+
+    def _stop_running_steps(self, machines: Machines) -> None:
+        """Ask the running steps to save their state and end, and wait for them for a while."""
+        for attempt in self._running.values():
+            with suppress(FileNotFoundError):  # it has not begun, or it has just ended
+                (self._store.partial(attempt.step.directory) / STOP).touch()
+        deadline = time.time() + STOP_SECONDS
+        while self._running and time.time() < deadline:
+            for name, _ in machines.finished(0.5):
+                self._running.pop(name)
+
+
+def record_hit(record: Run, store: Store, step: Step) -> None:
+    """Record that a step was found in the store, with the run that made it."""
+    manifest = store.manifest(step.directory)
+    record.write_event(
+        "step_hit", step=step.name, directory=store.relative(step.directory), origin=manifest.run_id if manifest else None
+    )

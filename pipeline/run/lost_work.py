@@ -1,0 +1,63 @@
+"""Work that was lost to faults and had to be repeated, in seconds, for the record of the run."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.plan.step import Step
+from pipeline.run.run_directory import Run
+from pipeline.store.artifacts import Store
+from stages.artifacts import CHECKPOINTS, RECORDS
+
+
+def deaths_file(attempt: str) -> Path:
+    """Return the file in which an attempt at a step records the deaths of its workers, relative to the step's directory."""
+    return Path(RECORDS) / f"deaths.{attempt}.jsonl"
+
+
+def worker_deaths(directory: Path, attempt: str) -> dict[str, Any]:
+    """Return the number of workers that died during an attempt that went on, and the seconds of work lost with them.
+
+    Empty if no worker died.
+    """
+    try:
+        lines = (directory / deaths_file(attempt)).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    return {"deaths": len(lines), "lost_seconds": round(sum(json.loads(line)["seconds"] for line in lines), 1)}
+
+
+def lost_seconds(step: Step, started: float, ended: float | None = None) -> float:
+    """Return the seconds between the last saved state of an attempt, which began at `started`, and its end."""
+    ended = time.time() if ended is None else ended
+    saved = [moment for moment in _save_times(step) if moment <= ended]
+    return round(max(0.0, ended - max([started, *saved])), 1)
+
+
+def _save_times(step: Step) -> Iterator[float]:
+    """Yield the times of checkpoints, and of the latest progress of a step that saves shard by shard."""
+    partial = Store.partial(step.directory)
+    paths = list((partial / CHECKPOINTS).glob("*"))
+    if step.stage.distributes and not step.stage.trains:
+        paths.append(partial / RECORDS / "progress.json")
+    for path in paths:
+        try:
+            if not path.name.startswith("ray-"):  # Ray's own files
+                yield path.stat().st_mtime
+        except OSError:  # it was replaced meanwhile
+            continue
+
+
+def interrupted(run: Run, steps: list[Step]) -> dict[str, float]:
+    """Return the lost seconds of each step that an earlier driver of the run left unfinished when it ended."""
+    try:
+        ended = run.heartbeat.stat().st_mtime
+    except OSError:
+        return {}
+    states = run.state().steps
+    running = [step for step in steps if states[step.name].status == "running"]
+    return {step.name: lost_seconds(step, states[step.name].started or ended, ended) for step in running}

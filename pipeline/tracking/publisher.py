@@ -1,0 +1,100 @@
+"""The publication of runs to MLflow. It is idempotent: a run can be published late and repeatedly."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.credentials import masked
+from pipeline.run.run_directory import Run
+from pipeline.store.files import locked
+from pipeline.tracking.database import (
+    ARTIFACTS,
+    adopt_experiments,
+    database_file,
+    database_uri,
+    own_database,
+    without_stray_folders,
+)
+from pipeline.tracking.mlflow_server import Server
+from pipeline.tracking.sync_state import SyncState
+from pipeline.tracking.synchronisation import Synchronisation
+from stages.errors import FewstepError, StageError
+
+
+class Settings(Protocol):
+    """The section `tracking` of the config."""
+
+    @property
+    def enabled(self) -> bool: ...
+    @property
+    def uri(self) -> str: ...
+    @property
+    def experiment(self) -> str: ...
+
+
+def tracking_uri(settings: Settings, store: Path) -> str:
+    """Return the tracking URI: MLFLOW_TRACKING_URI, else the config's `tracking.uri`, else a SQLite file in the store."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or settings.uri or database_uri(own_database(store))
+
+
+def publish(run_dir: Path, settings: Settings) -> str:
+    """Publish a run, finished or not, and return a description of the place. A repetition changes nothing.
+
+    Raises StageError if MLflow cannot be reached or refuses the run.
+    """
+    publisher = Publisher(run_dir, settings)
+    try:
+        publisher.sync()
+    except FewstepError:
+        raise
+    except Exception as error:
+        raise StageError(
+            f"{masked(publisher.uri)}: expected an MLflow server or database that accepts runs, got: {short_reason(error)}; "
+            "start it, or name another in MLFLOW_TRACKING_URI, and repeat the command"
+        ) from error
+    return f"{masked(publisher.uri)}, experiment {publisher.experiment}"
+
+
+def short_reason(error: Exception) -> str:
+    """Return the first line of an error without credentials."""
+    return masked(f"{type(error).__name__}: {error}".splitlines()[0])[:300]
+
+
+class Publisher:
+    """The publisher of one run directory.
+
+    An MLflow run that a crash kept out of `mlflow.json` is found again by the tag `fewstep.publication`. A point that is sent twice
+    is stored once, because its time is that of the record.
+    """
+
+    def __init__(self, run_dir: Path, settings: Settings) -> None:
+        self.run = Run(Path(run_dir).resolve())
+        self.uri = tracking_uri(settings, self.run.store)
+        self.experiment = settings.experiment or str(self.run.spec["name"])
+        self._server: Server | None = None
+
+    def sync(self, *, final: bool = False) -> None:
+        """Publish everything that is new. `final` ends runs that still run as KILLED. Raises the errors of MLflow."""
+        with locked(self.run.path / "mlflow.lock"):
+            state = SyncState.load(self.run.path, self._name_of_server(), self.experiment)
+            server, self._server = self._server or self._connect(state), None
+            Synchronisation(self.run, server, state, final).run_all()
+            self._server = server  # not kept after a failure: what it caches about its runs may be wrong then
+
+    def _name_of_server(self) -> str:
+        """Return the server's name in `mlflow.json`. The store's own database has the same name wherever the store is."""
+        own = own_database(self.run.store)
+        return own.name if database_file(self.uri) == own else masked(self.uri)
+
+    def _connect(self, state: SyncState) -> Server:
+        if self.uri.startswith(("http:", "https:", "databricks")):
+            return Server(self.uri, self.experiment, (), state.publication)
+        database, own = database_file(self.uri), own_database(self.run.store)
+        folders = [file.with_name(ARTIFACTS) for file in (database, own) if file]
+        with locked(self.run.store / "mlflow.lock"):  # processes that create a database's tables at once corrupt it
+            if database == own:
+                adopt_experiments(own, own.with_name(ARTIFACTS))
+            with without_stray_folders(self.uri):
+                return Server(self.uri, self.experiment, folders, state.publication)

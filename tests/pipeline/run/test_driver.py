@@ -1,0 +1,203 @@
+"""Tests of drivers: retries, leases, lost nodes and interruptions."""
+
+import json
+import os
+import shutil
+import socket
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config.schema import Cluster
+from pipeline.plan.step import Builder, Plan
+from pipeline.run import execute
+from pipeline.run.driver import STOP_SECONDS
+from pipeline.run.machines import InProcess
+from pipeline.store.artifacts import Store
+from pipeline.store.lease import Lease, step_lease
+from stages.context import StepContext
+from stages.errors import DataError, TransientError
+from tests.pipeline.run.toys import CALLS, FAULTS, STAGE, ToyConfig, ToyInputs, config, diamond, go, toy
+
+
+def test_transient_failures_are_retried_and_recorded(store: Store) -> None:
+    FAULTS["c"] = [TransientError("worker lost"), TransientError("worker lost")]
+    report = go(diamond(store), store)
+    assert report.failed == {}
+    assert CALLS.count("c") == 3
+    retried = [e for e in report.run.events() if e["event"] == "step_retried"]
+    assert [e["error"] for e in retried] == ["worker lost", "worker lost"]
+    assert len(set(report.run.state().steps["toy:c"].attempts)) == 3
+
+
+def test_a_step_fails_after_the_last_retry(store: Store) -> None:
+    FAULTS["c"] = [TransientError("worker lost")] * 3
+    assert list(go(diamond(store), store).failed) == ["toy:c"]
+
+
+def test_data_errors_are_not_retried(store: Store) -> None:
+    FAULTS["c"] = [DataError("line 3: expected UTF-8")]
+    failed = go(diamond(store), store).failed
+    assert [(step, type(error), str(error)) for step, error in failed.items()] == [("toy:c", DataError, "line 3: expected UTF-8")]
+    assert CALLS.count("c") == 1
+
+
+def test_a_second_driver_waits_for_the_first_ones_artifact(store: Store) -> None:
+    plan = diamond(store)
+    step = plan.steps[1]
+    lease = Lease(step.directory.with_name(step.directory.name + ".lease"), "another driver", 30)
+    assert lease.acquire()
+    other = Plan((plan.steps[0], step))
+
+    def finish() -> None:
+        time.sleep(1.0)
+        context = _work(store, step.directory)
+        toy(step.inputs, step.config, context)
+        store.commit(step.directory, _manifest(step))
+        lease.release()
+
+    go(Plan(plan.steps[:1]), store)
+    CALLS.clear()
+    thread = threading.Thread(target=finish)
+    thread.start()
+    report = go(other, store)
+    thread.join()
+    assert CALLS == ["b"]
+    assert report.executed == ()
+    assert [e["event"] for e in report.run.events() if e.get("step") == step.name] == ["step_waiting", "step_hit"]
+
+
+def test_a_step_with_an_expired_lease_is_taken_over(store: Store) -> None:
+    plan = diamond(store)
+    step = plan.steps[0]
+    lease = Lease(step.directory.with_name(step.directory.name + ".lease"), "another driver", 30)
+    lease.acquire()
+    os.utime(lease.path, (0, 0))
+    assert go(plan, store).failed == {}
+
+
+def test_an_attempt_without_the_lease_commits_nothing(store: Store) -> None:
+    """Another driver takes the lease during the step and dies. The first driver executes the step again."""
+    plan = diamond(store).until("toy:a")
+    step = plan.steps[0]
+
+    def taken_over(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
+        toy(inputs, given, context)
+        if len(CALLS) == 1:
+            holder = {"owner": "another driver", "host": socket.gethostname(), "pid": 2**22 + 1, "started": 1}
+            step_lease(step.directory, "another driver", 30).path.write_text(json.dumps(holder))
+
+    stage = replace(STAGE, run=taken_over)
+    report = go(Plan((replace(step, stage=stage),)), store)
+    assert report.failed == {}
+    assert CALLS == ["a", "a"]
+    (retried,) = [e for e in report.run.events() if e["event"] == "step_retried"]
+    assert "the driver's lease expired; another driver owns this step" in retried["error"]
+
+
+def test_a_second_driver_does_not_change_the_state_of_the_run(store: Store) -> None:
+    run = go(diamond(store), store).run
+    run.write_event("run_started", attempt="b", first=False)
+    run.write_event("run_finished", status="stopped", attempt="b", first=False)
+    assert (run.state().status, run.state().attempt) == ("done", 1)
+
+
+def test_an_interrupted_step_does_not_delay_the_end_of_the_run(store: Store) -> None:
+    def interrupted(inputs: ToyInputs, given: ToyConfig, context: StepContext) -> None:
+        raise KeyboardInterrupt
+
+    builder = Builder(store.root)
+    builder.add(replace(STAGE, run=interrupted), "a", ToyInputs(), ToyConfig("a"))
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        go(builder.plan(), store)
+    assert time.monotonic() - began < STOP_SECONDS / 2
+
+
+def test_a_request_for_missing_resources_fails_at_once(store: Store) -> None:
+    from stages.workers import Resources
+
+    greedy = replace(config(store), cluster=Cluster(resources={"corpus": Resources(gpus=3)}))
+    builder = Builder(store.root)
+    builder.add(replace(STAGE, name="corpus"), "a", ToyInputs(), ToyConfig("a"))
+    report = execute.run(greedy, builder.plan(), store, config_file="toy.yaml", in_process=True)
+    assert "cluster.resources.corpus: asks for 1 x 1 CPU + 3 GPU" in str(report.failed["corpus:a"])
+    assert CALLS == []
+
+
+def test_a_step_that_cannot_run_fails_before_its_inputs_are_executed(store: Store) -> None:
+    from stages.workers import Resources
+
+    builder = Builder(store.root)
+    a = builder.add(STAGE, "a", ToyInputs(), ToyConfig("a"))
+    b = builder.add(replace(STAGE, name="train"), "b", ToyInputs((a,)), ToyConfig("b"))
+    builder.add(STAGE, "c", ToyInputs((b,)), ToyConfig("c"))
+    greedy = replace(config(store), cluster=Cluster(resources={"train": Resources(gpus=3)}))
+    report = execute.run(greedy, builder.plan(), store, config_file="toy.yaml", in_process=True)
+    assert list(report.failed) == ["train:b"]
+    events = [(e["event"], e["step"]) for e in report.run.events() if "step" in e]
+    assert events[:2] == [("step_failed", "train:b"), ("step_skipped", "toy:c")]
+    assert report.run.state().steps["toy:c"].status == "skipped"
+
+
+def _work(store: Store, directory: Path) -> StepContext:
+    from stages.workers import LocalWorkers, Resources
+
+    partial = store.partial(directory)
+    partial.mkdir(parents=True)
+    return StepContext(directory=partial, attempt="x", workers=LocalWorkers(), resources=Resources(), shard_cache=store.shard_cache)
+
+
+def _manifest(step: Any) -> Any:
+    from pipeline.store.artifacts import Manifest
+
+    return Manifest(
+        stage="toy", version=1, step=step.name, fingerprint=step.fingerprint, config={}, inputs={}, environment={},
+        code_digest="", git_revision="", run_id="other", attempt="x", seconds=0.0, finished=0.0,
+    )  # fmt: skip
+
+
+def fading(monkeypatch: pytest.MonkeyPatch, there: list[bool]) -> None:
+    """Make the nodes present or absent at each look, in the order of `there`. The last value repeats."""
+
+    class Fading(InProcess):
+        @property
+        def nodes(self) -> dict[str, dict[str, float]]:
+            return super().nodes if (there.pop(0) if len(there) > 1 else there[0]) else {}
+
+    monkeypatch.setattr(execute, "InProcess", Fading)
+
+
+def test_a_step_waits_for_lost_nodes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fading(monkeypatch, [True, False, False, True])
+    report = go(diamond(store).until("toy:a"), store)
+    assert report.failed == {}
+    (waited,) = [e for e in report.run.events() if e["event"] == "step_waiting"]
+    assert waited["error"].startswith("machines are gone: cluster.resources.toy: asks for 1 x 1 CPU")
+
+
+def test_a_step_fails_if_lost_nodes_do_not_return(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fading(monkeypatch, [True, False])
+    impatient = replace(config(store), cluster=Cluster(node_wait_seconds=0.3))
+    report = execute.run(impatient, diamond(store).until("toy:a"), store, config_file="toy.yaml", in_process=True)
+    assert list(report.failed) == ["toy:a"]
+    assert CALLS == []
+
+
+def test_work_lost_with_a_killed_driver_is_recorded_by_the_next(store: Store) -> None:
+    plan = diamond(store).until("toy:a")
+    report = go(plan, store)
+    shutil.rmtree(plan.steps[0].directory)
+    began = time.time() - 90
+    report.run.write_event("run_started", attempt="killed", first=True)
+    path = report.run.path / "events.jsonl"
+    path.write_text(
+        path.read_text() + json.dumps({"time": began, "event": "step_started", "step": "toy:a", "step_attempt": "k-1"}) + "\n"
+    )
+    os.utime(report.run.heartbeat, (began + 60, began + 60))
+    state = go(plan, store).run.state()
+    assert (state.status, state.retried, state.lost_seconds) == ("done", 1, pytest.approx(60, abs=0.2))

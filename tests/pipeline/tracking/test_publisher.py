@@ -1,0 +1,208 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.run.run_directory import Run
+from pipeline.tracking.publisher import Publisher, publish, tracking_uri
+from stages.errors import StageError
+from tests.pipeline.tracking.recorded_run import (
+    CORPUS,
+    DEAD,
+    REPORT,
+    SCORE,
+    TRAIN,
+    Browser,
+    Settings,
+    finish,
+    log,
+    make_run,
+    start,
+    whole_run,
+)
+
+
+def test_publishing_a_finished_run_again_changes_nothing(store: Path, settings: Settings) -> None:
+    run = make_run(store, config={"name": "demo", "seed": 1, "cluster": {"cpus": 2}, "tracking": {"uri": DEAD}})
+    whole_run(run)
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+
+    parent = seen.runs["run"]
+    assert {r.data.tags["mlflow.parentRunId"] for step, r in seen.runs.items() if step != "run"} == {parent.info.run_id}
+    assert seen.statuses() == dict.fromkeys(["run", CORPUS, TRAIN, SCORE, REPORT], "FINISHED")
+    assert parent.data.params == {"name": "demo", "seed": "1"}  # the place of a run is not a parameter
+    assert parent.data.metrics == {"teacher/beam5/demo/bleu": 41.5, "teacher/beam5/demo/chrf": 60.0}
+    assert seen.files("run") == {"config.yaml", "plan.json", "ledger.json", "report.md", "report.html"}
+
+    training = seen.runs[TRAIN]
+    expected = {"stage": "train", "stage_version": "3", "fingerprint": "traintrain", "step": TRAIN, "attempt": "1", "cache": "miss"}
+    expected |= {"git_revision": "abc", "code_digest": "c0de", "run": "demo-1"}
+    assert {f"fewstep.{name}": value for name, value in expected.items()}.items() <= training.data.tags.items()
+    assert training.data.params == {"training.updates": "10", "training.betas": "[0.9, 0.98]", "network.layers": "4"}
+    assert seen.points(TRAIN, "loss") == [(step, 1.0 / step) for step in range(1, 11)]
+    assert training.data.metrics["seconds"] == 62.5
+    assert seen.files(TRAIN) == set()  # no weights
+    assert seen.files(TRAIN, "figures") == {"figures/loss.svg"}
+    assert seen.runs[SCORE].data.metrics == {"bleu": 41.5, "chrf": 60.0, "seconds": 62.5}
+    assert seen.runs[SCORE].data.tags["fewstep.signature.bleu"] == "nrefs:1"
+    assert seen.runs[REPORT].data.metrics == {"teacher/beam5/latency/median_ms": 5.0, "seconds": 62.5}
+
+    config = yaml.safe_load(Path(seen.client.download_artifacts(parent.info.run_id, "config.yaml")).read_text())
+    assert config["tracking"]["uri"] == "http://***@127.0.0.1:9"
+
+    before = seen.everything()
+    publish(run.path, settings)
+    assert Browser(settings.uri, run).everything() == before
+    (run.path / "mlflow.json").write_text(_without_positions(run))  # as if killed after sending, before remembering
+    publish(run.path, settings)
+    again = Browser(settings.uri, run)
+    assert again.everything() == before
+    assert again.count == 5
+
+
+def _without_positions(run: Run) -> str:
+    memory = json.loads((run.path / "mlflow.json").read_text())
+    memory["servers"] = []
+    return json.dumps(memory)
+
+
+def test_curves_grow_during_a_run_and_after_a_restart(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    partial = start(run, TRAIN)
+    log(partial, range(1, 6))
+    driver = Publisher(run.path, settings)
+    driver.sync()
+    assert Browser(settings.uri, run).statuses() == {"run": "RUNNING", TRAIN: "RUNNING"}
+    log(partial, range(6, 9))
+    with (partial / "records" / "metrics.a-1.jsonl").open("a") as file:
+        file.write('{"step": 9, "time"')  # a line that is being written
+    driver.sync()
+    driver.sync()
+    assert [step for step, _ in Browser(settings.uri, run).points(TRAIN, "loss")] == list(range(1, 9))
+
+    # the driver is killed; the next attempt begins at its checkpoint at 5
+    run.write_event("run_started", attempt="b")
+    again = Publisher(run.path, settings)
+    again.sync()
+    start(run, TRAIN, "b-1")
+    log(partial, range(6, 11), "b-1", origin=500.0)
+    again.sync()
+    finish(run, TRAIN)
+    run.write_event("step_failed", step=SCORE, error="no model at http://me:secret@host/x")
+    run.write_event("run_finished", status="failed")
+    again.sync(final=True)
+    seen = Browser(settings.uri, run)
+    assert [step for step, _ in seen.points(TRAIN, "loss")] == list(range(1, 11))
+    assert seen.statuses() == {"run": "FAILED", TRAIN: "FINISHED", SCORE: "FAILED"}
+    assert seen.count == 3
+    assert seen.runs["run"].data.tags["fewstep.attempt"] == "2"
+    assert seen.runs[TRAIN].data.tags["fewstep.attempt"] == "2"
+    assert seen.runs[SCORE].data.tags["fewstep.error"] == "no model at http://***@host/x"
+
+
+def test_a_long_backlog_of_points_is_sent_completely(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    log(start(run, TRAIN), range(1, 2502))
+    Publisher(run.path, settings).sync()
+    assert [step for step, _ in Browser(settings.uri, run).points(TRAIN, "loss")] == list(range(1, 2502))
+
+
+def test_a_hit_links_to_the_run_that_made_it(store: Path, settings: Settings) -> None:
+    origin = make_run(store, "demo-1")
+    whole_run(origin)
+    publish(origin.path, settings)
+    made = Browser(settings.uri, origin).runs
+    run = make_run(store, "demo-2")
+    run.write_event("run_started", attempt="a")
+    for step in (CORPUS, TRAIN, SCORE):
+        run.write_event("step_hit", step=step, directory="there", origin="demo-1")
+    run.write_event("step_hit", step=REPORT, directory="there", origin="demo-2")  # our own, committed just before a crash
+    run.write_event("run_finished", status="done")
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+    tags = seen.runs[TRAIN].data.tags
+    assert tags["fewstep.cache"] == "hit"
+    assert tags["fewstep.source_run_id"] == made[TRAIN].info.run_id
+    assert tags["fewstep.origin_run"] == "demo-1"
+    assert tags["mlflow.parentRunId"] == seen.runs["run"].info.run_id
+    assert seen.runs[TRAIN].data.metrics == {}
+    assert seen.runs["run"].data.metrics["teacher/beam5/demo/bleu"] == 41.5
+    assert seen.runs[REPORT].data.tags["fewstep.cache"] == "miss"
+    assert set(seen.statuses().values()) == {"FINISHED"}
+
+
+def test_parameters_of_a_continued_run_do_not_change(store: Path, settings: Settings) -> None:
+    """MLflow refuses to change a parameter, which must not fail the publication of a continued run."""
+    run = make_run(store, config={"name": "demo", "old": "1"})
+    run.write_event("run_started", attempt="a")
+    Publisher(run.path, settings).sync(final=True)
+    assert Browser(settings.uri, run).statuses() == {"run": "KILLED"}
+    make_run(store, config={"name": "demo", "old": "2", "new": "x" * 7000})
+    run.write_event("run_started", attempt="b")
+    Publisher(run.path, settings).sync()
+    parent = Browser(settings.uri, run).runs["run"]
+    assert parent.data.params == {"name": "demo", "old": "1", "new": "x" * 6000}
+    assert parent.info.status == "RUNNING"
+
+
+def test_a_run_deleted_in_mlflow_is_published_again(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    whole_run(run)
+    publish(run.path, settings)
+    seen = Browser(settings.uri, run)
+    for step in ("run", TRAIN):
+        seen.client.delete_run(seen.runs[step].info.run_id)
+    publish(run.path, settings)
+    again = Browser(settings.uri, run)
+    assert again.runs[TRAIN].info.run_id != seen.runs[TRAIN].info.run_id
+    assert {r.data.tags.get("mlflow.parentRunId") for r in again.runs.values()} == {None, again.runs["run"].info.run_id}
+    assert len(again.points(TRAIN, "loss")) == 10
+    assert again.runs["run"].data.metrics["teacher/beam5/demo/bleu"] == 41.5
+    assert again.files("run") == seen.files("run")
+
+
+def test_a_run_without_driver_is_killed_in_mlflow(store: Path, settings: Settings) -> None:
+    run = make_run(store)
+    run.write_event("run_started", attempt="a")
+    start(run, TRAIN)
+    publish(run.path, settings)
+    assert Browser(settings.uri, run).statuses() == {"run": "RUNNING", TRAIN: "RUNNING"}
+    run.heartbeat.unlink()
+    publish(run.path, settings)
+    assert Browser(settings.uri, run).statuses() == {"run": "KILLED", TRAIN: "KILLED"}
+
+
+def test_the_tracking_uri_follows_environment_config_and_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    assert tracking_uri(Settings(""), Path("/data/store")) == "sqlite:////data/store/mlflow.db"
+    assert tracking_uri(Settings(""), Path("/a b/c?d#e%f")) == "sqlite:////a b/c%3Fd#e%25f/mlflow.db"
+    assert tracking_uri(Settings("http://a"), Path("/s")) == "http://a"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://b")
+    assert tracking_uri(Settings("http://a"), Path("/s")) == "http://b"
+
+
+def test_artifacts_are_beside_a_shared_database(tmp_path: Path, settings: Settings) -> None:
+    runs = [make_run(tmp_path / name) for name in ("one", "two")]
+    for run in runs:
+        whole_run(run)
+        publish(run.path, settings)
+        places = {r.info.artifact_uri.rpartition("/mlflow-artifacts/")[0] for r in Browser(settings.uri, run).runs.values()}
+        assert places == {Path(settings.uri.removeprefix("sqlite:///")).parent.as_uri()}
+        assert not (run.store / "mlflow-artifacts").exists()
+
+
+def test_artifacts_are_never_written_into_another_store(tmp_path: Path, settings: Settings) -> None:
+    from mlflow.tracking import MlflowClient
+
+    run, other = make_run(tmp_path / "store"), tmp_path / "other/mlflow-artifacts"
+    whole_run(run)
+    there = replace(settings, experiment="of another store")
+    MlflowClient(settings.uri).create_experiment(there.experiment, str(other))
+    with pytest.raises(StageError, match=rf"got {other}, which belongs to another store; name another experiment in tracking"):
+        publish(run.path, there)
+    assert not other.exists()
