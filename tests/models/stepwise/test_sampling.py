@@ -12,7 +12,7 @@ from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import decode_batch
 from models.stepwise.loss import log_probability
 from models.stepwise.model import build
-from models.stepwise.sampling import draw
+from models.stepwise.search.sampling import draw
 from models.training.batch import collate
 
 SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8], [13, 7]]
