@@ -28,8 +28,8 @@ class BeamOptions:
     """If True, EOS in either of two slots ends the output, both slots are scored, and the token next to EOS is kept. Otherwise the
     first EOS ends the output and the slots after it are not scored."""
     selection: Literal["exact", "outer", "double-top-k"] = "exact"
-    """The ranking of joint continuations (`kernels/csrc/inference/stepwise/step_selection.h`): exact, or the approximation of Zhang et al.
-    2020 ("outer") or of Imamura & Sumita 2020 ("double-top-k")."""
+    """The ranking of joint continuations (`kernels/csrc/inference/stepwise/step_selection.h`): exact, or the approximation of Zhang
+    et al. 2020 ("outer") or of Imamura & Sumita 2020 ("double-top-k")."""
     n_best: int = 1
     """Hypotheses returned per sentence, at most `beam_size`."""
     length_penalty: float = 1.0

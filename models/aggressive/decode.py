@@ -151,8 +151,8 @@ class AggressiveDecoder:
         if not self._warned and search.strategy != "greedy" and record.sentences >= 10 and 2 * record.fell_back > record.sentences:
             self._warned = True
             log.warning(
-                "drafting was given up for %d of %d sentences, which were decoded greedily: the drafter is untrained, or trained on "
-                "other text than the verifier",
+                "drafting was given up for %d of %d sentences, which were decoded greedily: the drafter is untrained, or trained "
+                "on other text than the verifier",
                 record.fell_back,
                 record.sentences,
             )
@@ -170,8 +170,8 @@ def check_pair(model: Network, verifier: Backbone) -> None:
     own, others = model.state_dict(), verifier.state_dict()
     if different := [name for name in shared if name not in others or not torch.equal(own[name], others[name])]:
         raise ValueError(
-            f"verifier: expected the one that the drafter was trained on, but {len(different)} of {len(shared)} of the tensors that "
-            f"they share differ, first {different[0]}; train the drafter with `initial_weights: verifier`, from this verifier"
+            f"verifier: expected the one that the drafter was trained on, but {len(different)} of {len(shared)} of the tensors "
+            f"that they share differ, first {different[0]}; train the drafter with `initial_weights: verifier`, from this verifier"
         )
     if isinstance(model, DraftHead) and not torch.equal(model.slot_codes(expected), codes_of(verifier)[:expected]):
         raise ValueError("verifier: expected slots with position codes only for an autoregressive drafter, got start vectors too")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 def numbers_of(statistics: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """What a hypothesis tells of drafting (`models.aggressive.record.draft_statistics`) as named numbers: `proposed_1` ... and `accepted_1` ...
-    by place in a block, as far as any was tried; nothing for a blank source."""
+    """What a hypothesis tells of drafting (`models.aggressive.record.draft_statistics`) as named numbers: `proposed_1` ... and
+    `accepted_1` ... by place in a block, as far as any was tried; nothing for a blank source."""
     if "drafted" not in statistics:
         return []
     found = [(name, float(statistics[name])) for name in ("drafted", "accepted", "fell_back")]

@@ -36,7 +36,7 @@ ROUNDS = 3
 
 
 LONGEST = (8, 16, 24, 32)
-"""Ends of the classes of lengths, in words of the output; one more holds what is longer."""
+"""Ends of the classes of lengths, in tokens of the output; one more holds what is longer."""
 
 
 def run(inputs: LatticeAnalysisInputs, config: LatticeAnalysisConfig, context: StepContext) -> None:
@@ -70,7 +70,7 @@ def _ranked(decoder: LatticeDecoder, sources: Sequence[list[int]], search: Latti
 
 def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str, context: Context) -> None:
 
-    counts: dict[str, Counter[int]] = {"words": Counter(), "edges": Counter()}
+    counts: dict[str, Counter[int]] = {"tokens": Counter(), "edges": Counter()}
     sentences = Counter[str]()
     for told in found:
         sentences["without a path" if told is None else "with one"] += 1
@@ -86,14 +86,14 @@ def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str
     shares = {kind: values[1] / max(1, values.total()) for kind, values in counts.items()}
     context.metrics(0, {f"first_{kind}": share for kind, share in shares.items()})
     caption = (
-        f"What the search chose on the best paths of {sentences.total():,} sentences ({search.candidates} candidates a slot, "
-        "as many words as predicted), by its rank before the search: of words among the candidates of their slot by the counts, of "
-        "pairs of neighbours among all pairs of their slots by the score of the pair alone."
+        f"Ranks before the search of what the best paths of {sentences.total():,} sentences hold ({search.candidates} candidates a "
+        "slot, outputs of the predicted length): of tokens among the candidates of their slot by the counts, and of adjacent pairs "
+        "among all pairs of their slots by the score of the pair alone."
     )
-    context.write_text(context.records("figures", "lattice_ranks.svg"), figure(counts["words"], counts["edges"]))
+    context.write_text(context.records("figures", "lattice_ranks.svg"), figure(counts["tokens"], counts["edges"]))
     context.write_json(context.records("figures", "lattice_ranks.json"), {"caption": f"{name}. {caption}"})
-    columns = ["rank", "words, %", "pairs, %"]
-    ranks = sorted(set(counts["words"]) | set(counts["edges"]))
+    columns = ["rank", "tokens, %", "pairs, %"]
+    ranks = sorted(set(counts["tokens"]) | set(counts["edges"]))
     rows = [
         [class_name(rank), *(f"{100 * values[rank] / max(1, values.total()):.1f}" for values in counts.values())] for rank in ranks
     ]
@@ -135,21 +135,21 @@ def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: st
     context.write_json(context.records("latency.json"), record)
     caption = (
         f"Milliseconds that the parts of decoding take, one sentence at a time ({search.label}, {device}, "
-        f"{context.resources.threads} threads, medians), by words of the output. Here look-up does not overlap with the network."
+        f"{context.resources.threads} threads, medians), by tokens of the output. Here look-up does not overlap with the network."
     )
     rows = [
         [length, str(len(classes[length])), *(f"{value:.3f}" for value in parts.values()), f"{sum(parts.values()):.3f}"]
         for length, parts in medians.items()
     ]
-    columns = ["words", "sentences", *PARTS, "all"]
+    columns = ["tokens", "sentences", *PARTS, "all"]
     table = {"title": f"Latency by part of {name}", "caption": caption, "columns": columns, "rows": rows}
     context.write_json(context.records("tables", "latency.json"), table)
     context.write_text(context.records("figures", "latency.svg"), latencies(medians))
     context.write_json(context.records("figures", "latency.json"), {"caption": f"{name}. {caption}"})
 
 
-def length_name(words: int) -> str:
+def length_name(tokens: int) -> str:
     """`9-16`; `33+` above the last end."""
-    place = bisect_left(LONGEST, words)
+    place = bisect_left(LONGEST, tokens)
     first = LONGEST[place - 1] + 1 if place else 0
     return f"{first}+" if place == len(LONGEST) else f"{max(first, 1)}-{LONGEST[place]}"

@@ -155,8 +155,8 @@ def test_a_path_is_the_same_as_in_the_whole_graph(problem, token_weight, precisi
 @settings(max_examples=60, derandomize=True)  # the same draws always: how near it is depends on the network
 @given(problem=problems(), how=st.sampled_from([("bfloat16", 0.2), ("int8", 1.0)]))
 def test_fewer_bits(problem, how):
-    """Close to float32 (scores are some tens; weights and inputs keep 8 bits, each by itself or by row), and as independent of company
-    and threads."""
+    """Close to float32 (scores are some tens; weights and inputs keep 8 bits, each by itself or by row), and as independent of
+    company and threads."""
     precision, near = how
     shape, arrays, sources, lengths, sizes = problem
     network, narrow = (DagNetwork(arrays, shape=shape, precision=name) for name in ("float32", precision))

@@ -112,7 +112,7 @@ def test_tables_that_do_not_belong_to_a_system_are_refused(parts: system.SystemI
     for damage, problem in (
         (lambda: inside.unlink(), "the file is missing"),
         (lambda: inside.write_bytes(b"no table"), "tables.bin"),
-        (lambda: shutil.copyfile(other.file, inside), "counted from another alignment"),
+        (lambda: shutil.copyfile(other.file, inside), "expected candidate tables of the links"),
     ):
         damage()
         with pytest.raises(BundleError, match=problem):
@@ -149,9 +149,9 @@ def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInput
     narrow = replace(SEARCH, length_window=0)
     sources = [source for source in loaded.encode(LINES) if source]
     words = [len(ranked[0].ids) for ranked in decoder.decode(decoder.prepare(sources, narrow), narrow)]
-    assert sum(found["words"].values()) == sum(words)
+    assert sum(found["tokens"].values()) == sum(words)
     assert sum(found["edges"].values()) == sum(words) - 5
-    assert set(found["words"]) <= {"1", "2", "4"}
+    assert set(found["tokens"]) <= {"1", "2", "4"}
     assert set(found["edges"]) <= {"1", "2", "4", "8", "16"}
     told = json.loads(context.records("tables", "lattice_ranks.json").read_text())
     assert told["rows"][0][0] == "1"
@@ -168,11 +168,11 @@ def test_a_rank_counts_the_better_ones(parts: system.SystemInputs, tmp_path: Pat
     (told,) = ranks(decoder, [source], search)
     ((best,),) = decoder.decode(decoder.prepare([source], search), search)
     assert told is not None
-    assert (len(told.words), len(told.edges)) == (len(best.ids), len(best.ids) - 1)
+    assert (len(told.tokens), len(told.edges)) == (len(best.ids), len(best.ids) - 1)
     slots = decoder.looked_up(decoder.prepare([source]), search).slots
     assert slots is not None
     columns = slots.token_ids[0].tolist()
-    assert [columns[slot][rank - 1] for slot, rank in enumerate(told.words)] == best.ids
+    assert [columns[slot][rank - 1] for slot, rank in enumerate(told.tokens)] == best.ids
     for slot, rank in enumerate(told.edges):
         scores = {
             (one, other): following(decoder, source, [*best.ids[:slot], one])[other]
@@ -201,7 +201,7 @@ def test_what_each_part_takes_is_told_by_length(parts: system.SystemInputs, tmp_
         assert set(medians) == set(PARTS)
         assert min(medians.values()) > 0
     table = json.loads(context.records("tables", "latency.json").read_text())
-    assert table["columns"] == ["words", "sentences", *PARTS, "all"]
+    assert table["columns"] == ["tokens", "sentences", *PARTS, "all"]
     assert sum(int(row[1]) for row in table["rows"]) == 3
     assert not (context.directory / "latency.json").exists(), "timings are no results"
 
