@@ -70,7 +70,7 @@ def text(options: BeamOptions, tokens: Sequence[int]) -> list[int]:
 
 
 class Search:
-    """The search of `kernels.Beam` for one sentence, ranking exactly."""
+    """The search of `fewstep.Beam` for one sentence, ranking exactly."""
 
     def __init__(self, options: BeamOptions, limit: int) -> None:
         self.options, self.limit = options, limit

@@ -416,7 +416,7 @@ def test_pairs_that_do_not_go_together_are_refused():
         AggressiveDecoder(head_of(verifier), other)
     with pytest.raises(ValueError, match="expected slots with position codes only"):
         AggressiveDecoder(head_of(started), started)
-    with pytest.raises(ValueError, match="one token a step from left to right"):
+    with pytest.raises(ValueError, match="one token per step from left to right"):
         AggressiveDecoder(drafter_of(), verifier_of(order="interleaved"))
     with pytest.raises(ValueError, match="expected max_positions 64 as the drafter has, got 40"):
         AggressiveDecoder(drafter_of(max_positions=64), verifier)
