@@ -1,4 +1,4 @@
-"""`python -m kernels.symmetrize -i FORWARD -j REVERSE -c METHOD`: a twin of upstream's atools."""
+"""Run `python -m kernels.symmetrize -i FORWARD -j REVERSE -c METHOD`, a twin of upstream's atools."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
 def links_of(line: str, place: str) -> list[tuple[int, int]]:
-    """The links of a line: `0-0 1-2`, `links ||| score` or `source ||| target ||| links ||| score`.
+    """Return the links of a line: `0-0 1-2`, `links ||| score` or `source ||| target ||| links ||| score`.
 
-    Raises ValueError for anything else.
+    Raises ValueError for any other line.
     """
     fields = line.split("|||")
     if len(fields) not in (1, 2, 4):

@@ -6,15 +6,16 @@ import random
 import pytest
 import torch
 
+from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
 from models.config.options import OutputLimits
-from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
-from models.stepwise import beam, greedy
+from models.family import Sizes
 from models.stepwise.arrangement import restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import log_probability, loss
-from models.stepwise.model import StepwiseModel
+from models.stepwise.model import StepwiseModel, build
 from models.stepwise.orders import ORDERS, GenerationOrder
+from models.stepwise.search import beam, greedy
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
@@ -402,8 +403,9 @@ def test_margin_is_the_smallest_gap_between_kept_and_dropped(monkeypatch):
 
 
 def test_searches_that_do_not_go_together_are_refused():
+    four = build(dataclasses.replace(SMALL, order="interleaved-sa"), Sizes(12, 12, True))
     with pytest.raises(ValueError, match=r"selection.*4 tokens"):
-        decode_batch(network(ORDERS["interleaved-sa"]), [[7]], beams(2, selection="double-top-k"))
+        decode_batch(four, [[7]], beams(2, selection="double-top-k"))
     with pytest.raises(ValueError, match="n_best"):
         decode_batch(network(), [[7]], beams(2, n_best=3))
 

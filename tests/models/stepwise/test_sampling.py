@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -5,12 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from models.config.options import NucleusSampling, OutputLimits
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import decode_batch
 from models.stepwise.loss import log_probability
 from models.stepwise.model import build
-from models.stepwise.sampling import draw
+from models.stepwise.search.sampling import draw
 from models.training.batch import collate
 
 SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8], [13, 7]]
@@ -24,14 +26,14 @@ def network(order="autoregressive"):
     return build(config, Sizes(16, 16, True)).eval()
 
 
-def sampling(**options):
-    return StepwiseSearch(strategy="sample", **options)
+def sampling(n_best=1, **options):
+    return StepwiseSearch(strategy="sample", n_best=n_best, sampling=NucleusSampling(**options))
 
 
 def frequencies(probabilities, count=4000, **options):
     """Return the number of draws of each token for evenly spaced random numbers."""
     logits = torch.tensor(probabilities).log().expand(count, 1, -1)
-    tokens, _, _ = draw(logits, ((torch.arange(count) + 0.5) / count)[:, None], sampling(**options))
+    tokens, _, _ = draw(logits, ((torch.arange(count) + 0.5) / count)[:, None], sampling(**options).sampling)
     return (torch.bincount(tokens.flatten(), minlength=len(probabilities)) / count).tolist()
 
 
@@ -56,7 +58,7 @@ def test_temperature_sharpens():
 )
 def test_a_banned_token_is_never_drawn(logits, top_p, number):
     values = torch.tensor([[[-math.inf, *logits]]])
-    tokens, chosen, _ = draw(values, torch.tensor([[number]]), sampling(top_p=top_p))
+    tokens, chosen, _ = draw(values, torch.tensor([[number]]), sampling(top_p=top_p).sampling)
     assert tokens.item() > 0
     assert chosen.item() == values[0, 0, tokens.item()].item()
 
@@ -64,7 +66,8 @@ def test_a_banned_token_is_never_drawn(logits, top_p, number):
 @pytest.mark.parametrize("order", ["autoregressive", "interleaved", "interleaved-sa", "double-token"])
 def test_samples_do_not_depend_on_company_and_score_what_they_are(order):
     model = network(order)
-    search = sampling(n_best=4, top_p=0.95, length_penalty=0.0, max_extra_tokens=20)
+    limits = OutputLimits(max_extra_tokens=20)
+    search = dataclasses.replace(sampling(n_best=4, top_p=0.95), length_penalty=0.0, output_limits=limits)
     together = decode_batch(model, SOURCES, search)
     turned = decode_batch(model, SOURCES[::-1], search)[::-1]
     checked = 0

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 import torch
 
+from fewstep.vocabulary import BOS, EOS, UNK
 from models.common.deduplicate import deduplicate
 from models.config.options import NucleusSampling, OutputLimits
-from models.family import BOS, EOS, UNK, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel
@@ -161,9 +162,3 @@ def test_samples_stay_as_many_as_were_drawn():
     found = at_work.decode(at_work.prepare(texts(6, 6, seed=5)), search)
     assert [len(ranked) for ranked in found] == [12] * 6
     assert any(len({tuple(one.ids) for one in ranked}) < 12 for ranked in found)
-
-
-def test_searches_that_take_repetitions_out_are_called_so():
-    assert StepwiseSearch(strategy="sample", deduplicate=True).name == "sample-dedup"
-    assert StepwiseSearch(deduplicate=True).name == "greedy-dedup"
-    assert StepwiseSearch(strategy="beam", beam_size=4, deduplicate=True).name == "beam4-dedup"

@@ -44,7 +44,7 @@ def test_what_is_missing_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setitem(sys.modules, "fewstep_native", None)
-    monkeypatch.delitem(sys.modules, "kernels.native", raising=False)
+    monkeypatch.delitem(sys.modules, "fewstep.native", raising=False)
     found = checks()
     assert found["sacrebleu"] == ("sacrebleu", "FAIL", "not installed: pip install -c constraints.txt sacrebleu")
     assert found["ray"].verdict == "warn"  # not needed in one process
@@ -136,7 +136,7 @@ def test_an_older_extension_is_told_from_a_missing_one(monkeypatch: pytest.Monke
     older = ModuleType("fewstep_native")
     older.ABI = 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fewstep_native", older)
-    monkeypatch.delitem(sys.modules, "kernels.native", raising=False)
+    monkeypatch.delitem(sys.modules, "fewstep.native", raising=False)
     found = doctor._kernels()
     assert found.verdict == "FAIL"
     assert "got ABI 0" in found.text

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from kernels import CandidateTables
+from fewstep import CandidateTables
+from fewstep.system.format import BundleError
+from fewstep.vocabulary import vocabulary_digest
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.bundle.directory import BundleError, load_system, save_model
-from models.bundle.vocabulary_digest import vocabulary_digest
+from models.bundle.directory import load_system, save_model
 from models.family import Sizes, family_named
 from models.lattice.analysis import ranks
 from models.lattice.config import LatticeModelConfig, LatticeSearch
