@@ -24,7 +24,7 @@ ScoreOf = Callable[[Statistics], float]
 """A function from summed statistics [K] to a corpus score."""
 
 
-def draft_statistics(
+def statistics_of(
     metric: str, signature: str, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> tuple[ScoreOf, list[Statistics]]:
     """Return the score function of a metric and the statistics of each system, computed as the signature of the metric states."""
