@@ -22,20 +22,20 @@ class View(NamedTuple):
     """One graph with its target; float64, on the CPU."""
 
     target: Tensor
-    """[M] ids"""
+    """The token ids [M]."""
     path: Tensor
-    """[M] the vertex of each token on the best path; all -1 if the target has no path"""
+    """The vertex of each token on the best path, [M]; all -1 if the target has no path."""
     first: Tensor
-    """[L] the token that each vertex ranks first, which may be a reserved one"""
+    """The token that each vertex ranks first, [L]; it may be a reserved one."""
     top_tokens: TopTokens
-    """[L,W] the best tokens of each vertex that a search could write, with probabilities as scores"""
+    """The best tokens of each vertex that a search could write, [L,W], with probabilities as scores."""
     transitions: Tensor
-    """[L,L] probability that the vertex of the column follows the vertex of the row"""
+    """The probability that the vertex of the column follows the vertex of the row, [L,L]."""
     passing: Tensor
-    """[L] see `passing_probabilities`"""
+    """The probability that a path passes each vertex, [L]; see `passing_probabilities`."""
     posteriors: Tensor
-    """[M,L] the probability of each vertex for each token given the target: the weights of the gradient in section 3.2, summed over
-    the paths through the vertex (figure 3); 0 if the target has no path"""
+    """The probability of each vertex for each token given the target, [M,L]: the weights of the gradient in section 3.2, summed
+    over the paths through the vertex (figure 3); 0 if the target has no path."""
 
 
 def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
@@ -69,9 +69,9 @@ def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
 
 
 def passing_probabilities(transitions: Tensor) -> Tensor:
-    """Return [B,L], the probability that a path drawn by transition probabilities [B,L,L] alone passes each vertex (section 4.3).
+    """Return the probability [B,L] that a path drawn by transition probabilities [B,L,L] alone passes each vertex (section 4.3).
 
-    pass(0) = 1, pass(u) = sum over v < u of pass(v) E(v -> u)
+    It is pass(0) = 1 and, for later vertices, pass(u) = sum over v < u of pass(v) E(v -> u).
     """
     passing = torch.zeros_like(transitions[:, 0])
     passing[:, 0] = 1.0
@@ -81,8 +81,10 @@ def passing_probabilities(transitions: Tensor) -> Tensor:
 
 
 def vertex_posteriors(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, lengths: Tensor) -> Tensor:
-    """Return the posteriors [B,M,L] for log-probabilities of tokens [B,M,L] and transitions [B,L,L]: the gradient of the
-    log-likelihood."""
+    """Return the posteriors [B,M,L] of vertices for log-probabilities of tokens [B,M,L] and transitions [B,L,L].
+
+    They are the gradient of the log-likelihood with respect to the token scores.
+    """
     with torch.enable_grad():
         scores = tokens.detach().requires_grad_()
         total = dag_log_likelihood(scores, transitions, target_lengths, lengths).sum()
@@ -91,7 +93,7 @@ def vertex_posteriors(tokens: Tensor, transitions: Tensor, target_lengths: Tenso
 
 
 def most_probable(transitions: Tensor, share: float) -> Tensor:
-    """Return [L,L], True at the fewest transitions of each row of probabilities whose sum is at least `share`."""
+    """Return a mask [L,L] of the fewest transitions of each row whose probabilities sum to at least `share`."""
     ordered, columns = transitions.sort(stable=True, dim=1, descending=True)
     before = ordered.cumsum(1) - ordered
     return torch.zeros_like(transitions, dtype=torch.bool).scatter(1, columns, (before < share - 1e-6) & (ordered > 0))

@@ -34,8 +34,11 @@ class DagDecoder:
     def __init__(
         self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None, *, frozen: bool = False
     ) -> None:
-        """`ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. With `frozen` the
-        weights must not change any more; engines may then copy them."""
+        """Create the engines for a network.
+
+        `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. `frozen` states that
+        the weights do not change any more, so that engines may copy them.
+        """
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
         if frozen:
             pack(model)
@@ -51,19 +54,19 @@ class DagDecoder:
         return search.problems(self.model.config, self.system_parts)
 
     def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
-        """Return sources without EOS as one batch. Raises ValueError for one that exceeds the network's `max_positions`."""
+        """Return sources without EOS as one batch. Raises ValueError for a source that exceeds the network's `max_positions`."""
         return gather(sources, self._max_tokens)
 
     def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Graphs have at most `max_vertices` vertices.
 
-        Raises ValueError for a search with problems (`DagSearch.problems`) or that no engine of this decoder can run.
+        Raises ValueError for a search that has problems (`DagSearch.problems`) or that no engine of this decoder can run.
         """
         check_search(search, self.model.config, self.system_parts)
         return self._engine(search).decode(prepared, search) if prepared.rows else []
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """See `models.family.Decoder.score`: summed over all paths of the graph that `decode` would search."""
+        """Return log-probabilities over all paths of the graph that `decode` would search; see `models.family.Decoder.score`."""
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:
@@ -75,7 +78,7 @@ class DagDecoder:
 
     @property
     def _max_tokens(self) -> int:
-        """Maximum length of sources and targets, in tokens without EOS."""
+        """The maximum length of sources and targets, in tokens without EOS."""
         return self.model.config.max_positions - 1
 
 

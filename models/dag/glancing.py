@@ -14,16 +14,18 @@ class Glance(NamedTuple):
     """The tokens that are shown for a batch."""
 
     vertices: Tensor
-    """[B,M] the vertex of each target token on the best path; -1 if there is no path"""
+    """The vertex of each target token on the best path, [B,M]; -1 if there is no path."""
     shown: Tensor
-    """[B,M] True at tokens that are shown"""
+    """A mask [B,M] of the tokens that are shown."""
     correct: Tensor
-    """[B] the number of tokens of the path that the network ranks first at their vertices"""
+    """The number of tokens of the path that the network ranks first at their vertices, [B]."""
 
 
 def ratio(config: DagConfig, update: int) -> float:
-    """Return the ratio at an update: linear from `glancing_ratio` to `glancing_ratio_end` over `glancing_updates`, then
-    constant."""
+    """Return the ratio at an update.
+
+    It changes linearly from `glancing_ratio` to `glancing_ratio_end` over `glancing_updates`, and is constant from then on.
+    """
     done = min(update / config.glancing_updates, 1.0)
     return config.glancing_ratio + (config.glancing_ratio_end - config.glancing_ratio) * done
 
@@ -32,11 +34,12 @@ def choose(config: DagConfig, update: int, vertices: Tensor, correct_mask: Tenso
     """Draw the tokens that are shown.
 
     `vertices` [B,M] are as in `Glance`; `correct_mask` [B,M] is True where the network ranks the token first at its vertex;
-    `lengths` [B] are those of targets with BOS and EOS; `noise` [B,M+1] is uniform in [0,1): one number per token, and one per
-    sentence.
+    `lengths` [B] are the lengths of targets with BOS and EOS; `noise` [B,M+1] is uniform in [0,1), with one number for each token
+    and one for the sentence.
 
-    With the ratio p, M tokens and C of them correct: `number-random` shows exactly int((M - C) p + 1/2) random tokens; `uniform`
-    int(M u + 1/2) with u uniform in [0,1); `fixed` int(M p + 1/2); `bernoulli` each token with probability p (M - C) / M.
+    Let p be the ratio, M the number of tokens and C the number of correct ones. `number-random` shows exactly int((M - C) p + 1/2)
+    random tokens; `uniform` shows int(M u + 1/2) with u uniform in [0,1); `fixed` shows int(M p + 1/2); `bernoulli` shows each
+    token with probability p (M - C) / M.
     """
     on_path = vertices >= 0
     correct = (correct_mask & on_path).sum(1)
@@ -61,8 +64,8 @@ def reveal(empty: Tensor, target: Tensor, glance: Glance) -> Tensor:
 def pinned(scores: Tensor, glance: Glance, pin: Pin) -> Tensor:
     """Return token scores [B,M,L] constrained by the shown tokens, whose scores have no gradient.
 
-    row: a shown token is written at its vertex with score 0, and nowhere else. column: the vertex of a shown token writes no other
-    token, and keeps the score of this one.
+    With `row`, a shown token is written at its vertex with score 0, and nowhere else. With `column`, the vertex of a shown token
+    writes no other token, and keeps the score of this one.
     """
     if pin == "none":
         return scores

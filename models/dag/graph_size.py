@@ -8,14 +8,19 @@ from torch import Tensor
 from models.dag.config import DagConfig
 
 LENGTHS = 256
-"""Classes of the length predictor; the last one includes all longer targets."""
+"""The number of classes of the length predictor; the last class includes all longer targets."""
 
 
 def graph_lengths(config: DagConfig, source: Tensor, target: Tensor, factor: Tensor | float) -> Tensor:
-    """Return [B], the number of vertices for `source` [B] tokens with EOS and `target` [B] tokens with BOS and EOS.
+    """Return the number of vertices [B] for `source` [B] tokens with EOS and `target` [B] tokens with BOS and EOS.
 
-    `factor` f is [B] or one number. With `graph_size` source: int(f (n + 1)) for n source tokens without EOS by the conventions of
-    v2, int(f (n + 2)) by those of the paper. predicted: int(f (m - 2)) + 2 for m target tokens. fixed: int(f) + 2. At least 2.
+    The factor f is [B] or one number. For n source tokens without EOS and m target tokens, a graph has
+
+    - int(f (n + 2)) vertices with `graph_size: source` by the conventions of the paper, and int(f (n + 1)) by those of v2,
+    - int(f (m - 2)) + 2 vertices with `graph_size: predicted`,
+    - int(f) + 2 vertices with `graph_size: fixed`,
+
+    but at least 2.
     """
     if config.graph_size == "source":
         vertices = factor * (source + (1 if config.conventions == "paper" else 0))
@@ -27,7 +32,7 @@ def graph_lengths(config: DagConfig, source: Tensor, target: Tensor, factor: Ten
 
 
 def decoding_factor(config: DagConfig) -> float:
-    """Return the factor used in decoding, the middle of the range."""
+    """Return the factor that decoding uses, the mean of the lowest and the highest one."""
     return sum(config.factors) / 2
 
 

@@ -25,33 +25,33 @@ class Graphs(NamedTuple):
     """A batch of graphs, with the scores of their targets."""
 
     tokens: Tensor
-    """[B,M,L] log-probability of each target token at each vertex"""
+    """The log-probability of each target token at each vertex, [B,M,L]."""
     transitions: Tensor
-    """[B,L,L]"""
+    """The log-probabilities of transitions, [B,L,L]."""
     best: Tensor | None
-    """[B,L] the token that each vertex ranks first; None when gradients are enabled"""
+    """The token that each vertex ranks first, [B,L]; None when gradients are enabled."""
 
 
 class Targets(NamedTuple):
     """Targets with BOS and EOS, and the sizes of their graphs."""
 
     ids: Tensor
-    """[B,M]"""
+    """The token ids, [B,M]."""
     lengths: Tensor
-    """[B]"""
+    """The numbers of tokens, [B]."""
     graph_lengths: Tensor
-    """[B]"""
+    """The numbers of vertices, [B]."""
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
     """Return the sum over sentences of -log P(target | source) / m for m tokens with BOS and EOS, in nats.
 
     If the network predicts lengths, `length_loss_weight` times the cross-entropy of m is added. The count is the number of
-    sentences, including those without a path, whose loss is 0. With `label_smoothing` e a vertex scores a token by
+    sentences, including those without a path, whose loss is 0. With `label_smoothing` e, a vertex scores a token by
     (1 - e) log p(y) + e mean_w log p(w). In training with `sampled_tokens`, p is normalised over a sample of the vocabulary.
 
-    Statistics: `accuracy` (share of the best path's tokens that their vertices rank first), `shown` (share that was shown),
-    `impossible` (1 without a path). No token is shown in evaluation mode.
+    The statistics are `accuracy` (the share of the best path's tokens that their vertices rank first), `shown` (the share of tokens
+    that are shown) and `impossible` (1 without a path). No token is shown in evaluation mode.
     """
     network = cast(DagModel, model)
     source = network.read(batch.source, batch.source_lengths)
@@ -73,8 +73,10 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
 
 def log_probability(model: DagModel, batch: Batch) -> Tensor:
-    """Return [B], log P(target | source) over all paths of the graph that decoding would compute; minus infinity for a target that
-    is longer than its graph."""
+    """Return log P(target | source) [B] over all paths of the graph that decoding would compute.
+
+    It is minus infinity for a target that is longer than its graph.
+    """
     graphs, target, _ = decoded_graphs(model, batch)
     return dag_log_likelihood(graphs.tokens, graphs.transitions, target.lengths, target.graph_lengths)
 
@@ -85,11 +87,11 @@ class DecodedGraphs(NamedTuple):
     graphs: Graphs
     target: Targets
     states: Tensor
-    """[B,L,D] of the vertices"""
+    """The states of the vertices, [B,L,D]."""
 
 
 def decoded_graphs(model: DagModel, batch: Batch) -> DecodedGraphs:
-    """Return the graphs that decoding would compute, of predicted size if the network predicts lengths, and the targets in them."""
+    """Return the graphs that decoding would compute, and their targets. Their size is predicted if the network predicts lengths."""
     source = model.read(batch.source, batch.source_lengths)
     target = targets(model.config, batch, training=False)
     if source.lengths is not None:
@@ -102,7 +104,7 @@ def decoded_graphs(model: DagModel, batch: Batch) -> DecodedGraphs:
 
 
 def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
-    """Return the targets of a batch with BOS; the factors of their graphs are drawn in training and the middle one otherwise."""
+    """Return the targets of a batch with BOS. Factors of graphs are drawn at random in training, else `decoding_factor` is used."""
     ids, lengths = F.pad(batch.target, (1, 0), value=BOS), batch.target_lengths + 1
     low, high = config.factors
     factor: Tensor | float = decoding_factor(config)
@@ -113,7 +115,7 @@ def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
 
 
 def _graphs(model: DagModel, source: Source, target: Targets, update: int, label_smoothing: float) -> tuple[Graphs, Glance | None]:
-    """Return the graphs, and the tokens that were shown (None: glancing is off).
+    """Return the graphs, and the tokens that were shown (None if glancing is off).
 
     A first pass without gradients, with the same dropout masks as the second one, determines the tokens to show.
     """

@@ -25,14 +25,14 @@ class Source(NamedTuple):
 
     memories: list[Memory]
     lengths: Tensor | None
-    """[B,LENGTHS] logits of the target length with BOS and EOS, or None if the network does not predict it"""
+    """The logits of the target length with BOS and EOS, [B,LENGTHS]; None if the network does not predict it."""
 
 
 class DagModel(Backbone):
     """A network that writes all vertices of a graph with one call of its decoder."""
 
     def __init__(self, config: DagConfig, sizes: Sizes) -> None:
-        """Raises ValueError if the width is not an even multiple of the number of heads."""
+        """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes, "gelu")
         self.config = config
         self.vertex_positions = Positions(config.positions, config.max_vertices, config.width)
@@ -51,20 +51,20 @@ class DagModel(Backbone):
         return Source(memories, mean @ self.length.weight.t())
 
     def states(self, vertices: Tensor, lengths: Tensor, source: Source) -> Tensor:
-        """Return the states [B,L,D] of vertices with input tokens [B,L], of which the first `lengths` [B] are real."""
+        """Return the states [B,L,D] of vertices with input tokens [B,L]. The first `lengths` [B] vertices of graphs are real."""
         positions = self.vertex_positions(torch.arange(vertices.size(1), device=vertices.device))
         inputs = self.dropout(embed(vertices, self.target_embedding) + positions)
         found: Tensor = self.decoder(inputs, source.memories, padding_mask(lengths, vertices.size(1)))
         return found
 
     def transitions(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """Return [B,L,L], log-probabilities that the vertex of the column follows the vertex of the row; float32."""
+        """Return the float32 log-probabilities [B,L,L] that the vertex of the column follows the vertex of the row."""
         found: Tensor = self.links(states, lengths)
         return found
 
 
 class Links(nn.Module):
-    """Transition probabilities: attention heads between vertices, on states and positions, mixed by a gate of the first vertex."""
+    """The transition probabilities: attention heads on states and positions of vertices, mixed by a gate of the earlier vertex."""
 
     def __init__(self, config: DagConfig) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class Links(nn.Module):
 
 
 def empty_vertices(lengths: Tensor, size: int) -> Tensor:
-    """Return [B,size], the inputs of empty vertices: BOS and EOS at the ends, MASK between them, PAD beyond."""
+    """Return the inputs [B,size] of empty vertices: BOS and EOS at the ends, MASK between them, and PAD beyond."""
     position = torch.arange(size, device=lengths.device)
     last = lengths[:, None] - 1
     vertices = torch.where(position < last, MASK, PAD).where(position != last, EOS)

@@ -13,21 +13,21 @@ class SampledVocabulary(NamedTuple):
     """N tokens of the vocabulary, including those of a batch's targets."""
 
     weight: Tensor
-    """[N,D] their embeddings"""
+    """The embeddings of the tokens, [N,D]."""
     targets: Tensor
-    """[B,M] the targets as indices of these tokens"""
+    """The targets as indices of the tokens, [B,M]."""
     bias: Tensor | None
-    """[N] added to their logits: the logarithm of the number of tokens for which each stands"""
+    """The term added to each token's logit, [N]: the logarithm of the number of tokens that it stands for."""
     smoothing: float
-    """The weight of the mean over all tokens in a target's score"""
+    """The weight of the mean over all tokens in a target's score."""
 
 
 def sample_vocabulary(weight: Tensor, targets: Tensor, num_sampled: int | None = None, smoothing: float = 0.0) -> SampledVocabulary:
     """Return all tokens of weight [V,D], or those of `targets` [B,M] and `num_sampled` others, drawn uniformly without replacement.
 
     A drawn token stands for others / sampled tokens, so that the expectation of the sum of e^(logit + bias) over the sample is the
-    sum over the vocabulary (importance sampling with uniform proposals: Bengio and Senecal 2003; the batch's own tokens always in
-    the sample: Jean et al. 2015, section 3.2).
+    sum over the vocabulary. This is importance sampling with uniform proposals (Bengio and Senecal 2003), where the batch's own
+    tokens are always in the sample (Jean et al. 2015, section 3.2).
     """
     if num_sampled is None:
         return SampledVocabulary(weight, targets, None, smoothing)

@@ -30,14 +30,14 @@ class Graph(NamedTuple):
     """A batch of graphs, on the CPU."""
 
     transitions: Tensor
-    """[B,L,L]"""
+    """The log-probabilities of transitions, [B,L,L]."""
     tokens: TopTokens
     lengths: Tensor
-    """[B]"""
+    """The numbers of vertices, [B]."""
 
 
 def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any = None) -> list[list[Hypothesis]]:
-    """Return the hypotheses of each graph, best first, by any strategy but `greedy`, which does not need a whole graph.
+    """Return the hypotheses of each graph, best first. All strategies are valid except `greedy`, which does not need a whole graph.
 
     `sources` determine the seeds of samples; `ngram` is a scorer over target ids.
     """
@@ -46,13 +46,13 @@ def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int
 
 
 def tokens_needed(search: DagSearch) -> int:
-    """Return the number of tokens per vertex that a search reads; two are needed for margins."""
+    """Return the number of tokens per vertex that a search reads. Margins need two."""
     walks = search.strategy in ("beam", "sample") or search.no_repeat_ngram or search.no_consecutive_repeat
     return search.candidates if walks else 2
 
 
 def follows(search: DagSearch) -> bool:
-    """Return whether a search takes the best step from vertex to vertex, independently of the tokens before."""
+    """Return whether a search takes the best step from each vertex, independently of the tokens before it."""
     repeats = search.no_repeat_ngram or search.no_consecutive_repeat
     return search.strategy == "greedy" or (search.strategy == "lookahead" and not repeats)
 
@@ -77,9 +77,9 @@ class _Path(NamedTuple):
     """The path through each graph of a batch."""
 
     vertices: Tensor
-    """[B,P], padded with -1"""
+    """The vertices on the paths, [B,P], padded with -1."""
     margins: Tensor
-    """[B,P] the gap between the best and the second best step from each vertex"""
+    """The gap between the best and the second best step from each vertex, [B,P]."""
 
 
 def _lookahead(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
@@ -99,16 +99,16 @@ def _follow(scores: Tensor, lengths: Tensor) -> _Path:
 
 
 def _margin(best: Tensor) -> Tensor:
-    """Return the gaps [...] between the best and the second best of [...,2]; infinite if there is no second."""
+    """Return the gaps [...] between the best and the second best score of [...,2]; infinite if there is no second one."""
     if best.size(-1) < 2:
         return torch.full(best.shape[:-1], torch.inf)
     return torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
 
 
 def _hypotheses(path: _Path, transitions: Tensor, tokens: TopTokens) -> list[list[Hypothesis]]:
-    """Return hypotheses of the best tokens [B,P,W] on paths.
+    """Return hypotheses of the best of tokens [B,P,W] on paths.
 
-    The score is that of the path's transitions and tokens; the margin is the smallest one of next vertices and tokens.
+    The score is the sum over the path's transitions and tokens; the margin is the smallest margin of its steps and tokens.
     """
     real, vertices = path.vertices >= 0, path.vertices.clamp(min=0)
     steps = transitions[torch.arange(len(vertices))[:, None], vertices[:, :-1], vertices[:, 1:]]

@@ -12,40 +12,40 @@ from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
 
 LOGITS = 2**24
-"""Logits held at a time."""
+"""The number of logits that are held at a time."""
 MIN_BLOCKWISE, BLOCK = 2**11, 64
-"""Row sizes from which `top_k` works in blocks, and the size of a block."""
+"""The row size from which `top_k` works in blocks, and the size of a block."""
 
 
 class TopTokens(NamedTuple):
     """The best tokens of each vertex, best first."""
 
     scores: Tensor
-    """[B,L,W] log-probabilities; minus infinity where there are fewer tokens"""
+    """The log-probabilities, [B,L,W]; minus infinity where there are fewer tokens."""
     ids: Tensor
-    """[B,L,W]"""
+    """The token ids, [B,L,W]."""
 
 
 class Candidates(NamedTuple):
     """The best pairs of next vertex and token of each vertex, best first."""
 
     scores: Tensor
-    """[B,L,C]"""
+    """The weighted log-probabilities, [B,L,C]."""
     vertices: Tensor
-    """[B,L,C]"""
+    """The next vertices, [B,L,C]."""
     ids: Tensor
-    """[B,L,C]"""
+    """The token ids, [B,L,C]."""
 
 
 class _BatchShortlist(NamedTuple):
     """The union of the shortlists of a batch, U tokens."""
 
     ids: Tensor
-    """[U] ascending, reserved ones first"""
+    """The token ids, [U], in ascending order with the reserved ones first."""
     weight: Tensor
-    """[U,D]"""
+    """The embeddings, [U,D]."""
     allowed: Tensor
-    """[B,U] True at the tokens of a sentence's own shortlist"""
+    """A mask [B,U] of the tokens of each sentence's own shortlist."""
 
     @classmethod
     def of(cls, allowed: Tensor, table: TokenTable) -> _BatchShortlist:
@@ -56,7 +56,7 @@ class _BatchShortlist(NamedTuple):
         return cls(ids, table.weight[ids], allowed[:, ids])
 
     def logits(self, states: Tensor, sentences: Tensor) -> Tensor:
-        """Return logits [R,U] for states [R,D] of vertices of `sentences` [R], minus infinity for tokens that are not allowed."""
+        """Return the logits [R,U] of states [R,D] in `sentences` [R]; minus infinity for tokens that are not allowed."""
         return F.linear(states, self.weight).masked_fill(~self.allowed[sentences], -torch.inf)
 
 
@@ -65,8 +65,8 @@ def top_k_tokens(
 ) -> TopTokens:
     """Return the best `count` tokens of each vertex, for states [B,L,D] of graphs of `lengths` [B] vertices.
 
-    The first vertex can emit BOS only and the last one EOS only; the others can emit any token but reserved ones, or those of these
-    tokens that are `allowed` [B,V].
+    The first vertex can emit only BOS and the last one only EOS. The others can emit all tokens except reserved ones, restricted to
+    the `allowed` [B,V] tokens if these are given.
     """
     flat = states.flatten(0, 1)
     shortlist = None if allowed is None else _BatchShortlist.of(allowed, table)
@@ -91,7 +91,7 @@ def top_k_tokens(
 
 
 def _set_ends(top: TopTokens, ends: Tensor, lengths: Tensor) -> None:
-    """Make BOS the only token of first vertices and EOS that of last ones, by their log-probabilities `ends` [B,L,2]."""
+    """Make BOS the only token of first vertices and EOS that of last ones, scored by their log-probabilities `ends` [B,L,2]."""
     sentences = torch.arange(len(lengths), device=lengths.device)
     for vertex, end, token in ((torch.zeros_like(lengths), 0, BOS), (lengths - 1, 1, EOS)):
         top.scores[sentences, vertex] = -torch.inf
@@ -102,8 +102,8 @@ def _set_ends(top: TopTokens, ends: Tensor, lengths: Tensor) -> None:
 def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` highest values of each row [R,V] and their indices, [R,count], highest first.
 
-    In long rows they lie in the `count` blocks with the highest maxima or behind the last whole block. topk examines values one by
-    one while maxima are vectorised: for the two best of 8,000 values this takes a fifth to a third of topk's time on a CPU.
+    In long rows they lie in the `count` blocks with the highest maxima or after the last whole block. torch.topk examines values
+    one by one, while maxima are vectorised: the two best of 8,000 values take a fifth to a third of its time on a CPU.
     """
     rows, size = values.shape
     if size < MIN_BLOCKWISE:
@@ -122,7 +122,7 @@ def banned(*, allow_unknown: bool) -> list[int]:
 
 
 def candidates(transitions: Tensor, tokens: TopTokens, count: int, token_weight: float) -> Candidates:
-    """Return the best `count` candidates of each vertex by transition [B,L,L] plus `token_weight` times the token's score.
+    """Return the best `count` candidates of each vertex, by the transition [B,L,L] plus `token_weight` times the token's score.
 
     The `count` best pairs of a vertex lead to its `count` best next vertices, ranked with the best token of each.
     """

@@ -1,4 +1,4 @@
-"""Effect of the search: the ranks of the tokens and edges of the best path before it (Deng and Rush 2021, figure 2)."""
+"""The effect of the search: the ranks before it of the tokens and edges on the best path (Deng and Rush 2021, figure 2)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from models.lattice.search import Paths, best_paths
 
 
 class Ranks(NamedTuple):
-    """Ranks, from 1, along one best path."""
+    """The ranks, from 1, along one best path."""
 
     tokens: list[int]
     """The rank of each token among the candidates of its slot, by the counts."""
@@ -25,7 +25,7 @@ class Ranks(NamedTuple):
 
 
 def ranks(decoder: LatticeDecoder, sources: Sequence[Sequence[int]], search: LatticeSearch) -> list[Ranks | None]:
-    """Return the ranks of each source, none of which may be empty; None if no path reaches the length window."""
+    """Return the ranks of each source, or None if no path reaches the length window. No source may be empty."""
     prepared = decoder.looked_up(decoder.prepare(sources), search)
     found: list[Ranks | None] = [None] * len(sources)
     assert prepared.slots is not None

@@ -12,31 +12,31 @@ from models.lattice.config import LatticeSearch
 from models.training.batch import Ints
 
 CPU_ROWS, GPU_ROWS = 2**14, 2**18
-"""Candidates scored at a time, unless a single sentence has more."""
+"""The number of candidates that are scored at a time, unless a single sentence has more."""
 
 
 class Slots(NamedTuple):
     """The candidates of a batch."""
 
     token_ids: Tensor
-    """[B,N,K] or, with the normaliser `local`, [B,N+1,K]; -1 where there is no candidate"""
+    """The candidates, [B,N,K] or, with the normaliser `local`, [B,N+1,K]; -1 where there is no candidate."""
     log_probs: Tensor
-    """The same shape: natural logarithms of the counts' probabilities, float32"""
+    """The natural logarithms of the candidates' probabilities by the counts, float32 of the same shape."""
     min_lengths: Tensor
-    """[B] minimum tokens of an output, without EOS"""
+    """The minimum number of tokens of an output, without EOS, [B]."""
     max_lengths: Tensor
-    """[B] maximum tokens of an output, without EOS; 0 for an empty source"""
+    """The maximum number of tokens of an output, without EOS, [B]; 0 for an empty source."""
 
 
 class Sources(NamedTuple):
     """A batch of sources."""
 
     ids: Ints
-    """[B,S] with EOS"""
+    """The token ids with EOS, [B,S]."""
     lengths: Ints
-    """[B] with EOS"""
+    """The numbers of tokens with EOS, [B]."""
     slots: Slots | None
-    """Candidates that were looked up for `search`, if they were"""
+    """The candidates for `search`; None before they are looked up."""
     search: LatticeSearch | None
 
 
@@ -44,7 +44,7 @@ class SentenceTimes(NamedTuple):
     """The time spent on one sentence, in milliseconds."""
 
     tokens: int
-    """Tokens of its translation"""
+    """The number of tokens of its translation."""
     lookup: float
     encoder: float
     scoring: float
@@ -52,7 +52,7 @@ class SentenceTimes(NamedTuple):
 
 
 def select_slots(slots: Slots, rows: Tensor, search: LatticeSearch, device: torch.device) -> Slots:
-    """Return the slots of the sentences `rows` on a device, no more than the longest of them has."""
+    """Return the slots of the sentences `rows` on a device, up to the last slot of the longest sentence."""
     size = int(slots.max_lengths[rows].max()) + (1 if search.normalizer == "local" else 0)
     selected = slots.token_ids[rows, :size], slots.log_probs[rows, :size], slots.min_lengths[rows], slots.max_lengths[rows]
     return Slots(*(part.to(device) for part in selected))
@@ -65,7 +65,7 @@ def select_sources(prepared: Sources, rows: Tensor, device: torch.device) -> tup
 
 
 def scoring_batches(slots: Slots, device: torch.device) -> Iterator[Tensor]:
-    """Yield rows of sentences that are scored together: of similar length, with at most the rows that are held at a time."""
+    """Yield the rows of sentences that are scored together: sentences of similar length, with a bounded number of candidates."""
     order = slots.max_lengths.argsort(stable=True)
     order = order[slots.max_lengths[order] > 0]
     limit = (CPU_ROWS if device.type == "cpu" else GPU_ROWS) // slots.token_ids.size(2)

@@ -1,4 +1,4 @@
-"""Look-up of the candidates of a batch of sources, on the CPU; it may run a batch ahead of the network."""
+"""The look-up of the candidates of a batch of sources, on the CPU. It may run one batch ahead of the network."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from models.training.batch import Ints
 def look_up(tables: CandidateTables, source: Ints, lengths: Ints, search: LatticeSearch, max_tokens: int) -> Slots:
     """Return the candidates of all slots within the length window, for sources [B,S] of `lengths` [B] tokens without EOS.
 
-    Outputs have at most `max_tokens` tokens. The normaliser `local` needs one slot behind the last one, whose candidates compete
-    with EOS after the longest outputs.
+    Outputs have at most `max_tokens` tokens. The normaliser `local` needs one slot after the last one; its candidates compete with
+    EOS after the longest outputs.
     """
     window = [tables.length_range(length, search.length_window) for length in lengths.tolist()]
     min_lengths, max_lengths = np.minimum(np.array(window, dtype=np.int64).T, max_tokens)
@@ -30,7 +30,7 @@ def look_up(tables: CandidateTables, source: Ints, lengths: Ints, search: Lattic
 
 
 def most_frequent(tables: CandidateTables, source: Ints, lengths: Ints, max_tokens: int) -> list[list[Hypothesis]]:
-    """Return the most frequent token of each slot of the predicted length: translation by counts alone (table 2, K = 1).
+    """Return translations by counts alone: the most frequent token of each slot of the predicted length (table 2, K = 1).
 
     The score is the sum of the counts' log-probabilities; a slot without a candidate writes nothing.
     """

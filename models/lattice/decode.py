@@ -40,8 +40,11 @@ class LatticeDecoder:
         *,
         frozen: bool = False,
     ) -> None:
-        """Without `tables` the decoder scores but does not decode. With `frozen` the weights must not change any more; engines may
-        then copy them. `bigrams` are precomputed from such weights."""
+        """Create the engines for a network.
+
+        Without `tables` the decoder scores but does not decode. `frozen` states that the weights do not change any more, so that
+        engines may copy them. `bigrams` are precomputed from such weights.
+        """
         self.model, self.tables, self.bigrams = model, tables, bigrams
         self.engines = engines_for(model, tables, bigrams, frozen=frozen)
 
@@ -66,12 +69,13 @@ class LatticeDecoder:
         return self.looked_up(prepared, search)
 
     def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each source, best first; an empty one for an empty source.
+        """Return the hypotheses of each source, best first; an empty source has an empty hypothesis.
 
-        A sentence without a path in its length window, because a slot has no candidate (its source tokens were never linked), is
-        searched again for shorter paths; if there is none either, its hypothesis is empty and scores minus infinity. Raises
-        ValueError for a search with problems (`LatticeSearch.problems`) or that no engine of this decoder can run, and if the
-        decoder has no tables.
+        If a sentence has no path in its length window, because a slot has no candidate (its source tokens were never linked), the
+        search is repeated with shorter paths. Without a shorter path its hypothesis is empty and its score is minus infinity.
+
+        Raises ValueError for a search that has problems (`LatticeSearch.problems`) or that no engine of this decoder can run, and
+        if the decoder has no tables.
         """
         check_search(search, self.model.config, self.system_parts)
         if len(prepared.ids) == 0:
@@ -82,7 +86,7 @@ class LatticeDecoder:
         return engine.decode(self.looked_up(prepared, search) if engine.needs_slots(search) else prepared, search)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """See `models.family.Decoder.score`: by the bigrams that score lattices, normalised over the whole vocabulary."""
+        """Return log-probabilities by the bigrams of lattices, over the whole vocabulary; see `models.family.Decoder.score`."""
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
     def looked_up(self, prepared: Sources, search: LatticeSearch) -> Sources:
@@ -93,7 +97,7 @@ class LatticeDecoder:
         return prepared._replace(slots=slots, search=search)
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """Return the lattices of sources [B,S] with EOS on the network's device, within `inference_mode`.
+        """Return the lattices of sources [B,S] with EOS on the network's device. Call it within `inference_mode`.
 
         Raises ValueError for a search that no engine of this decoder can run.
         """
@@ -108,14 +112,14 @@ class LatticeDecoder:
 
     @property
     def _tables(self) -> CandidateTables:
-        """The tables. Raises ValueError if there are none."""
+        """The tables of candidates. Raises ValueError if the decoder has no tables."""
         if self.tables is None:
             raise ValueError("tables: expected candidate tables to decode with, got none; give them to the decoder")
         return self.tables
 
     @property
     def _max_tokens(self) -> int:
-        """Maximum length of sources and targets, in tokens without EOS."""
+        """The maximum length of sources and targets, in tokens without EOS."""
         return self.model.config.max_positions - 1
 
 

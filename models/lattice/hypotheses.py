@@ -15,11 +15,11 @@ from models.lattice.scoring import Lattice
 from models.lattice.search import Paths, best_paths, confidences
 
 Score = Callable[[Tensor, Tensor, Slots, LatticeSearch], Lattice]
-"""A function from sources [B,S], lengths [B] and their slots to lattices."""
+"""A function that maps sources [B,S], their lengths [B] and their slots to lattices."""
 
 
 def decode_slots(score: Score, prepared: Sources, search: LatticeSearch, device: torch.device) -> list[list[Hypothesis]]:
-    """Return the hypotheses of sources whose candidates were looked up, best first; an empty one for an empty source."""
+    """Return the hypotheses of sources whose candidates were looked up, best first; an empty source has an empty hypothesis."""
     slots = prepared.slots
     assert slots is not None
     hypotheses = [[Hypothesis([], 0.0, 0)] for _ in prepared.ids]
@@ -43,10 +43,10 @@ def _search(lattice: Lattice, slots: Slots, search: LatticeSearch) -> list[list[
 
 
 def path_hypotheses(lattice: Lattice, slots: Slots, paths: Paths, search: LatticeSearch) -> list[list[Hypothesis]]:
-    """Return the tokens on the `n_best` first paths of each lattice as hypotheses.
+    """Return the tokens on the first `n_best` paths of each lattice as hypotheses.
 
-    If two paths were searched, `margin` is the gap between the best and the second path, infinite without a second path. With
-    `confidences`, each token of the best path has the gap between the path and the best path without that token.
+    If two paths were searched, `margin` is the gap between the best and the second path; it is infinite without a second path. With
+    `confidences`, each token of the best path has the gap between this path and the best path without that token.
     """
     gaps = [None] * len(paths.scores)
     if search.confidences:

@@ -1,5 +1,5 @@
-"""Cross-entropy of a Markov transformer, with a penalty that makes unnormalised logits comparable; log-probabilities of given
-text."""
+"""The cross-entropy of a Markov transformer, with a penalty that makes unnormalised logits comparable, and the log-probabilities of
+given texts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Predictions(NamedTuple):
     """The states that predict the M tokens of a batch, sentence by sentence."""
 
     states: Tensor
-    """[M,D]"""
+    """The states, [M,D]."""
     labels: Tensor
-    """[M]"""
+    """The ids of the predicted tokens, [M]."""
     rows: Tensor
-    """[M] the sentence of each token"""
+    """The sentence of each token, [M]."""
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
@@ -32,8 +32,8 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
         (1 - eps) (-log p(y)) + eps mean_v (-log p(v)) + c (log Z)^2
 
     In training the slots of a sentence are bigrams and trigrams by the segments that are drawn for it, and unigrams where the
-    previous token is dropped; in evaluation all slots are the bigrams of decoding. Statistics: `nll` (without smoothing and
-    penalty), `correct` (tokens ranked first); with a penalty also `log_z_squared`.
+    previous token is dropped; in evaluation all slots are the bigrams of decoding. The statistics are `nll` (without smoothing and
+    penalty), `correct` (the number of tokens ranked first) and, with a penalty, `log_z_squared`.
     """
     network = cast(LatticeModel, model)
     predictions = _predict(network, batch, *_drawn(network, batch.target))
@@ -44,9 +44,9 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
 
 def log_probability(model: LatticeModel, batch: Batch) -> Tensor:
-    """Return [B], the log-probability of each target and its EOS by bigrams over the whole vocabulary, not over a lattice; float32.
+    """Return the log-probability [B] of each target and its EOS, float32.
 
-    The network must be in evaluation mode.
+    It is that of bigrams over the whole vocabulary, not over a lattice. The network must be in evaluation mode.
     """
     states, labels, rows = _predict(model, batch)
     scores = token_log_probs(states, model.target_embedding.weight, labels)

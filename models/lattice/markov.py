@@ -1,4 +1,4 @@
-"""Self-attention of a Markov transformer: segments of at most two slots, which do not attend to each other.
+"""The self-attention of a Markov transformer: segments of at most two slots, which do not attend to each other.
 
 Slot i carries the token before the one that it predicts. With an offset o of 0 or 1 the segments are {.., o - 1}, {o, o + 1}, ...:
 the first slot of a segment attends to itself (a bigram), the second one to both (a trigram). Legend: B batch, T slots, H heads, D
@@ -16,7 +16,7 @@ from models.common.layers.dropout import dropout as drop
 
 
 def pairs(offsets: Tensor, slots: int) -> Tensor:
-    """Return [B,slots], True where a slot attends to the one before it: at odd distances from the offset [B], except slot 0."""
+    """Return a mask [B,slots] of slots that attend to the one before: those at odd distances from the offset [B], except slot 0."""
     slot = torch.arange(slots, device=offsets.device)
     paired = (slot - offsets[:, None]) % 2 == 1
     return paired & (slot > 0)
@@ -30,7 +30,7 @@ def draw_pairs(sentences: int, slots: int, device: torch.device) -> Tensor:
 def attend_pairs(attention: SelfAttention, x: Tensor, paired: Tensor) -> Tensor:
     """Apply self-attention to x [B,T,D] over the key of each slot and, where `paired` [B,T], of the one before it.
 
-    It takes O(T D) without a [T,T] matrix.
+    It takes O(T D) time and holds no [T,T] matrix.
     """
     queries, keys, values = attention.projection(x).unflatten(2, (3, attention.heads, -1)).unbind(2)
     before = F.pad(keys, (0, 0, 0, 0, 1, -1)), F.pad(values, (0, 0, 0, 0, 1, -1))
@@ -44,7 +44,7 @@ def attend_pairs(attention: SelfAttention, x: Tensor, paired: Tensor) -> Tensor:
 
 
 def attend_alone(attention: SelfAttention, x: Tensor) -> Tensor:
-    """Apply self-attention to x [...,D] where each slot attends only to itself, so that its values are the result."""
+    """Apply self-attention to x [...,D] where each slot attends only to itself, so that the result depends on its values alone."""
     width = x.size(-1)
     values = F.linear(x, attention.projection.weight[2 * width :], attention.projection.bias[2 * width :])
     values = drop(values, attention.dropout if attention.training else 0.0)

@@ -21,10 +21,10 @@ from models.lattice.markov import attend_alone, attend_pairs
 
 
 class LatticeModel(Backbone):
-    """A network that scores tokens by the token before them, all pairs in one pass."""
+    """A network that scores tokens given the token before them, all pairs in one pass."""
 
     def __init__(self, config: LatticeModelConfig, sizes: Sizes) -> None:
-        """Raises ValueError if the width is not an even multiple of the number of heads."""
+        """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
         self.target_positions = Positions(config.positions, config.max_positions, config.width)
@@ -38,8 +38,8 @@ class LatticeModel(Backbone):
     def hidden(self, target: Tensor, memories: list[Memory], paired: Tensor | None, dropped: Tensor | None = None) -> Tensor:
         """Return teacher-forced states [B,T,D] that predict targets [B,T].
 
-        `paired` [B,T] is True at slots that attend to the slot before them (see `models.lattice.markov`), `dropped` [B,T] at slots
-        that carry BOS in place of a token; None: no slot.
+        `paired` [B,T] is True at slots that attend to the slot before them (see `models.lattice.markov`), and `dropped` [B,T] at
+        slots that carry BOS in place of a token; None stands for no slot.
         """
         carried = F.pad(target[:, :-1], (1, 0), value=BOS)
         if dropped is not None:

@@ -1,4 +1,4 @@
-"""Normalisers of a lattice's scores (section 4 of the paper leaves the choice open), computed without holding [rows, V].
+"""The normalisers of a lattice's scores (section 4 of the paper leaves the choice open), computed without holding logits [R,V].
 
 Legend: B batch, N slots, K candidates, R rows, V vocabulary, D width.
 """
@@ -16,7 +16,7 @@ from models.common.losses.cross_entropy import CPU_LOGITS, GPU_LOGITS
 
 
 def full(states: Tensor, table: TokenTable) -> Tensor:
-    """Return [...], log sum_v exp(states w_v) over the vocabulary for states [...,D], computed for some rows at a time."""
+    """Return log sum_v exp(states w_v) [...] over the vocabulary for states [...,D], computed for some rows at a time."""
     flat = states.flatten(0, -2)
     normalizers = torch.empty(len(flat), device=flat.device)
     for part in _parts(flat, table.num_embeddings):
@@ -25,7 +25,7 @@ def full(states: Tensor, table: TokenTable) -> Tensor:
 
 
 def union(states: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
-    """Return [B,R] for states [B,R,D], over EOS and the distinct `tokens` [B,W] of each sentence; negative ids are ignored."""
+    """Return normalisers [B,R] for states [B,R,D] over EOS and distinct `tokens` [B,W] of a sentence. Negative ids are ignored."""
     normalizers = torch.empty(states.shape[:2], device=states.device)
     for row, (rows, ids) in enumerate(zip(states, tokens, strict=True)):
         distinct = ids[ids >= 0].unique()
@@ -36,7 +36,7 @@ def union(states: Tensor, tokens: Tensor, weight: Tensor) -> Tensor:
 
 
 def local(scores: Tensor, exits: Tensor) -> Tensor:
-    """Return [...], over the candidates of the next slot by their logits [...,K] (minus infinity: no candidate) and EOS's [...]."""
+    """Return normalisers [...] over the next slot, from its logits [...,K] (minus infinity: no candidate) and that of EOS [...]."""
     return torch.cat((scores, exits[..., None]), -1).float().logsumexp(-1)
 
 

@@ -1,4 +1,4 @@
-"""Scoring of lattices: each candidate of each slot is a row, and all rows pass through the scorer at once.
+"""The scoring of lattices: each candidate of each slot is a row, and all rows pass through the scorer at once.
 
 Legend: B batch, N slots, K candidates, D width. Row (p, i) carries candidate i of slot p at position p + 1 and predicts slot
 p + 1; one more row carries BOS at position 0.
@@ -21,14 +21,14 @@ from models.lattice.tables import BigramTables, row_states
 
 
 class Lattice(NamedTuple):
-    """Scores in float32, minus infinity where there is no candidate."""
+    """The scores of a batch of lattices, float32; minus infinity where there is no candidate."""
 
     start: Tensor
-    """[B,K] the first token"""
+    """The scores of the first token, [B,K]."""
     edges: Tensor
-    """[B,N-1,K,K] from candidate i of slot p to candidate j of slot p + 1"""
+    """The scores of steps from candidate i of slot p to candidate j of slot p + 1, [B,N-1,K,K]."""
     exits: Tensor
-    """[B,N,K] ending after candidate i of slot p"""
+    """The scores of ending after candidate i of slot p, [B,N,K]."""
 
 
 def score_slots(
@@ -41,7 +41,7 @@ def score_slots(
 def score_memories(
     model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Lattice:
-    """Return the lattices of encoded sources; minus infinity for candidates that `candidate_threshold` leaves out."""
+    """Return the lattices of encoded sources. Candidates that `candidate_threshold` leaves out score minus infinity."""
     if search.candidate_threshold is None:
         return score_rows(model, scored_states(model, memories, slots, tables), slots, search)
     kept = kept_candidates(model, memories, slots, search, tables)
@@ -55,10 +55,10 @@ def score_memories(
 def kept_candidates(
     model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Tensor:
-    """Return [B,N,K], True for candidates within `candidate_threshold` of the best of their slot.
+    """Return a mask [B,N,K] of the candidates within `candidate_threshold` of the best one of their slot.
 
-    They are compared by the logit of the row of BOS at their slot plus their log-probability by the counts: the unigrams of the
-    first round of cascaded decoding (Deng and Rush 2020), combined with the counts.
+    A candidate's score is its logit in a row that carries BOS at its slot, plus its log-probability by the counts. These are the
+    unigrams of the first round of cascaded decoding (Deng and Rush 2020), combined with the counts.
     """
     assert search.candidate_threshold is not None
     batch, size, _ = slots.token_ids.shape
@@ -71,7 +71,7 @@ def kept_candidates(
 
 
 def _scatter(lattice: Lattice, indices: Tensor, candidates: int) -> Lattice:
-    """Return the lattice in which the candidates of each slot stand at their `indices` [B,N,k] among all."""
+    """Return the lattice of all candidates, with those of a smaller lattice at `indices` [B,N,k] of each slot."""
     slots = lattice.exits.size(1)
     before, after = indices[:, : slots - 1, :, None], indices[:, 1:slots, None]
 
@@ -85,7 +85,7 @@ def _scatter(lattice: Lattice, indices: Tensor, candidates: int) -> Lattice:
 
 
 def scored_states(model: LatticeModel, memories: list[Memory], slots: Slots, tables: BigramTables | None) -> Tensor:
-    """Return [B,1+N*K,D], the states of the row of BOS and of all other rows, slot by slot."""
+    """Return the states [B,1+N*K,D] of the row of BOS and of all other rows, slot by slot."""
     size = int(slots.max_lengths.max())
     ids = slots.token_ids[:, :size]
     tokens = torch.cat((ids.new_full((len(ids), 1), BOS), ids.flatten(1).clamp(min=0)), 1)

@@ -18,15 +18,15 @@ class Paths(NamedTuple):
     """The best n paths of each lattice, best first, on the CPU; scores are minus infinity where there are fewer paths."""
 
     candidates: Tensor
-    """[B,n,N] the candidate taken in each slot; -1 past the end"""
+    """The candidate in each slot, [B,n,N]; -1 past the end."""
     lengths: Tensor
-    """[B,n] tokens; 0 where there is no path"""
+    """The numbers of tokens, [B,n]; 0 where there is no path."""
     scores: Tensor
-    """[B,n]"""
+    """The scores of the paths, [B,n]."""
 
 
 def best_paths(lattice: Lattice, min_lengths: Tensor, max_lengths: Tensor, count: int = 1) -> Paths:
-    """Return the best `count` paths of `min_lengths` [B] to `max_lengths` [B] tokens. A single path on a GPU is searched there."""
+    """Return the best `count` paths of `min_lengths` [B] to `max_lengths` [B] tokens. A GPU searches single paths itself."""
     if count == 1:
         found = lattice_viterbi(*lattice, min_lengths, max_lengths, threads=torch.get_num_threads())
         return Paths(*(part[:, None].cpu() for part in found))
@@ -41,9 +41,9 @@ def on_cpu(lattice: Lattice) -> Lattice:
 
 
 def confidences(lattice: Lattice, min_lengths: Tensor, max_lengths: Tensor, best: Paths) -> Tensor:
-    """Return [B,N], the gap in nats between the best path and the best path without the token in a slot.
+    """Return the gap [B,N] in nats between the best path and the best path without its token in a slot.
 
-    Such a path has another token in the slot or ends before it. The gap is infinite if there is none, and past the end.
+    The latter has another token in the slot or ends before it. The gap is infinite if no such path exists, and past the end.
     """
     lattice, min_lengths, max_lengths = on_cpu(lattice), min_lengths.cpu(), max_lengths.cpu()
     marginals = lattice_max_marginals(*lattice, min_lengths, max_lengths, threads=torch.get_num_threads())
@@ -54,7 +54,7 @@ def confidences(lattice: Lattice, min_lengths: Tensor, max_lengths: Tensor, best
 
 
 def _ended(lattice: Lattice, min_lengths: Tensor, max_lengths: Tensor) -> Tensor:
-    """Return [B,N], the score of the best path that ends before a slot."""
+    """Return the score [B,N] of the best path that ends before a slot."""
     lengths = torch.arange(1, lattice.exits.size(1) + 1)
     valid = (lengths >= min_lengths[:, None]) & (lengths <= max_lengths[:, None])
     exits = lattice.exits.masked_fill(~valid[..., None], -torch.inf)

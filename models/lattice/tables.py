@@ -1,6 +1,6 @@
-"""Precomputed self-attention of bigrams: a slot that attends only to itself returns its own values.
+"""The precomputed self-attention of bigrams: a slot that attends only to itself returns its own values.
 
-These depend only on its token and its position. Legend: V vocabulary, P positions, D width, R rows.
+The values depend only on its token and its position. Legend: V vocabulary, P positions, D width, R rows.
 
 With M = W_out W_values, c = W_out b_values + b_out, e_y the scaled embedding of token y and q_p the code of position p, post-norm
 has
@@ -28,17 +28,17 @@ class BigramTables(NamedTuple):
     """The terms of the first layer's residual sum after self-attention."""
 
     tokens: Tensor
-    """[V,D]"""
+    """The terms of tokens, [V,D]."""
     positions: Tensor
-    """[P,D]"""
+    """The terms of positions, [P,D]."""
     token_values: Tensor | None
-    """[V,D] the terms that are divided by the deviation (pre-norm only)"""
+    """The terms of tokens that are divided by the deviation, [V,D]; None for post-norm."""
     position_values: Tensor | None
-    """[P,D]"""
+    """The terms of positions that are divided by the deviation, [P,D]; None for post-norm."""
     constant: Tensor
-    """[D]"""
+    """The constant term, [D]."""
     epsilon: float
-    """Epsilon of the normalisation."""
+    """The epsilon of the normalisation."""
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ class NativeEngine:
         return Graph(transitions, TopTokens(log_probs, ids), vertices)
 
     def _follow(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
-        """Run greedy search, or lookahead without constraints on repetitions."""
+        """Run greedy search, or lookahead search without constraints on repetitions."""
         paths = self._network(search).follow(
             prepared.ids,
             prepared.lengths,
@@ -73,7 +73,7 @@ class NativeEngine:
         return [[Hypothesis(path.ids, path.score, 1)] for path in paths]
 
     def _vertices(self, lengths: Ints) -> Ints:
-        """Return numbers of vertices by sentence, or by target length if the network predicts it."""
+        """Return the number of vertices of each sentence, or of each target length if the network predicts it."""
         return self._sizes if self._predicted else self._sizes[lengths]
 
     def _network(self, search: DagSearch) -> DagNetwork:
@@ -83,7 +83,7 @@ class NativeEngine:
 
 
 def vertex_counts(config: DagConfig) -> Ints:
-    """Return numbers of vertices by the source length with EOS or, if the network predicts it, by the target length."""
+    """Return the number of vertices for each source length with EOS or, if the network predicts it, for each target length."""
     lengths = torch.arange(LENGTHS if config.graph_size == "predicted" else config.max_positions + 1)
     vertices = graph_lengths(config, lengths, lengths.clamp(min=2), decoding_factor(config))
     counts: Ints = vertices.clamp(max=config.max_vertices).numpy()

@@ -28,13 +28,13 @@ class _Vertices(NamedTuple):
     """The output of the network for a batch of sources."""
 
     states: Tensor
-    """[B,L,D]"""
+    """The states of the vertices, [B,L,D]."""
     lengths: Tensor
-    """[B]"""
+    """The numbers of vertices, [B]."""
     transitions: Tensor
-    """[B,L,L]"""
+    """The log-probabilities of transitions, [B,L,L]."""
     top_tokens: Callable[[Tensor, Tensor], TopTokens]
-    """A function from states [B,P,D] of the vertices of graphs or paths of lengths [B] to their best tokens, on the CPU."""
+    """A function that maps states [B,P,D] of the vertices of graphs or paths of lengths [B] to their best tokens, on the CPU."""
 
 
 class TorchEngine:
@@ -64,7 +64,7 @@ class TorchEngine:
             return Graph(transitions.cpu(), top_tokens(states, lengths), lengths.cpu())
 
     def _greedy(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
-        """Rank tokens only at the vertices of paths, about one vertex in `graph_factor`."""
+        """Run greedy search. It ranks tokens only at the vertices of paths, about one vertex in `graph_factor`."""
         with inference_mode(self._model) as device:
             states, lengths, transitions, top_tokens = self._vertices(*prepared.tensors(device), search)
 

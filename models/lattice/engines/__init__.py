@@ -26,7 +26,7 @@ class LatticeEngine(Engine, Protocol):
     """An engine that scores and searches the lattices of a batch of sources."""
 
     def needs_slots(self, search: LatticeSearch) -> bool:
-        """Return whether `decode` needs candidates that were looked up."""
+        """Return whether `decode` needs a batch whose candidates were looked up."""
         ...
 
     def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
@@ -34,7 +34,7 @@ class LatticeEngine(Engine, Protocol):
         ...
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """Return the lattices of sources [B,S] with EOS, within `inference_mode`."""
+        """Return the lattices of sources [B,S] with EOS. Call it within `inference_mode`."""
         ...
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> SentenceTimes:

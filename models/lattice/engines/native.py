@@ -37,11 +37,11 @@ class NativeEngine:
         self._transformers: dict[Precision, LatticeTransformer] = {"float32": transformer(model)}
 
     def problems(self, search: LatticeSearch, network: LatticeModelConfig) -> list[Problem]:
-        """Return no reason: native code runs every search."""
+        """Return an empty list: native code can run all searches."""
         return []
 
     def needs_slots(self, search: LatticeSearch) -> bool:
-        """Return whether `decode` needs candidates that were looked up; for a single path native code looks them up itself."""
+        """Return whether `decode` needs looked-up candidates: False for a single path, where native code looks them up itself."""
         return not _single_path(search)
 
     def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
@@ -61,7 +61,7 @@ class NativeEngine:
             source.numpy(), lengths.numpy(), _candidates(slots), options=_options(search), threads=torch.get_num_threads()
         )
         start, edges, exits = (torch.from_numpy(part) for part in scores)
-        size = int(slots.max_lengths.max())  # with `local` there is one more slot, which no path reaches
+        size = int(slots.max_lengths.max())  # `local` has one more slot, which no path reaches.
         return Lattice(start, edges[:, : size - 1], exits[:, :size])
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> SentenceTimes:
@@ -80,7 +80,7 @@ class NativeEngine:
 
 
 def _single_path(search: LatticeSearch) -> bool:
-    """Return whether the search asks for nothing but the best path."""
+    """Return whether a search needs only the best path, without confidences."""
     return search.strategy == "viterbi" and search.n_best == 1 and not search.confidences
 
 

@@ -28,7 +28,7 @@ class TorchEngine:
     """A network in evaluation mode and float32."""
 
     def __init__(self, model: LatticeModel, tables: CandidateTables | None, bigrams: BigramTables | None) -> None:
-        """`bigrams` are tables of a network whose weights do not change any more (None: computed from the weights each time)."""
+        """Hold a network. `bigrams` are tables of weights that do not change any more; None computes from the weights each time."""
         self._model, self._tables, self._bigrams = model, tables, bigrams
 
     def problems(self, search: LatticeSearch, network: LatticeModelConfig) -> list[Problem]:
@@ -38,7 +38,7 @@ class TorchEngine:
         return [Problem(("precision",), "float32 in torch, which decodes unfinished networks and on a GPU", search.precision)]
 
     def needs_slots(self, search: LatticeSearch) -> bool:
-        """Return whether `decode` needs candidates that were looked up."""
+        """Return True: `decode` needs a batch whose candidates were looked up."""
         return True
 
     def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
@@ -47,7 +47,7 @@ class TorchEngine:
             return decode_slots(self.lattice, prepared, search, device)
 
     def lattice(self, source: Tensor, lengths: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-        """Return the lattices of sources [B,S] with EOS, within `inference_mode`."""
+        """Return the lattices of sources [B,S] with EOS. Call it within `inference_mode`."""
         return score_slots(self._model, source, lengths, slots, search, self._bigrams)
 
     def timed(self, source: Sequence[int], search: LatticeSearch, clock: Callable[[], float] = time.perf_counter) -> SentenceTimes:
