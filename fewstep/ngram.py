@@ -1,4 +1,4 @@
-"""n-gram language models: loading of model and ARPA files, and probabilities. All logarithms are natural."""
+"""Load n-gram language models from model and ARPA files, and compute probabilities. All logarithms are natural."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ class Perplexity:
 
     @property
     def unknown_rate(self) -> float:
-        """Fraction of unknown words; `</s>` never is one."""
+        """The fraction of unknown words; `</s>` is always known."""
         return self.unknown / self.words
 
     @property
     def perplexity(self) -> float:
-        """exp(-log_prob / words)."""
+        """The perplexity exp(-log_prob / words)."""
         return math.exp(-self.log_prob / self.words)
 
     @property
     def known_perplexity(self) -> float:
-        """Perplexity of the known words, infinite if there are none."""
+        """The perplexity of the known words, infinite if no word is known."""
         known = self.words - self.unknown
         return math.exp((self.unknown_log_prob - self.log_prob) / known) if known else math.inf
 

@@ -15,9 +15,9 @@ class Lexicon(NamedTuple):
     `links` translations of each source token."""
 
     common_tokens: I64
-    """[W] distinct target ids, most frequent first"""
+    """[W] distinct target ids, most frequent first."""
     linked_tokens: I64 | None = None
-    """[U,L] the L most frequent translations of each source token, best first, padded with -1"""
+    """[U,L] the L most frequent translations of each source token, best first, padded with -1."""
 
 
 def native_arguments(lexicon: Lexicon | None) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def clean(line: str, number: int) -> str:
 
     `number` names the line in the warning about invalid characters, which are replaced.
     """
-    if line.isascii() and line.isprintable():  # most text, at a fraction of the time
+    if line.isascii() and line.isprintable():  # This holds for most text and takes a fraction of the time.
         return " ".join(line.split())
     whole = line.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     if whole != line:

@@ -38,9 +38,9 @@ class DagAlignment(NamedTuple):
     """The best path of each sentence."""
 
     vertices: Tensor
-    """[B,M] int64: the vertex of each token; -1 past the target, and everywhere if no path exists"""
+    """[B,M] int64, the vertex of each token; -1 past the target, and everywhere if no path exists."""
     scores: Tensor
-    """[B]: the score of the path, minus infinity if none exists"""
+    """[B] the score of the path, minus infinity if no path exists."""
 
 
 def dag_log_likelihood(
@@ -141,7 +141,7 @@ class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        # The posteriors become the gradients where they lie; who asks again has them computed again.
+        # The posteriors become the gradients in place; a second backward pass computes them again.
         tokens, transitions, target_lengths, graph_lengths = ctx.saved_tensors
         posteriors = ctx.posteriors or _posteriors(tokens, transitions, target_lengths, graph_lengths, ctx.threads)[1:]
         ctx.posteriors = None

@@ -28,13 +28,13 @@ class AttentionInputs(NamedTuple):
     """The inputs of attention."""
 
     queries: Tensor
-    """[B,H,T,d]"""
+    """[B,H,T,d] the queries q."""
     keys: Tensor
-    """[B,H,S,d]"""
+    """[B,H,S,d] the keys k."""
     values: Tensor
-    """[B,H,S,d]"""
+    """[B,H,S,d] the values v."""
     seen: Tensor | None = None
-    """[B,S] bool"""
+    """[B,S] bool, True for visible keys; None: all keys are visible."""
     causal: bool = False
 
 

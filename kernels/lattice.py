@@ -32,11 +32,11 @@ class LatticePaths(NamedTuple):
     """The best path of each sentence, or, with one more axis n after the first, its n best paths, best first."""
 
     path: Any
-    """[B,N] int64: the candidate in each slot, -1 past the end; all -1 if no path is possible"""
+    """[B,N] int64, the candidate in each slot, -1 past the end; all -1 if no path is possible."""
     lengths: Any
-    """[B] int64: tokens; 0 if no path is possible"""
+    """[B] int64, the number of tokens; 0 if no path is possible."""
     scores: Any
-    """[B]: minus infinity if no path is possible"""
+    """[B] the score of the path; minus infinity if no path is possible."""
 
 
 def lattice_viterbi(
@@ -86,8 +86,8 @@ def lattice_n_best(
 def lattice_max_marginals(
     start: Any, edges: Any, exits: Any, min_lengths: Any, max_lengths: Any, *, threads: int | None = None
 ) -> Any:
-    """Return [B,N,K], the score of the best path through each candidate; minus infinity if there is none, and past the longest
-    path.
+    """Return [B,N,K], the score of the best path through each candidate; minus infinity if no path is possible, and past the
+    longest path.
 
     The confidence of a token is the gap between the best path's score and the highest one of the other candidates of its slot.
     """

@@ -1,4 +1,4 @@
-"""n-gram language models that are estimated from text and written to files (scoring: `fewstep.ngram`)."""
+"""Estimate n-gram language models from text and write them to files (`fewstep.ngram` scores with them)."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ class NgramModel(fewstep.ngram.NgramModel):
 
         `sentences` are lists of words, or a text file with one sentence per line and words separated by spaces, tabs, carriage
         returns or zero bytes. `prune[n - 1]` removes n-grams that occur at most this often; the last value holds for all higher
-        orders. `discount_fallback`, usually (0.5, 1, 1.5), are the discounts of orders whose counts determine none; without it they
-        are an error. `interpolate_unigrams=False` gives `<unk>` the whole interpolation weight of its order. `skip_special` treats
-        `<s>`, `</s>` and `<unk>` in the text as white space. The model does not depend on `threads`.
+        orders. `discount_fallback`, usually (0.5, 1, 1.5), are the discounts of orders whose counts do not determine them; without
+        it such orders are an error. `interpolate_unigrams=False` gives `<unk>` the whole interpolation weight of its order.
+        `skip_special` treats `<s>`, `</s>` and `<unk>` in the text as white space. The model does not depend on `threads`.
 
         The estimation runs in memory: at most 12 bytes for each word and 64 for each distinct n-gram in addition to the text.
         Raises MemoryError if that exceeds `memory_gib`, ValueError for options or a text that allow no estimate.

@@ -28,12 +28,12 @@ class Drafter:
     """Arrays as for `fewstep.Transformer`; `slot_codes` are the position codes of the tokens themselves (no start symbol)."""
     shape: TransformerShape
     shares_encoder: bool
-    """Read the output of the verifier's encoder instead of running an own encoder."""
+    """Read the output of the verifier's encoder instead of running a separate encoder."""
     shares_words: bool = False
     """Use the verifier's target embedding for the logits; both must be equal."""
     lexicon: Lexicon | None = None
-    """Tokens, none of them banned and the first one EOS, among which drafts are chosen as far as `DraftOptions.shortlist_tokens`
-    and `shortlist_links` say; None: always among all tokens."""
+    """Tokens, none of them banned and the first one EOS, among which drafts are chosen, limited by `DraftOptions.shortlist_tokens`
+    and `shortlist_links`; None: always among all tokens."""
     sight: Literal["all", "prefix"] = "all"
     """The tokens to which tokens of the prefix attend: the whole sequence, or the tokens before them. Empty slots attend to
     everything."""
@@ -56,10 +56,10 @@ class DraftOptions:
     """The proposal and acceptance of drafts."""
 
     proposals: Literal["network", "lookup", "nothing"] = "network"
-    """Source of drafts: the drafter; the continuation of the last n-gram in a hint or earlier in the output; or none, which is
-    greedy decoding."""
+    """Source of drafts: the drafter; the continuation of the last n-gram in a hint or earlier in the output; or no source, which
+    gives greedy decoding."""
     verify: bool = True
-    """False: the drafter writes alone, block after block, until a block holds EOS."""
+    """Verify the drafts. If False, the drafter writes alone, block after block, until a block holds EOS."""
     width: int = 5
     """Maximum tokens of a block (k)."""
     adaptive: bool = False
@@ -76,9 +76,11 @@ class DraftOptions:
     ngram: int = 3
     """Maximum order of the n-gram that is looked up."""
     top_k: int = 1
-    """beta: a drafted token is accepted if its log-probability is at least that of the verifier's beta-th best (equation 6)."""
+    """The rank beta: a drafted token is accepted only if its log-probability is at least that of the verifier's beta-th best token
+    (equation 6)."""
     max_logprob_gap: float = 0.0
-    """tau: and at most this far below the best, in nats (equation 7)."""
+    """The tolerance tau, in nats: a drafted token is accepted only if its log-probability is at most tau below that of the
+    verifier's best token (equation 7)."""
     require_top1_eos: bool = True
     """Accept a drafted EOS only if it is the verifier's best token."""
     min_tokens_per_pass: float = 0.0
@@ -91,21 +93,21 @@ class DraftOutcome(NamedTuple):
 
     score: float
     tokens: list[int]
-    """Without EOS."""
+    """The tokens of the output, without EOS."""
     steps: int
     """Passes of the verifier, or of a drafter that writes alone."""
     margin: float
     """The smallest gap, in nats, between the best and the second token of a slot."""
     drafted: int
-    """DraftOutcome tokens that were verified, EOS included."""
+    """Number of drafted tokens that were verified, EOS included."""
     accepted: int
-    """DraftOutcome tokens that were accepted."""
+    """Number of drafted tokens that were accepted."""
     fell_back: bool
     """True if drafting gained too little and the rest was decoded greedily."""
     proposed_at: list[int]
-    """[k] by position in a block: drafts there whose predecessors in the block were all accepted."""
+    """[k] number of drafts at each position of a block whose predecessors in the block were all accepted."""
     accepted_at: list[int]
-    """[k] by position in a block: those of `proposed_at` that were accepted too."""
+    """[k] number of the drafts of `proposed_at` that were accepted."""
 
 
 class Seconds(NamedTuple):

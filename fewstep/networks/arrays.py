@@ -14,7 +14,7 @@ __all__ = ["ANY_ROWS", "Precision", "TransformerShape", "expected_arrays", "nati
 Precision = Literal["float32", "bfloat16", "int8"]
 
 ANY_ROWS = -1
-"""In an expected shape: the number of rows is that of the array."""
+"""A placeholder in an expected shape for the number of rows of the given array."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ class DagRules:
     mask: int = 4
     """Input of all other vertices."""
     banned: tuple[int, ...] = (0, 1, 2, 4)
-    """Ids that these other vertices never emit."""
+    """Ids that all other vertices never emit."""
     shortlist_tokens: int = 0
     """Choose, and normalise, among this many frequent tokens of the network's lexicon; 0: among all tokens."""
     shortlist_links: int = 0
@@ -51,16 +51,16 @@ class DagPath(NamedTuple):
 
 
 class DagScores(NamedTuple):
-    """The scores that searches need of a batch of graphs with up to L vertices; minus infinity where nothing is possible."""
+    """The scores of a batch of graphs with up to L vertices, for searches; impossible entries are minus infinity."""
 
     transitions: F32
-    """[B,L,L] log-probability that the vertex of the column follows that of the row"""
+    """[B,L,L] log-probabilities that the vertex of the column follows that of the row."""
     log_probs: F32
-    """[B,L,W] log-probabilities of the best tokens, best first"""
+    """[B,L,W] log-probabilities of the best tokens of each vertex, best first."""
     ids: I64
-    """[B,L,W] these tokens"""
+    """[B,L,W] the ids of these tokens."""
     lengths: I64
-    """[B] vertices"""
+    """[B] the number of vertices of each graph."""
 
 
 class DagNetwork:

@@ -57,7 +57,7 @@ class LatticeOutcome(NamedTuple):
     """The translation of one sentence."""
 
     ids: list[int]
-    """Tokens without EOS."""
+    """The tokens of the translation, without EOS."""
     score: float
     """Score of the path, EOS included; minus infinity (and no ids) if the candidates allow no path; 0 for an empty source."""
 
@@ -71,11 +71,11 @@ class LatticeScores(NamedTuple):
     """The scores that `kernels.lattice_viterbi`, `lattice_n_best` and `lattice_max_marginals` take; float32."""
 
     start: F32
-    """[B,K]"""
+    """[B,K] scores of the first tokens."""
     edges: F32
-    """[B,N-1,K,K]"""
+    """[B,N-1,K,K] scores of pairs of adjacent candidates."""
     exits: F32
-    """[B,N,K]"""
+    """[B,N,K] scores of EOS after each candidate."""
 
 
 class LatticeSeconds(NamedTuple):

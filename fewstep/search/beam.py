@@ -33,7 +33,7 @@ class BeamOptions:
     n_best: int = 1
     """Hypotheses returned per sentence, at most `beam_size`."""
     length_penalty: float = 1.0
-    """alpha: a hypothesis scores log p / tokens^alpha; the number of tokens includes one EOS."""
+    """The exponent alpha: the score of a hypothesis is log p / tokens^alpha, where the number of tokens includes one EOS."""
     gnmt: bool = False
     """Use log p / ((5 + tokens) / 6)^alpha instead (Wu et al. 2016)."""
     beam_threshold: float = math.inf
@@ -41,10 +41,10 @@ class BeamOptions:
     not (relative threshold pruning, Freitag and Al-Onaizan 2017). Fewer than `n_best` hypotheses may be found."""
     eos: int = 2
     pad: int = 0
-    """Fills slots of a step that hold no token."""
+    """The id that fills slots of a step without a token."""
     coupling: BigramCoupling = NO_COUPLING
-    """Added to the scores of steps. The search is then not exact. Coupling requires `selection` "exact" and `per_direction`
-    False."""
+    """The coupling scores that are added to the scores of steps. The search is then not exact. Coupling requires `selection`
+    "exact" and `per_direction` False."""
 
     @property
     def num_candidates(self) -> int:
@@ -63,22 +63,22 @@ class Advance(NamedTuple):
     """The input of the network's next step."""
 
     going: I64
-    """[G] sentences that continue, as positions among the sentences of this step"""
+    """[G] the sentences that continue, as positions among the sentences of this step."""
     counts: I64
-    """[G] their live hypotheses, at most K; these are the R rows of the next step, grouped by sentence"""
+    """[G] their numbers of live hypotheses, at most K; these hypotheses are the R rows of the next step, grouped by sentence."""
     rows: I64
-    """[R] the row of this step that each new row continues"""
+    """[R] the row of this step that each new row continues."""
     tokens: I64
-    """[R,z] the tokens that each new row appended"""
+    """[R,z] the tokens that each new row appended."""
 
 
 class Outcome(NamedTuple):
     """The result of a search for one sentence."""
 
     hypotheses: list[tuple[float, list[int]]]
-    """(score, tokens in writing order without EOS), best first, distinct"""
+    """The distinct hypotheses, best first, as pairs (score, tokens in writing order without EOS)."""
     steps: int
-    """Steps until the sentence was done."""
+    """Number of steps until the sentence was done."""
     margin: float
     """The smallest gap, in nats, between a hypothesis that was kept and one that was dropped."""
 
@@ -115,7 +115,7 @@ class Beam:
     def advance(self, scores: F32, ids: I64, eos: F32) -> Advance:
         """Advance all unfinished sentences by one step.
 
-        The R rows are the live hypotheses (one per sentence in the first step, then as the previous `Advance` says). For each slot
+        The R rows are the live hypotheses (one per sentence in the first step, then those of the previous `Advance`). For each slot
         of a row, `scores` [R,z,W] float32 are the log-probabilities of the `options.num_candidates` best tokens, best first (minus
         infinity: no token), `ids` [R,z,W] int64 are these tokens, and `eos` [R,z] float32 is the log-probability of EOS (read if
         `options.separate_eos`). Raises ValueError for other shapes.

@@ -13,7 +13,7 @@ __all__ = ["NO_COUPLING", "BigramCoupling"]
 
 @dataclass(frozen=True, kw_only=True)
 class BigramCoupling:
-    """A score for pairs of output neighbours that one step writes.
+    """A score for pairs of adjacent output tokens that one step writes.
 
     Slots d, d + h, d + 2h, ... of a step belong to one direction and are adjacent in the output. Each adjacent pair adds
 

@@ -28,7 +28,7 @@ ALL_CANDIDATES = 2**62
 
 @dataclass(frozen=True, kw_only=True)
 class DagBeamOptions:
-    """Options of `dag_beam_search`; the defaults are those of the paper where it has any."""
+    """Options of `dag_beam_search`; the defaults are those of the paper where it states them."""
 
     beam_size: int = 200
     """Prefixes kept at a vertex."""
@@ -39,30 +39,30 @@ class DagBeamOptions:
     top_p: float = 0.9
     """A prefix follows the candidates of a vertex, best first, until they hold this much probability; 1: all of them."""
     length_penalty: float = 1.0
-    """alpha: an output scores its log-probability / length^alpha, 0 to 100."""
+    """The exponent alpha, from 0 to 100: the score of an output is its log-probability / length^alpha."""
     length_convention: Literal["v2", "paper"] = "v2"
     """The length of an output: its tokens and `</s>`, or (paper, figure 11) `<s>` as well."""
     ngram_weight: float = 0.043
-    """gamma: weight of the n-gram model, if one is given, on natural logarithms; 0.043 is 0.1 on logarithms to base 10."""
+    """The weight gamma of the n-gram model, if one is given, on natural logarithms; 0.043 is 0.1 on logarithms to base 10."""
     n_best: int = 1
     """Outputs returned per sentence."""
     deduplicate: bool = False
     """Collapse adjacent repeated tokens of finished outputs. Scores stay; among outputs that become equal the best is returned."""
     no_repeat_ngram: int = 0
-    """n: no sequence of n tokens occurs twice in an output; 0: no constraint."""
+    """No sequence of this number of tokens occurs twice in an output; 0: no constraint."""
     no_consecutive_repeat: int = 0
-    """k: no sequence of 1 to k tokens is immediately followed by itself; 0: no constraint."""
+    """No sequence of at most this number of tokens is immediately followed by itself; 0: no constraint."""
     threads: int = 1
     """Sentences searched at the same time. The result does not depend on it."""
 
 
 class DagHypothesis(NamedTuple):
-    """An output."""
+    """One output of a sentence."""
 
     ids: list[int]
     """Tokens without those of the first and the last vertex."""
     score: float
-    """The log-probability of the output plus the weighted one of the n-gram model, divided by length^alpha."""
+    """The log-probability of the output plus gamma times that of the n-gram model, divided by length^alpha."""
 
     @property
     def found(self) -> bool:

@@ -1,6 +1,6 @@
 """Single paths through a directed acyclic graph of vertices (Huang et al. 2022): Viterbi, lookahead and sampling.
 
-Vertices, candidates and letters as in `fewstep.search.dag_beam`; P is the number of vertices of the longest path.
+Vertices, candidates and letters are those of `fewstep.search.dag_beam`; P is the number of vertices of the longest path.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class DagPaths(NamedTuple):
     """The best path of each sentence."""
 
     vertices: I64
-    """[B,P] with both ends, padded with -1; all -1 if no path is possible"""
+    """[B,P] the vertices with both ends, padded with -1; all -1 if no path is possible."""
     lengths: I64
-    """[B] vertices between the ends"""
+    """[B] the number of vertices between the ends."""
     scores: F64
-    """[B] score / length^b; minus infinity if no path is possible"""
+    """[B] score / length^b; minus infinity if no path is possible."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class DagViterbiOptions:
     """The comparison of paths of different lengths in `dag_viterbi`."""
 
     length_exponent: float = 1.0
-    """b: the best path of k tokens is worth score / k^b, 0 to 100."""
+    """The exponent b, from 0 to 100: the value of a path of k tokens is score / k^b."""
     threads: int = 1
     """Sentences searched at the same time. The result does not depend on it."""
 
@@ -61,10 +61,10 @@ def dag_viterbi(
     of a token at each vertex (joint Viterbi) or zero (Viterbi); that of the last vertex is not read. `graph_lengths` int64 [B].
     `max_lengths` int64 [B] limits the tokens between the ends; None: no limit.
 
-    A path of k tokens between the ends is worth the sum of its transitions and of `token_best`, BOS's included, divided by k^b.
-    k is at least 1, except in graphs of 2 vertices, whose one path has no token between the ends. Exact, in O(k L^2). Among equal
-    paths the shortest wins, then the one with the smallest vertex, from the end backwards. Minus infinity and NaN are impossible.
-    Raises TypeError and ValueError for arrays of other types and shapes and for options out of range.
+    The value of a path of k tokens between the ends is the sum of its transitions and of `token_best`, with BOS, divided by k^b.
+    k is at least 1, except in graphs of 2 vertices, whose one path has no token between the ends. The search is exact, in O(k L^2).
+    Among equal paths the shortest wins, then the one with the smallest vertex, from the end backwards. Minus infinity and NaN are
+    impossible. Raises TypeError and ValueError for arrays of other types and shapes and for options out of range.
     """
     lengths = checked_array("graph_lengths", graph_lengths, "int64", "[B]")
     vertices, tokens, scores = fewstep_native.dag_viterbi(
@@ -99,9 +99,9 @@ class DagWalkOptions:
     """Lookahead skips banned candidates that hold no more probability than this; sampling draws from the best candidates until they
     hold more than this. 1: no limit."""
     no_repeat_ngram: int = 0
-    """n: no sequence of n tokens occurs twice in an output; 0: no constraint."""
+    """No sequence of this number of tokens occurs twice in an output; 0: no constraint."""
     no_consecutive_repeat: int = 1
-    """k: no sequence of 1 to k tokens is immediately followed by itself; 0: no constraint."""
+    """No sequence of at most this number of tokens is immediately followed by itself; 0: no constraint."""
     threads: int = 1
     """Sentences processed at the same time. The result does not depend on it."""
 
@@ -110,11 +110,11 @@ class DagWalks(NamedTuple):
     """One walk through each graph."""
 
     vertices: I64
-    """[B,P] from vertex 0 on, padded with -1"""
+    """[B,P] the vertices from vertex 0 on, padded with -1."""
     token_ids: I64
-    """[B,P] the emitted tokens, with -1 for both ends and the padding; the others are the output"""
+    """[B,P] the emitted tokens, with -1 for both ends and the padding; the others are the output."""
     scores: F64
-    """[B] sum of the candidates' scores; minus infinity if a vertex without possible candidates ended the walk"""
+    """[B] the sum of the candidates' scores; minus infinity if a vertex without possible candidates ended the walk."""
 
 
 def dag_lookahead(
@@ -128,7 +128,7 @@ def dag_lookahead(
     """Walk from vertex 0, each time to the best candidate that repeats nothing (lookahead with n-gram prevention).
 
     The best of all candidates is taken if every candidate repeats something, or if the banned ones that precede the first allowed
-    one hold more probability than `top_p`. Arrays as for `dag_beam_search`.
+    one hold more probability than `top_p`. The arrays are those of `dag_beam_search`.
     """
     return _walk(scores, next_vertices, token_ids, graph_lengths, None, options)
 
@@ -145,8 +145,8 @@ def dag_sample(
     """Walk from vertex 0, each time to a candidate drawn among the best ones up to the one with which they hold more probability
     than `top_p` (nucleus sampling). A banned candidate is drawn 100,000 times less often.
 
-    Arrays as for `dag_beam_search`. `seeds` int64 [B]: the walk of a sentence is a function of its seed and its candidates. A
-    temperature must be applied to the transitions before candidates are made from them.
+    The arrays are those of `dag_beam_search`. `seeds` int64 [B]: the walk of a sentence is a function of its seed and its
+    candidates. A temperature must be applied to the transitions before candidates are computed from them.
     """
     return _walk(scores, next_vertices, token_ids, graph_lengths, checked_array("seeds", seeds, "int64", "[B]"), options)
 

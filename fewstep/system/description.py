@@ -10,8 +10,8 @@ from fewstep.system.format import BundleError, read_json, require_file
 from fewstep.system.integrity import check_description
 
 FORMAT = 3
-"""Version of the descriptions of trainings and systems, raised when older programs cannot read them any more. Format 2 added sizes
-and checksums, format 3 labelled searches."""
+"""Version of the descriptions of trainings and systems, incremented when older programs can no longer read them. Format 2 added
+sizes and checksums, format 3 labelled searches."""
 
 
 def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:

@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _force(command) if command.model else _train(command)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint when it is closed
+        # The reader closed the pipe: closing stdout later must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (RuntimeError, ValueError, OSError, MemoryError) as error:
         say(f"fast_align: {error or type(error).__name__}")

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fewstep_native import F64, U32
 
 Links = list[tuple[int, int]]
-"""(source position, target position), from 0, by the position of the explained side."""
+"""Pairs (source position, target position) from 0, sorted by the position of the explained side."""
 
 
 @dataclass(frozen=True)
 class AlignmentModel:
-    """t(target | source), the prior, and everything else that aligning other text needs. Sides are as in the fit."""
+    """A fitted model: t(target | source), the prior, and all other values for aligning other text. Sides are those of the fit."""
 
     native: fewstep_native.AlignModel
 
@@ -55,7 +55,7 @@ class AlignmentModel:
         return self.native.row(explaining + 1)
 
     def align(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], *, threads: int = 1) -> list[Links]:
-        """Return the best links of other pairs. A pair with an empty side gets none."""
+        """Return the best links of other pairs. A pair with an empty side gets no links."""
         text = bitext(pairs)
         found = self.native.align(text, threads)
         return [found.pairs(pair) for pair in range(text.pairs)]

@@ -125,7 +125,7 @@ def transition_gradients(
     total = tl.zeros([rows, columns], transitions.dtype.element_ty)
     if _possible(m, n, max_tokens, max_vertices) & (log_z > float("-inf")) & (log_z < float("inf")):
         here = b * max_tokens * max_vertices
-        # What is longer is a transition of no path.
+        # Longer transitions belong to no path.
         leads = (j[None, :] > i[:, None]) & (j[None, :] - i[:, None] <= n - m + 1) & (j < n)[None, :]
         cells = transitions + b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :]
         edges = tl.load(cells, mask=leads, other=float("-inf")) - log_z

@@ -61,7 +61,7 @@ def _coupling(options: BeamOptions, tokens: tuple[int, ...]) -> float:
 class Hypothesis(NamedTuple):
     score: float
     tokens: tuple[int, ...]
-    """Flat, with EOS and pads."""
+    """The flat tokens, with EOS and pads."""
 
 
 def text(options: BeamOptions, tokens: Sequence[int]) -> list[int]:
@@ -82,7 +82,7 @@ class Search:
         self.done = False
 
     def advance(self, tables: Sequence[Slots]) -> None:
-        """One step, from the tables of each live hypothesis."""
+        """Take one step from the tables of each live hypothesis."""
         options = self.options
         remaining = self.limit - self.steps * options.step_size
         found = continuations(options, tables, [one.score for one in self.live], remaining)

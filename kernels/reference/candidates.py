@@ -1,10 +1,12 @@
-"""Slow twin of `kernels.candidates`: the counts in dictionaries, every sum written out.
+"""The slow twin of `kernels.candidates`: the counts are in dictionaries and every sum is written out.
 
-P(y | x, offset) = (#(x, offset, y) + b #(x, y) / #(x)) / (#(x, offset) + b)      b the backoff; of #(x, offset, y) and of #(x, y)
-                   the `top` most frequent y that are no reserved pieces
-P(a | S, t)      = #(S, t, a) / #(S, t)
-L(S)             = round(slope * S + intercept + 1)        halves to even; the line minimises sum (slope S + intercept - T)^2
-P(y | x, t)      = sum over s of P(y | x_s, s - t) P(s | S, t)
+    P(y | x, offset) = (#(x, offset, y) + b #(x, y) / #(x)) / (#(x, offset) + b)      with the backoff b
+    P(a | S, t)      = #(S, t, a) / #(S, t)
+    L(S)             = round(slope * S + intercept + 1)
+    P(y | x, t)      = sum over s of P(y | x_s, s - t) P(s | S, t)
+
+The first line keeps the `top` most frequent y of #(x, offset, y) and of #(x, y) that are not reserved pieces. L rounds halves to
+even, and its line minimises sum (slope S + intercept - T)^2.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ class ReferenceTables:
     tension: float = 4.0
     backoff: float = 0.0
     lexical: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """#(x, offset, y) by (x, offset) and y."""
+    """The counts #(x, offset, y) by (x, offset) and y."""
     positions: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """#(S, t, a) by (S, t) and a."""
+    """The counts #(S, t, a) by (S, t) and a."""
     lengths: list[tuple[int, int]] = field(default_factory=list)
-    """(S, T) of every pair counted."""
+    """The lengths (S, T) of every counted pair."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, pairs: Iterable[Pair]) -> None:
@@ -110,7 +112,7 @@ class ReferenceTables:
         nearest = min(distances.values(), default=0.0)
         weights = {s: math.exp(-self.tension * (distance - nearest)) for s, distance in distances.items()}
         total = 0.0
-        for weight in weights.values():  # one after the other: sum() may round otherwise
+        for weight in weights.values():  # one after the other: sum() may round differently
             total += weight
         return {s: weight / total for s, weight in weights.items()}
 

@@ -1,8 +1,10 @@
 """Twins of the dynamic programs over a directed acyclic graph, in torch, differentiated by autograd, for any device and type.
 
-alpha[0,0] = token[0,0], minus infinity for other vertices
-alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
-log Z      = alpha[M-1,L-1]
+    alpha[0,0] = token[0,0], minus infinity for other vertices
+    alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
+    log Z      = alpha[M-1,L-1]
+
+M and L are the lengths of the sentence itself.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ def dag_best_alignment(
     for t in range(1, tokens.size(1)):
         candidates = rows[-1][:, :, None] + transitions
         best = candidates.amax(1)
-        predecessors.append((candidates == best[:, None]).int().argmax(1))  # argmax: the first of those that are equal
+        predecessors.append((candidates == best[:, None]).int().argmax(1))  # argmax returns the first of equal values
         rows.append(tokens[:, t] + best)
     scores = _ends(torch.stack(rows, 1), target_lengths, graph_lengths)
     vertices = torch.full(tokens.shape[:2], -1, device=tokens.device)

@@ -1,4 +1,4 @@
-"""fast_align in plain Python: dictionaries, direct sums, one pair after the other."""
+"""An implementation of fast_align in plain Python: dictionaries, direct sums, one pair after the other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kernels.fast_align.options import AlignOptions
 
 Pair = tuple[Sequence[str], Sequence[str]]
 Table = dict[str | None, dict[str, float]]
-"""t(target word | source word); None is the null word."""
+"""The probabilities t(target word | source word); None is the null word."""
 
 
 def feature(j: int, i: int, m: int, n: int) -> float:
-    """h(j, i): minus the distance of a link from the diagonal; positions from 1."""
+    """Return h(j, i), minus the distance of a link from the diagonal; positions count from 1."""
     return -abs(i / n - j / m)
 
 

@@ -1,11 +1,11 @@
 """A sequence-to-lattice network over numpy arrays, row by row as an ordinary decoder would run it; float64.
 
-The network of `kernels.LatticeTransformer`, of which see the arguments: with X_p the candidates of slot p,
+The network is that of `fewstep.LatticeTransformer`, which documents the arguments: with X_p the candidates of slot p,
 
     row (p, y)      x = sqrt(D) E[y] + slot_codes[p]        (p, BOS) for p = 0, (p, y) for y in X_{p-1}
     decoder layer   x = R(x, self-attention of the row over itself), R(x, attention over the encoded source), R(x, feed-forward)
                     with R(x, f) = x + f(norm(x)), or norm(x + f(x)); with the norm before one more norm after the last layer
-    logits          z = E x, over the words of outputs
+    logits          z = E x, over the tokens of outputs
     scores          log P(y) = z(y) - log sum_{u in U} exp z(u), U by the normaliser; selfnorm: z(y)
 """
 

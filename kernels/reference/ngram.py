@@ -13,7 +13,7 @@ from itertools import pairwise
 
 Ngram = tuple[str, ...]
 Model = dict[Ngram, tuple[float, float]]
-"""n-gram -> (log p(last word | the words before), log of the back-off of the whole n-gram as a context)."""
+"""A map of each n-gram to (log p(last word | the words before), log of the back-off of the whole n-gram as a context)."""
 
 UNK, BOS, EOS = "<unk>", "<s>", "</s>"
 

@@ -39,10 +39,10 @@ def read(path: str) -> Iterator[list[tuple[int, int]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.symmetrize", description="Join the links of two directions.")
     parser.add_argument(
-        "-i", "--input_1", required=True, help="links of the forward direction, a line a pair; - for the standard input"
+        "-i", "--input_1", required=True, help="Links of the forward direction, one line per pair; - for the standard input."
     )
-    parser.add_argument("-j", "--input_2", required=True, help="links of the reverse direction")
-    parser.add_argument("-c", "--command", required=True, choices=METHODS, help="how they are joined")
+    parser.add_argument("-j", "--input_2", required=True, help="Links of the reverse direction.")
+    parser.add_argument("-c", "--command", required=True, choices=METHODS, help="The method that combines both directions.")
     arguments = parser.parse_args()
     try:
         forward, reverse = list(read(arguments.input_1)), list(read(arguments.input_2))

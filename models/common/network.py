@@ -41,7 +41,7 @@ class NetworkConfig:
     feed_forward_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
     """Probability of dropping an inner unit of a feed-forward block; empty: the same as `dropout`."""
     norm: Literal["pre", "post"] = "pre"
-    """TrainingWorker of layer normalisation: before each block, with one more after the last layer, or after each residual sum."""
+    """Place of layer normalisation: before each block, with one more after the last layer, or after each residual sum."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position code. A learned table has `max_positions` rows."""
     max_positions: Annotated[int, Ge(2)] = 1024
