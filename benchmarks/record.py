@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from benchmarks.origin import command, commit, machine, versions
-from stages.report.text import table as markdown
+from stages.report.page.markdown import table as markdown
 
 ORIGIN = ("command", "commit", "machine", "versions", "seed", "rounds", "spread")
 """Fields of a table that name where its figures come from. A field that was not recorded is null, and the note gives the reason."""

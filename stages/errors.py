@@ -1,4 +1,4 @@
-"""What can go wrong in a stage. `pipeline.errors` turns each into an exit code."""
+"""Errors of stages. `pipeline.errors` maps each of them to an exit code."""
 
 import errno
 import shutil
@@ -7,38 +7,35 @@ from difflib import get_close_matches
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""Numbers of the errors that say that a disk is full, or a file has reached the size that is allowed."""
+"""Error numbers of a full disk, an exhausted quota and the limit of file sizes."""
 
 
 class FewstepError(Exception):
-    """A failure that is explained to the user in one message, without a traceback.
-
-    The message says where, what was expected, what was got and what to do.
-    """
+    """A failure that one message explains to the user without a traceback: the place, the expectation, the finding, the remedy."""
 
 
 class DataError(FewstepError):
-    """The user's text or files cannot be used: missing, unequal, badly encoded, empty (exit code 2)."""
+    """The text or files of the user are missing, unequal, badly encoded or empty (exit code 2)."""
 
 
 class ArtifactError(FewstepError):
-    """A finished artifact is not what its manifest says, or was written by another version (exit code 1)."""
+    """A finished artifact differs from its manifest or was written by another version (exit code 1)."""
 
 
 class StageError(FewstepError):
-    """A step failed for a reason that lies in the machine: disk full, memory, a dead worker (exit code 1)."""
+    """A step failed because of the machine: a full disk, too little memory, a dead worker (exit code 1)."""
 
 
 class TransientError(StageError):
-    """A failure that is worth another attempt: the executor repeats the step."""
+    """A failure after which the executor repeats the step."""
 
 
 def unwritable(path: Path, error: OSError) -> StageError:
-    """The error that a user can act on when a file of the store could not be written, mostly because the disk is full."""
-    place = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
-    free = shutil.disk_usage(place).free
+    """Return the error for a file of the store that could not be written, usually because the disk is full."""
+    existing = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    free = shutil.disk_usage(existing).free
     return StageError(
-        f"{path}: could not be written: {error.strerror or error} ({free / 2**20:.1f} MiB free); nothing finished is lost: "
+        f"{path}: could not be written: {error.strerror or error} ({free / 2**20:.1f} MiB free); finished work is kept: "
         "free some space, or set store.path to a larger disk, and repeat the run command"
     )
 

@@ -1,4 +1,4 @@
-"""Shards: Arrow IPC files `shards/00000.arrow, ...` with a fixed number of rows in input order, memory-mapped when read."""
+"""Shards: Arrow IPC files `shards/00000.arrow`, ... with a fixed number of rows in input order, which are read memory-mapped."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ if TYPE_CHECKING:
 
 
 def shard_path(directory: Path, index: int) -> Path:
-    """Where shard `index` of the artifact (or `.partial`) directory lies."""
+    """Return the path of shard `index` in the directory of an artifact (or `.partial` directory)."""
     return directory / "shards" / f"{index:05d}.arrow"
 
 
 def shard_paths(directory: Path) -> list[Path]:
-    """The shards of an artifact directory, in order. Raises ArtifactError when the numbers have a gap."""
+    """Return the shards in the directory of an artifact, in order. Raises ArtifactError when a number is missing."""
     paths = sorted((directory / "shards").glob("*.arrow"), key=lambda path: (len(path.name), path.name))
     for index, path in enumerate(paths):
         if path != (expected := shard_path(directory, index)):
-            raise ArtifactError(f"{directory}: expected shard {expected.name}, got {path.name}; one is missing: run the step again")
+            raise ArtifactError(
+                f"{directory}: expected shard {expected.name}, got {path.name}; a shard is missing: run the step again"
+            )
     return paths
 
 
 def read_shard(path: Path) -> pa.Table:
-    """One shard as a table of one record batch, memory-mapped (nothing is read until a value is looked at).
+    """Return a shard as a memory-mapped table of one record batch. Values are read when they are accessed.
 
-    Raises ArtifactError for a file that is missing, cut off or no Arrow file.
+    Raises ArtifactError for a file that is missing, truncated or not an Arrow file.
     """
     import pyarrow as pa
 
@@ -43,24 +45,24 @@ def read_shard(path: Path) -> pa.Table:
 
 
 def read_shards(directory: Path) -> Iterator[pa.Table]:
-    """The shards of an artifact directory one after the other, each memory-mapped."""
+    """Yield the shards in the directory of an artifact, each memory-mapped."""
     return map(read_shard, shard_paths(directory))
 
 
 def rows_of(path: Path) -> int:
-    """Rows of a shard, from its footer and batch headers."""
+    """Return the number of rows of a shard, from its footer and batch headers."""
     return int(read_shard(path).num_rows)
 
 
 def row_counts(directory: Path) -> list[int]:
-    """Rows of each shard of an artifact directory, in order."""
+    """Return the number of rows of each shard in the directory of an artifact, in order."""
     return [rows_of(path) for path in shard_paths(directory)]
 
 
 def write_shard(path: Path, table: pa.Table, context: Context) -> None:
-    """Write a table as one shard, whole or not at all. Equal tables give equal bytes, however they are chunked.
+    """Write a table as one shard, atomically. Equal tables give equal bytes, whatever their chunks.
 
-    Raises StageError when the file cannot be written (a full disk).
+    Raises StageError when the file cannot be written, as on a full disk.
     """
     import pyarrow as pa
 
@@ -76,7 +78,7 @@ def write_shard(path: Path, table: pa.Table, context: Context) -> None:
 
 
 def _compact(table: pa.Table) -> pa.RecordBatch:
-    """A table as one record batch of its own memory: a slice would be written with the text that stands behind it."""
+    """A table as one record batch in memory of its own. (A slice would be written together with the rest of its buffers.)"""
     import pyarrow as pa
 
     columns = [pa.concat_arrays([*column.chunks, pa.array([], column.type)]) for column in table.columns]
@@ -84,7 +86,7 @@ def _compact(table: pa.Table) -> pa.RecordBatch:
 
 
 def rechunk(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Cut a stream of tables of one schema anew: `rows` rows each, fewer in the last, none empty."""
+    """Rechunk a stream of tables of one schema into tables of `rows` rows; the last may have fewer, but is not empty."""
     import pyarrow as pa
 
     held: list[pa.Table] = []
@@ -104,9 +106,9 @@ def rechunk(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
 
 
 def write_shards(tables: Iterable[pa.Table], directory: Path, shard_rows: int, context: Context) -> list[int]:
-    """Write a stream of tables of one schema as shards of `shard_rows` rows; the rows of each shard.
+    """Write a stream of tables of one schema as shards of `shard_rows` rows, and return the number of rows of each.
 
-    Shards beyond the last, left behind by an earlier attempt, are removed. Memory holds one shard and one table of the stream.
+    Later shards from an earlier attempt are removed. Memory holds one shard and one table of the stream at a time.
     """
     counts: list[int] = []
     for index, table in enumerate(rechunk(tables, shard_rows)):
@@ -117,7 +119,7 @@ def write_shards(tables: Iterable[pa.Table], directory: Path, shard_rows: int, c
 
 
 def drop_shards_from(directory: Path, index: int) -> None:
-    """Remove shards `index`, `index + 1`, ... that an earlier attempt left behind."""
+    """Remove shards `index`, `index + 1`, ... of an earlier attempt."""
     for path in sorted((directory / "shards").glob("*.arrow")):
         if int(path.stem) >= index:
             path.unlink()

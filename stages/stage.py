@@ -1,4 +1,4 @@
-"""The declaration of a stage: a function over typed artifacts, with a name and a version."""
+"""The declaration of a stage: a function on typed artifacts, with a name and a version."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ O = TypeVar("O", bound=Artifact)  # noqa: E741
 
 @dataclass(frozen=True)
 class Implementation:
-    """The function `run` of `<package>.run`, imported when it is first called, so that declaring a stage loads nothing heavy."""
+    """The function `run` of `<package>.run`. It is imported when it is called, so that declarations of stages import nothing
+    heavy."""
 
     package: str
 
     def __call__(self, inputs: object, config: object, context: StepContext) -> None:
-        """Fill `context.directory`."""
+        """Run the stage, which writes to `context.directory`."""
         import_module(f"{self.package}.run").run(inputs, config, context)
 
 
 @dataclass(frozen=True)
 class Stage(Generic[I, C, O]):
-    """A verb of the pipeline. `run(inputs, config, context)` fills `context.directory`; wiring it wrongly is a mypy error.
+    """A kind of step. `run(inputs, config, context)` writes the artifact to `context.directory`.
 
-    `version` is raised when the meaning of the output changes, so that older artifacts are not taken for it.
-    A stage that `distributes` holds nothing itself, its workers do; any other is one worker, and so is one that is `alone`.
+    Inputs, config and output are typed, so that wrong wiring is an error of mypy. Raise `version` when the meaning of the output
+    changes; artifacts of older versions are then not reused. A stage that `distributes` holds no resources itself, but its workers
+    do; any other stage is one worker.
     """
 
     name: str
@@ -39,15 +41,15 @@ class Stage(Generic[I, C, O]):
     run: Callable[[I, C, StepContext], None]
     output: type[O]
     distributes: bool = False
-    """Hands its work to `context.workers`."""
+    """True if the stage runs on `context.workers`."""
     trains: bool = False
-    """Its workers are training workers: all must be there at once, and their number is part of its bits."""
+    """True if its workers are training workers, which must all be available at once and whose number affects the result."""
     exclusive: bool = False
-    """Nothing else may run beside it: it measures time."""
+    """True if no other step may run at the same time, since the stage measures time."""
     product: bool = False
-    """A run is for its artifact: a missing one is made again even where no later step needs it."""
+    """True if the artifact is a product of a run: it is made again if it is missing, even if no later step needs it."""
 
     @property
     def module(self) -> str:
-        """The module that holds the implementation; `run` names it without importing it."""
+        """Name of the module of the implementation, which is not imported."""
         return f"{self.run.package}.run" if isinstance(self.run, Implementation) else self.run.__module__

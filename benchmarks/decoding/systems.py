@@ -24,7 +24,7 @@ from benchmarks.record import publish
 from pipeline.config.load import load_config
 from pipeline.run.run_directory import find_run
 from pipeline.store.records import step_directory
-from stages.report.text import table
+from stages.report.page.markdown import table
 
 METRICS = {"bleu": "BLEU", "rougeL": "ROUGE-L"}
 

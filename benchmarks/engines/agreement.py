@@ -23,7 +23,7 @@ from models.bundle.directory import load_system
 from models.bundle.system import System
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
-from stages.decoding.driver import NEAR_TIE, translate
+from stages.decoding.text import NEAR_TIE, translate
 
 IDENTICAL, SCORE, BLEU = 0.97, 1e-4, 0.1
 ENGINES: dict[str, dict[str, Any]] = {

@@ -4,9 +4,9 @@
         [--json FILE]
 
 Nothing is trained: systems that the config's store does not hold are left out and named. Each search of each system decodes the
-same sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines; turns are
-A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both engines wrote alike. A
-dash stands where a search has one engine alone: sampling has no native one, bfloat16 none through torch.
+same sentences of the first test set, from text to text, one by one and in batches, with the same weights by both engines. The
+engines alternate, A B A B ... as in the stage `benchmark`. Milliseconds are medians a sentence; "same" are outputs that both
+engines wrote alike. A dash stands where a search has one engine alone: sampling has no native one, bfloat16 none through torch.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from stages.artifacts import MANIFEST
 from stages.artifacts import System as SystemArtifact
-from stages.benchmark.timing import Turn, evenly_spaced, measure
+from stages.benchmark.statistics import evenly_spaced
+from stages.benchmark.timing import RoundTimings, measure
 from stages.benchmark.translator import timed_translator
-from stages.decoding.driver import load
 from stages.decoding.sentences import read_sentences
+from stages.decoding.systems import load
 
 TORCH, NATIVE = "torch", "native"
 
@@ -85,10 +86,10 @@ def same(pairs: Sequence[tuple[System, Any]], lines: Sequence[str], size: int) -
     return statistics.fmean(one == other for one, other in zip(*written, strict=True))
 
 
-def timed(turns: Sequence[Turn], size: int, sentences: int) -> dict[str, float]:
+def timed(timings: Sequence[RoundTimings], size: int, sentences: int) -> dict[str, float]:
     """Return milliseconds a sentence, alone and in batches."""
-    alone = statistics.median(value for turn in turns for value in turn.latencies_ms)
-    return {"alone": alone, "batch": statistics.median(1000 * turn.batch_seconds[size] / sentences for turn in turns)}
+    alone = statistics.median(value for one in timings for value in one.latencies_ms)
+    return {"alone": alone, "batch": statistics.median(1000 * one.batch_seconds[size] / sentences for one in timings)}
 
 
 def cells(found: dict[str, Any], kind: str) -> list[str]:
@@ -127,15 +128,15 @@ def compared(
     pairs: dict[str, dict[str, tuple[System, Any]]], lines: Sequence[str], rounds: int, size: int
 ) -> dict[str, dict[str, Any]]:
     """Return the times of each entry with each engine."""
-    entrants = {(entry, engine): timed_translator(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
-    turns: list[Turn] = []
-    for number, fresh in enumerate(measure({" ".join(key): one for key, one in entrants.items()}, lines, rounds, (size,)), 1):
-        turns += fresh
+    translators = {(entry, engine): timed_translator(*pair) for entry, both in pairs.items() for engine, pair in both.items()}
+    timings: list[RoundTimings] = []
+    for number, fresh in enumerate(measure({" ".join(key): one for key, one in translators.items()}, lines, rounds, (size,)), 1):
+        timings += fresh
         print(f"round {number} of {rounds}", file=sys.stderr, flush=True)
     results: dict[str, dict[str, Any]] = {entry: {"same": same(list(both.values()), lines, size)} for entry, both in pairs.items()}
-    for entry, engine in entrants:
-        mine = [turn for turn in turns if turn.entry == f"{entry} {engine}"]
-        results[entry][engine] = timed(mine, size, len(lines))
+    for entry, engine in translators:
+        own = [one for one in timings if one.entry == f"{entry} {engine}"]
+        results[entry][engine] = timed(own, size, len(lines))
     return results
 
 

@@ -1,1 +1,1 @@
-"""Networks and systems as directories."""
+"""Networks and systems as directories, and loaded systems that decode sentences."""

@@ -10,15 +10,12 @@ from typing import Any, NamedTuple
 from sentencepiece import SentencePieceProcessor
 
 from fewstep.vocabulary import clean
-from models.common.prefetch import prefetch
+from models.bundle.batched_decoding import BATCH_TOKENS, batches, decode_sentences
 from models.config.problems import Problem
 from models.config.search import SearchConfig
 from models.family import Decoder, Hypothesis
 
 log = logging.getLogger("fewstep")
-
-BATCH_TOKENS = 4000
-"""Padded source tokens that are decoded at once, EOS included."""
 
 
 class Translation(NamedTuple):
@@ -93,15 +90,9 @@ class System:
         return encoded
 
     def decode(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each source, best first, decoded in batches of similar length. An empty source has one empty
-        hypothesis."""
-        found = [[Hypothesis([], 0.0, 0)] for _ in sources]
+        """Return the hypotheses of each source, best first (`models.bundle.batched_decoding`). An empty source has one, empty."""
         chosen = self.search_labelled(search) if isinstance(search, str) else search or self.search
-        batches = list(_batches([len(source) for source in sources]))
-        for batch, prepared in prefetch(lambda rows: self.decoder.prepare([sources[row] for row in rows], chosen), batches):
-            for index, ranked in zip(batch, self.decoder.decode(prepared, chosen), strict=True):
-                found[index] = ranked
-        return found
+        return decode_sentences(self.decoder, sources, chosen, batch_tokens=BATCH_TOKENS)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1) -> list[float]:
         """Return the natural log-probability of each line of `targets`, followed by EOS, as the translation of its source.
@@ -127,7 +118,7 @@ class System:
     def score_ids(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
         """Return the log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
         scores = [0.0] * len(pairs)
-        for batch in _batches([max(len(source), len(target), 1) for source, target in pairs]):
+        for batch in batches([max(len(source), len(target), 1) for source, target in pairs], BATCH_TOKENS):
             found = self.decoder.score([pairs[index][0] for index in batch], [pairs[index][1] for index in batch])
             for index, score in zip(batch, found, strict=True):
                 scores[index] = score
@@ -143,12 +134,3 @@ def _encode(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: in
     """Return the ids of cleaned lines."""
     # One by one, as in `decode_ids`.
     return [list(pieces.encode(clean(line, number))) for number, line in enumerate(lines, first_line)]
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the indices of non-empty sources in batches, the longest first, with at most `BATCH_TOKENS` padded tokens each."""
-    left = sorted((index for index, length in enumerate(lengths) if length), key=lambda index: -lengths[index])
-    while left:
-        count = max(1, BATCH_TOKENS // (lengths[left[0]] + 1))
-        yield left[:count]
-        left = left[count:]

@@ -14,7 +14,7 @@ from models.training.recipe import Companion, TrainedSystem
 from pipeline.config.rules import Rule, broken, overlap, placed
 from pipeline.config.schema import Pinned, RunConfig, network_of
 from pipeline.config.systems import UsedSystem
-from stages.decoding.ctranslate2 import missing_engine
+from stages.decoding.engines import missing_engine
 from stages.ngram import NgramConfig
 from stages.score.tasks import TASKS
 

@@ -16,7 +16,7 @@ from stages.benchmark import BenchmarkConfig
 from stages.contrastive import ContrastiveConfig
 from stages.corpus import CorpusConfig, Filters
 from stages.distill import DistillConfig
-from stages.report import ReportConfig, Together
+from stages.report import ReportConfig, SystemPair
 from stages.score import ScoreConfig
 from stages.system import SystemConfig
 from stages.train import TrainConfig
@@ -146,7 +146,7 @@ def report_config(config: RunConfig) -> ReportConfig:
         samples=evaluation.samples,
         min_bleu=evaluation.min_bleu,
         min_rouge=evaluation.min_rouge,
-        together=_pairs_of_systems(config),
+        system_pairs=_pairs_of_systems(config),
     )
 
 
@@ -156,11 +156,11 @@ def _baseline(config: RunConfig) -> str:
     return f"{name}/{label or next(iter(config.systems[name].search))}"
 
 
-def _pairs_of_systems(config: RunConfig) -> dict[str, Together]:
+def _pairs_of_systems(config: RunConfig) -> dict[str, SystemPair]:
     pairs = config.evaluation.mutual_information
     networks = {name: network_of(config, pair.parallel) for name, pair in pairs.items()}
     return {
-        name: Together(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
+        name: SystemPair(parallel=pair.parallel, sequential=pair.sequential, step_size=network.generation().step_size)
         for name, pair in pairs.items()
         if isinstance(network := networks[name], StepwiseConfig)
     }

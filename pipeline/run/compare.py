@@ -155,7 +155,7 @@ def _score_pairs(first: tuple[Run, Result], second: tuple[Run, Result]) -> Itera
 def _significance(metric: str, first: tuple[Run, Result], second: tuple[Run, Result]) -> float | None:
     """Return the p of a paired bootstrap, or None where both runs did not score the same sentences in the same way."""
     from stages.decoding.sentences import best_in_order, read_sentences
-    from stages.report.significance import draft_statistics, paired_bootstrap
+    from stages.report.findings.significance import draft_statistics, paired_bootstrap
 
     signature = first[1].signatures[metric]
     inputs = [read_json(result.directory / MANIFEST).get("inputs", {}) for _, result in (first, second)]

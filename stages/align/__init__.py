@@ -1,4 +1,4 @@
-"""Link the words of each pair, in both directions and symmetrised: fast_align (Dyer, Chahuneau and Smith 2013)."""
+"""Link the words or pieces of each pair, in both directions and symmetrised, by fast_align (Dyer, Chahuneau and Smith 2013)."""
 
 from __future__ import annotations
 
@@ -15,35 +15,36 @@ from stages.stage import Implementation, Stage
 @dataclass(frozen=True)
 class AlignInputs:
     bitext: Text | Tokens
-    """The text for words (split at blanks and tabs), its tokens for subword pieces."""
+    """Text, to link words (separated by blanks and tabs), or its tokens, to link pieces."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignConfig:
-    """Word alignment: `-d -o -v` of fast_align, in both directions."""
+    """Word alignment: options `-d -o -v` of fast_align, in both directions."""
 
     engine: Literal["native", "fast_align"] = "native"
-    """The one of this project, or the upstream program. Their links are the same; the native one also keeps its models."""
+    """Native code, or the upstream program. Their links are the same; the native engine also keeps its models."""
     executable: str = "fast_align"
-    """The upstream program: a path, or a name to be found on PATH."""
+    """Upstream program: a path, or a name that is on PATH."""
     unit: Literal["words", "pieces"] = "pieces"
-    """What is linked."""
+    """Unit that is linked."""
     symmetrization: Method = "grow-diag-final-and"
-    """How the two directions are joined."""
+    """Method that combines the links of the two directions."""
     iterations: Annotated[int, Ge(1)] = 5
-    """Passes over the text; the last only looks for the best links."""
+    """Passes over the text. The last one only finds the best links."""
     tension: Annotated[float, Gt(0), Le(14)] = 4.0
-    """How much the diagonal is favoured at the start."""
+    """Initial preference for the diagonal."""
     optimize_tension: bool = True
-    """Fit the tension."""
+    """Fit the tension to the text."""
     alpha: Annotated[float, Gt(0)] = 0.01
     """Parameter of the Dirichlet prior on translation probabilities."""
     p0: Annotated[float, Ge(0), Lt(1)] = 0.08
     """Prior probability that a word has no link."""
     compatible: bool = True
-    """Compute the tension's gradient as the upstream program does, with its two slips; else correctly (native engine only)."""
+    """Compute the gradient of the tension as the upstream program does, including its two errors; false: compute it correctly
+    (native engine only)."""
     max_length: Annotated[int, Ge(1), Le(32767)] = 1000
-    """Words or pieces of a side; longer pairs get no links and take no part in the fit."""
+    """Longest side in words or pieces. Longer pairs get no links and are left out of the fit."""
 
 
 STAGE: Stage[AlignInputs, AlignConfig, Links] = Stage(

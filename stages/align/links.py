@@ -1,4 +1,4 @@
-"""From the links of both directions to the shards of the artifact."""
+"""Write the shards of the artifact from the links of both directions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def write_links(job: Job, context: StepContext) -> None:
-    """Symmetrise what the engine left, shard by shard."""
+    """Symmetrise the links of the engine, shard by shard."""
     missing = [shard for shard in range(len(job.shards)) if not _is_written(job, shard)]
     for done, _ in enumerate(context.workers.map(make_writer, job, missing), 1):
         context.progress(len(job.shards) - len(missing) + done, len(job.shards), "shards of links")
@@ -31,6 +31,7 @@ def _is_written(job: Job, shard: int) -> bool:
 
 
 def make_writer(job: Job) -> Callable[[int], None]:
+    """Return a function that symmetrises and writes one shard."""
     return partial(_write_shard, job)
 
 

@@ -1,4 +1,4 @@
-"""fast_align of this project: in memory where the text is small, else as map and reduce over shards. The links are the same."""
+"""The native engine: in memory for small texts, else as map and reduce over shards. The links are the same."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from fewstep_native import I64, AlignedLinks
 
 IN_MEMORY_BYTES = 1 << 26
-"""Text shards of at most this size together are aligned in memory, each direction by one worker (ten to forty bytes of memory for a
-byte of text). A kill then costs the passes of the directions that are not finished: seconds."""
+"""Total size of text shards up to which a text is aligned in memory, each direction by one worker (ten to forty bytes of memory for
+a byte of text). A kill then loses the unfinished directions, a few seconds of work."""
 
 
 def align_natively(job: Job, context: StepContext) -> dict[str, Any]:
-    """Leave the links of both directions and their models; what `align.json` says of them."""
+    """Write the links and models of both directions, and return their entries of `align.json`.
+
+    Raises DataError for a text without pairs that have words on both sides.
+    """
     small = sum(shard.stat().st_size for shard in job.shards) <= IN_MEMORY_BYTES
     fitted = _align_in_memory(job, context) if small else align_sharded(job, context)
     for direction in DIRECTIONS:
@@ -32,7 +35,7 @@ def align_natively(job: Job, context: StepContext) -> dict[str, Any]:
             raise DataError(
                 f"align: expected pairs with words on both sides, got none among {sum(map(rows_of, job.shards))} "
                 f"({fitted[direction]['empty']} with an empty side, {fitted[direction]['too_long']} longer than "
-                f"alignment.max_length = {job.config.max_length})"
+                f"alignment.max_length = {job.config.max_length}); check the text, or increase alignment.max_length"
             )
     return fitted
 
@@ -42,7 +45,7 @@ def _align_in_memory(job: Job, context: StepContext) -> dict[str, Any]:
     for done, _ in enumerate(context.workers.map(make_whole, job, missing), 1):
         context.progress(len(DIRECTIONS) - len(missing) + done, len(DIRECTIONS), "directions")
         if context.stop_requested() and done < len(missing):
-            raise TransientError("asked to stop: the links of one direction are kept")
+            raise TransientError("asked to stop: the links of the finished direction are kept")
     fitted: dict[str, Any] = {direction: load_json(job.state(direction, "fitted.json")) for direction in DIRECTIONS}
     for number in range(job.config.iterations):
         report_pass(context, number, {direction: fitted[direction]["passes"][number] for direction in DIRECTIONS})
@@ -50,6 +53,7 @@ def _align_in_memory(job: Job, context: StepContext) -> dict[str, Any]:
 
 
 def make_whole(job: Job) -> Callable[[Direction], None]:
+    """Return a function that aligns the whole text in one direction."""
     return partial(_align_whole, job)
 
 
@@ -62,15 +66,15 @@ def _align_whole(job: Job, direction: Direction) -> None:
     aligner = fewstep_native.Aligner(
         text, options.reverse, options.native(), options.tension, keep_columns=True, threads=options.threads
     )
-    told = list(passes(aligner, options))
+    statistics = list(passes(aligner, options))
     found = aligner.align(margins=False, threads=options.threads)
-    told.append(last_pass(found, aligner.target_words))
+    statistics.append(last_pass(found, aligner.target_words))
     model = AlignmentModel(aligner.model())
     model.save(job.context.directory / f"{direction}.align")
     starts, _ = text.ids(not options.reverse)
     _save_by_shard(job, direction, starts, found)
     record = fit_record(
-        [pass_record(one) for one in told],
+        [pass_record(one) for one in statistics],
         tension=model.tension,
         length_ratio=model.length_ratio,
         counts={

@@ -1,4 +1,4 @@
-"""What an alignment tells of its passes: metrics while it runs, `align.json` and a table of the report when it is done."""
+"""Statistics of the passes of an alignment: metrics during the step, and entries of `align.json`."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from kernels.fast_align.em import Pass
 from stages.context import StepContext
 
 
-def pass_record(told: Pass) -> dict[str, Any]:
-    """One pass as plain data. `tension` is the one that it was made with."""
+def pass_record(one: Pass) -> dict[str, Any]:
+    """Return the statistics of a pass as plain data."""
     return {
-        "log_likelihood": told.log_likelihood,
-        "perplexity": told.perplexity,
-        "null_posterior": told.null_posterior,
-        "feature": told.feature,
-        "tensions": list(told.tensions),
+        "log_likelihood": one.log_likelihood,
+        "perplexity": one.perplexity,
+        "null_posterior": one.null_posterior,
+        "feature": one.feature,
+        "tensions": list(one.tensions),
     }
 
 
 def fit_record(
     passes: Sequence[Mapping[str, Any]], *, tension: float, length_ratio: float, counts: Mapping[str, int]
 ) -> dict[str, Any]:
-    """What `align.json` says of a direction. `counts`: target_words (of the explained side), empty, too_long, ..."""
+    """Return the entry of a direction in `align.json`. `counts`: target_words (of the explained side), empty, too_long, ..."""
     return {"tension": tension, "length_ratio": length_ratio, "passes": list(passes), **counts}
 
 
 def report_pass(context: StepContext, number: int, records: Mapping[str, Mapping[str, Any]]) -> None:
-    """Metrics of pass `number` (from 0), by direction."""
+    """Report the metrics of pass `number` (from 0), given by direction."""
     values = {}
-    for direction, told in records.items():
-        values[f"{direction}_perplexity"] = told["perplexity"]
-        values[f"{direction}_log_likelihood"] = told["log_likelihood"]
-        values[f"{direction}_null_posterior"] = told["null_posterior"]
-        if told["tensions"]:
-            values[f"{direction}_tension"] = told["tensions"][-1]
+    for direction, record in records.items():
+        values[f"{direction}_perplexity"] = record["perplexity"]
+        values[f"{direction}_log_likelihood"] = record["log_likelihood"]
+        values[f"{direction}_null_posterior"] = record["null_posterior"]
+        if record["tensions"]:
+            values[f"{direction}_tension"] = record["tensions"][-1]
     context.metrics(number + 1, values)

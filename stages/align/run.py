@@ -16,16 +16,19 @@ from stages.shards import row_counts
 
 
 def run(inputs: AlignInputs, config: AlignConfig, context: StepContext) -> None:
-    """Write the links shard by shard, the fitted models and `align.json`. Equal input and config give equal bytes for any number
-    of workers and threads.
+    """Write the links shard by shard, the fitted models and `align.json`.
 
-    Raises DataError for text that cannot be aligned, StageError when the upstream program is missing or fails.
+    Equal inputs and config give equal bytes for any number of workers and threads. Raises DataError for text that cannot be
+    aligned, StageError when the upstream program is missing or fails.
     """
     pieces = isinstance(inputs.bitext, Tokens)
     if pieces != (config.unit == "pieces"):
         raise StageError(f"align: unit {config.unit}: expected {'tokens' if pieces is False else 'text'}, got {inputs.bitext.path}")
     if config.engine == "fast_align" and not config.compatible:
-        raise DataError("alignment.compatible: the upstream program has no correct gradient; set it to true, or engine to native")
+        raise DataError(
+            "alignment.compatible: expected true for engine fast_align, got false: the upstream program has no correct gradient; "
+            "set it to true, or alignment.engine to native"
+        )
     job = Job.of(inputs.bitext, config, context)
     fitted = align_natively(job, context) if config.engine == "native" else align_upstream(job, context)
     write_links(job, context)

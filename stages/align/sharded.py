@@ -1,7 +1,9 @@
-"""EM as map and reduce over shards, for text that one machine's memory should not hold. What is finished is not done again.
+"""EM as map and reduce over shards, for texts beyond the memory of one machine. Finished parts are not computed again.
 
-Below `checkpoints/` each direction has: `cells/` of each shard; `whole.*`, their union, and `places/` of each shard in it; and for
-each iteration `counts/` of each shard, then `t` and `iteration.json`, with which the iteration is done and the last one dropped.
+A cell is a pair of words that occur in one sentence pair. Below `checkpoints/` each direction has the cells of each shard
+(`cells/`), their union (`whole.*`) and the positions of a shard's cells in it (`positions/`). Each iteration has the counts of each
+shard (`counts/`), then the probabilities `t` and `iteration.json`, which finish it; the files of the iteration before are then
+deleted.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ if TYPE_CHECKING:
     from fewstep_native import Aligner
 
 Item = tuple[Direction, int]
-"""A direction, and a shard or iteration."""
+"""A direction, and a shard or an iteration."""
 
 
 def align_sharded(job: Job, context: StepContext) -> dict[str, Any]:
-    """Leave the links of both directions and their models; what `align.json` says of them."""
+    """Write the links and models of both directions, and return their entries of `align.json`."""
     shards = range(len(job.shards))
     items = [(direction, shard) for direction in DIRECTIONS for shard in shards]
     if job.sizes is None:
@@ -78,11 +80,11 @@ def _iterate(job: Job, context: StepContext, items: Sequence[Item], number: int)
 
 
 def _each(context: StepContext, make: Callable[[Job], Callable[[Any], None]], job: Job, items: Sequence[Any], unit: str) -> None:
-    """Map over items; what was done so far is kept when the driver asks to stop."""
+    """Map over items. Finished items are kept if the step is asked to stop."""
     for done, _ in enumerate(context.workers.map(make, job, items), 1):
         context.progress(done, len(items), unit)
         if context.stop_requested():
-            raise TransientError(f"asked to stop: {done} of {len(items)} {unit}")
+            raise TransientError(f"asked to stop: {done} of {len(items)} {unit} are kept")
 
 
 def _summary_file(job: Job, direction: Direction, shard: int) -> Path:
@@ -102,7 +104,7 @@ def _done(job: Job, direction: Direction, number: int) -> Path:
 
 
 def _beside(path: Path, array: str) -> Path:
-    """The file of an array that belongs to a JSON file."""
+    """The file of an array beside a JSON file."""
     return path.with_name(f"{path.stem}.{array}.npy")
 
 
@@ -115,8 +117,8 @@ def _whole(job: Job, direction: Direction) -> Cells:
     return Cells(load(job.state(direction, "whole.starts.npy")), load(job.state(direction, "whole.columns.npy")))
 
 
-def _places_file(job: Job, direction: Direction, shard: int) -> Path:
-    return job.state(direction, "places", f"{shard:05d}.npy")
+def _positions_file(job: Job, direction: Direction, shard: int) -> Path:
+    return job.state(direction, "positions", f"{shard:05d}.npy")
 
 
 def _probabilities_file(job: Job, direction: Direction, number: int) -> Path:
@@ -124,11 +126,12 @@ def _probabilities_file(job: Job, direction: Direction, number: int) -> Path:
 
 
 def make_indexer(job: Job) -> Callable[[Item], None]:
+    """Return a function that finds the cells of a shard in a direction."""
     return partial(_index, job)
 
 
 def _index(job: Job, item: Item) -> None:
-    """The cells of a shard, and its sizes."""
+    """Write the cells of a shard and the lengths of its pairs."""
     direction, shard = item
     options = job.options(direction)
     text = text_of(job, shard)
@@ -142,15 +145,16 @@ def _index(job: Job, item: Item) -> None:
 
 
 def make_cell_merger(job: Job) -> Callable[[Direction], None]:
+    """Return a function that merges the cells of all shards in a direction."""
     return partial(_merge_cells, job)
 
 
 def _merge_cells(job: Job, direction: Direction) -> None:
-    """The cells of all shards, where each shard's lie in them, and the sizes of all pairs."""
+    """Write the cells of all shards, the positions of each shard's cells in them, and the lengths of all pairs."""
     shards = [_cells_of(job, direction, shard) for shard in range(len(job.shards))]
     whole = merge_cells(shards)
     for shard, cells in enumerate(shards):
-        job.save(_places_file(job, direction, shard), cell_offsets(whole, cells))
+        job.save(_positions_file(job, direction, shard), cell_offsets(whole, cells))
     job.save(job.state(direction, "whole.starts.npy"), whole.starts)
     job.save(job.state(direction, "whole.columns.npy"), whole.columns)
     sizes: dict[tuple[int, int], int] = {}
@@ -164,21 +168,22 @@ def _merge_cells(job: Job, direction: Direction) -> None:
 
 
 def _aligner_before(job: Job, direction: Direction, shard: int, number: int) -> Aligner:
-    """A shard with the probabilities and the tension that iteration `number` starts from."""
+    """A shard with the probabilities and the tension at the start of iteration `number`."""
     tension = job.config.tension if number == 0 else load_json(_done(job, direction, number - 1))["tension"]
     aligner = shard_aligner(text_of(job, shard), job.options(direction), tension)
     if number:
         t = load(_probabilities_file(job, direction, number - 1))
-        take(aligner, load(job.state(direction, "whole.starts.npy")), load(_places_file(job, direction, shard)), t)
+        take(aligner, load(job.state(direction, "whole.starts.npy")), load(_positions_file(job, direction, shard)), t)
     return aligner
 
 
 def make_counter(job: Job) -> Callable[[tuple[Direction, int, int]], None]:
+    """Return a function that runs the E-step of an iteration on a shard."""
     return partial(_count, job)
 
 
 def _count(job: Job, item: tuple[Direction, int, int]) -> None:
-    """The E-step of a shard."""
+    """Run the E-step on a shard."""
     direction, shard, number = item
     counts, sums = expect(_aligner_before(job, direction, shard, number), job.context.resources.threads)
     path = _sums_file(job, direction, number, shard)
@@ -188,51 +193,53 @@ def _count(job: Job, item: tuple[Direction, int, int]) -> None:
 
 
 def make_reducer(job: Job) -> Callable[[Item], None]:
+    """Return a function that runs the M-step of an iteration in a direction."""
     return partial(_reduce, job)
 
 
 def _reduce(job: Job, item: Item) -> None:
-    """Tension and M-step over the counts of all shards."""
+    """Fit the tension and run the M-step over the counts of all shards."""
     direction, number = item
     shards, options = range(len(job.shards)), job.options(direction)
-    told, tension = _summary(job, direction, number)
+    statistics, tension = _summary(job, direction, number)
     starts = load(job.state(direction, "whole.starts.npy"))
     parts = []
     for shard in shards:
         path = _sums_file(job, direction, number, shard)
         counts = Counts(load(_beside(path, "low")), load(_beside(path, "high")))
-        parts.append(Part(_cells_of(job, direction, shard).starts, load(_places_file(job, direction, shard)), counts))
+        parts.append(Part(_cells_of(job, direction, shard).starts, load(_positions_file(job, direction, shard)), counts))
     path = _probabilities_file(job, direction, number)
     temporary = job.context.temporary(path)
     t = np.lib.format.open_memmap(temporary, "w+", np.float64, (int(starts[-1]),))
     maximise(starts, parts, options, t)
     t.flush()
     durable.rename(temporary, path)
-    job.save_json(_done(job, direction, number), {"pass": pass_record(told), "tension": tension})
+    job.save_json(_done(job, direction, number), {"pass": pass_record(statistics), "tension": tension})
     shutil.rmtree(path.with_name(f"iteration{number}"), ignore_errors=True)
     if number:
         _probabilities_file(job, direction, number - 1).unlink(missing_ok=True)
 
 
 def _summary(job: Job, direction: Direction, number: int) -> tuple[Pass, float]:
-    """What iteration `number` tells, and the tension that follows from it."""
+    """The statistics of iteration `number`, and the tension after it."""
     files = [_sums_file(job, direction, number, shard) for shard in range(len(job.shards))]
     sums = sum((Sums(**load_json(path)) for path in files), start=Sums())
     whole, options = load_json(job.state(direction, "whole.json")), job.options(direction)
-    told = summarise(sums, whole["counts"]["target_words"])
+    statistics = summarise(sums, whole["counts"]["target_words"])
     tension = job.config.tension if number == 0 else load_json(_done(job, direction, number - 1))["tension"]
-    if number and options.optimize_tension and told.target_words:
-        told = fit_tension(told, tension, [tuple(size) for size in whole["sizes"]], options)
-        tension = told.tensions[-1]
-    return told, tension
+    if number and options.optimize_tension and statistics.target_words:
+        statistics = fit_tension(statistics, tension, [tuple(size) for size in whole["sizes"]], options)
+        tension = statistics.tensions[-1]
+    return statistics, tension
 
 
 def make_linker(job: Job) -> Callable[[Item], None]:
+    """Return a function that finds the links of a shard in a direction."""
     return partial(_link, job)
 
 
 def _link(job: Job, item: Item) -> None:
-    """The last pass over a shard: its best links."""
+    """Write the best links of a shard, the last pass over it."""
     direction, shard = item
     aligner = _aligner_before(job, direction, shard, job.config.iterations - 1)
     found = aligner.align(margins=False, threads=job.context.resources.threads)
@@ -243,11 +250,12 @@ def _link(job: Job, item: Item) -> None:
 
 
 def make_concluder(job: Job) -> Callable[[Direction], None]:
+    """Return a function that writes the model and the statistics of a direction."""
     return partial(_conclude, job)
 
 
 def _conclude(job: Job, direction: Direction) -> None:
-    """The model, and what is told of the direction."""
+    """Write the model and the statistics of a direction."""
     options, whole, cells = job.options(direction), load_json(job.state(direction, "whole.json")), _whole(job, direction)
     done = [load_json(_done(job, direction, number)) for number in range(options.iterations - 1)]
     t = load(_probabilities_file(job, direction, len(done) - 1)) if done else np.full(len(cells.columns), UNSEEN)

@@ -1,4 +1,4 @@
-"""What the workers of an alignment are told, and how they read text."""
+"""The job of the workers of an alignment, its files, and its text."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ DIRECTIONS: tuple[Direction, ...] = get_args(Direction)
 
 @dataclass(frozen=True)
 class Job:
-    """One alignment. Picklable."""
+    """One alignment. It is picklable."""
 
     shards: tuple[Path, ...]
     sizes: tuple[int, int] | None
-    """Pieces of the source and the target vocabulary; None where words are aligned."""
+    """Sizes of the source and the target vocabulary; None if words are aligned."""
     config: AlignConfig
     context: WorkerContext
-    """For the files of workers; it spreads nothing."""
 
     @classmethod
     def of(cls, bitext: Text | Tokens, config: AlignConfig, context: StepContext) -> Job:
+        """Return the job of a text or its tokens."""
         sizes = None
         if isinstance(bitext, Tokens):
             described = json.loads((bitext.path / "tokens.json").read_text(encoding="utf-8"))
@@ -47,6 +47,7 @@ class Job:
         return cls(tuple(shard_paths(bitext.path)), sizes, config, context.for_workers())
 
     def options(self, direction: Direction) -> AlignOptions:
+        """Return the options of the kernels for one direction."""
         config = self.config
         return AlignOptions(
             reverse=direction == "reverse",
@@ -61,19 +62,23 @@ class Job:
         )
 
     def state(self, *parts: str) -> Path:
-        """A file that later attempts find; gone when the step is done."""
+        """Return the path of a file that later attempts find and that is deleted when the step is finished."""
         return self.context.directory.joinpath(CHECKPOINTS, *parts)
 
     def links(self, direction: Direction, shard: int, array: str) -> Path:
-        """Where an engine leaves what it found: `sources`, the position that each explained word of the shard is linked to
-        (int32, -1 for none), and `starts`, where those of each sentence begin (int64, rows + 1)."""
+        """Return the path of an array with the links of a shard.
+
+        `sources` (int32): the position that each explained word is linked to, -1 if it has no link. `starts` (int64, rows + 1): the
+        first word of each sentence.
+        """
         return self.state("links", direction, f"{shard:05d}.{array}.npy")
 
     def save(self, path: Path, array: Any) -> None:
-        """Write an array whole or not at all."""
+        """Write an array atomically and durably."""
         self._save(path, lambda file: np.save(file, array))
 
     def save_json(self, path: Path, value: Mapping[str, Any]) -> None:
+        """Write a JSON file atomically and durably."""
         self._save(path, lambda file: file.write(json_text(value).encode()))
 
     def _save(self, path: Path, write: Callable[[BinaryIO], object]) -> None:
@@ -86,24 +91,25 @@ class Job:
 
 
 def load(path: Path) -> Any:
-    """A saved array, memory-mapped."""
+    """Return a saved array, memory-mapped."""
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def load_json(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file."""
     value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return value
 
 
 def lines_of(table: pa.Table, side: str) -> tuple[I64, U8]:
-    """Where each line of a side starts, and all letters."""
+    """Return the offsets of the lines of a side, and the bytes of all lines."""
     column = _joined(table, side)
     starts, letters = _offsets(column, column.buffers()[1], np.int32), column.buffers()[2]
     return starts, np.frombuffer(letters, np.uint8) if letters else np.zeros(0, np.uint8)
 
 
-def numbers_of(table: pa.Table, side: str) -> tuple[I64, U32]:
-    """Where each sentence of a side starts, and all its numbers."""
+def ids_of(table: pa.Table, side: str) -> tuple[I64, U32]:
+    """Return the offsets of the sentences of a side, and the ids of all sentences."""
     column = _joined(table, side)
     return _offsets(column, column.buffers()[1], np.int32), column.values.to_numpy().astype(np.uint32)
 
@@ -122,14 +128,14 @@ def _offsets(column: Any, buffer: Any, kind: type[np.int32]) -> I64:
 
 
 def whole_text(job: Job, shards: Sequence[int]) -> Bitext:
-    """These shards as one text: of words with their numbers by first appearance, or of pieces."""
+    """Return these shards as one text, of words (numbered by first appearance) or of pieces."""
     from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()
     for shard in shards:
         table = read_shard(job.shards[shard])
         if job.sizes:
-            text.add_ids(*numbers_of(table, "source"), *numbers_of(table, "target"), *job.sizes)
+            text.add_ids(*ids_of(table, "source"), *ids_of(table, "target"), *job.sizes)
         else:
             text.add_lines(*lines_of(table, "source"), *lines_of(table, "target"))
     return text

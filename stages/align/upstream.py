@@ -1,6 +1,6 @@
-"""The upstream fast_align program as an engine: both directions at once, each on one thread.
+"""The upstream fast_align program as an engine: both directions run at once, each on one thread.
 
-With more threads it loses counts, and its links change from run to run.
+With more threads the program loses counts, and its links change from run to run.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ PATTERNS = {
     "step": r"model al-feat: \S+ \(tension=(\S+)\)",
     "tension": r"final tension: (\S+)",
 }
-"""Lines of the program's stderr."""
+"""Patterns of values on the program's stderr."""
 
 FORBIDDEN = {"|||": "it separates the sides", "<eps>": "it is the null word"}
-"""Words that the program takes for something else."""
+"""Words that have another meaning for the program."""
 
 WORD = re.compile(r"[^ \t]+")
 
 
 def align_upstream(job: Job, context: StepContext) -> dict[str, Any]:
-    """Leave the links of both directions; what `align.json` says of them.
+    """Write the links of both directions, and return their entries of `align.json`.
 
-    Raises DataError for text that holds one of the program's own signs, StageError when the program is missing or fails.
+    Raises DataError for text with one of the words `FORBIDDEN`, StageError when the program is missing or fails.
     """
     finished = all(job.state(direction, "fitted.json").exists() for direction in DIRECTIONS)
     for _ in context.workers.map(make_runner, job, [] if finished else [find_executable(job.config.executable)]):
@@ -55,16 +55,17 @@ def align_upstream(job: Job, context: StepContext) -> dict[str, Any]:
 
 
 def find_executable(name: str) -> str:
-    """Its path. Raises StageError where there is none."""
+    """Return the path of the program. Raises StageError if it is not found."""
     if found := shutil.which(name):
         return found
     raise StageError(
-        f"alignment.executable: expected the fast_align program as {name}, found none; install it and name its path, "
+        f"alignment.executable: expected the fast_align program as {name}, found no such program; install it and give its path, "
         "or set alignment.engine to native"
     )
 
 
 def make_runner(job: Job) -> Callable[[str], None]:
+    """Return a function that runs a program on the whole text in both directions."""
     return partial(_run, job)
 
 
@@ -75,23 +76,23 @@ def _run(job: Job, executable: str) -> None:
     _run_both(job, executable, lines)
     for direction in DIRECTIONS:
         target_words = _keep_links(job, direction, counts["pairs"])
-        told = parse_log(_log(job, direction).read_text(encoding="utf-8", errors="replace"))
-        if len(told["passes"]) != job.config.iterations:
+        parsed = parse_log(_log(job, direction).read_text(encoding="utf-8", errors="replace"))
+        if len(parsed["passes"]) != job.config.iterations:
             raise StageError(
                 f"{executable}: expected the messages of {job.config.iterations} iterations, got those of "
-                f"{len(told['passes'])} ({_log(job, direction)}); is it fast_align?"
+                f"{len(parsed['passes'])} ({_log(job, direction)}); check that alignment.executable is fast_align"
             )
         record = fit_record(
-            told["passes"],
-            tension=told["tension"] or job.config.tension,
-            length_ratio=told["length_ratio"],
+            parsed["passes"],
+            tension=parsed["tension"] or job.config.tension,
+            length_ratio=parsed["length_ratio"],
             counts={"target_words": target_words, "empty": counts["empty"], "too_long": counts["too_long"]},
         )
         job.save_json(job.state(direction, "fitted.json"), record)
 
 
 def _rows(job: Job, shard: int) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Of each row of a shard: id, and the words or pieces of both sides as text."""
+    """Yield the id of each row of a shard, and the words or pieces of both sides as text."""
     table = read_shard(job.shards[shard])
     for number, source, target in zip(*(table[name].to_pylist() for name in ("id", "source", "target")), strict=True):
         if job.sizes:
@@ -101,7 +102,7 @@ def _rows(job: Job, shard: int) -> Iterator[tuple[int, list[str], list[str]]]:
 
 
 def _usable(job: Job, source: list[str], target: list[str]) -> bool:
-    """Does a pair take part? An empty source alone would make every tension of the program NaN."""
+    """Whether a pair is aligned. (A pair with an empty source would make every tension of the program NaN.)"""
     return 0 < len(source) <= job.config.max_length and 0 < len(target) <= job.config.max_length
 
 
@@ -123,13 +124,14 @@ def _write_text(job: Job, path: Path) -> dict[str, int]:
     if not counts["pairs"]:
         raise DataError(
             f"align: expected pairs with words on both sides, got none ({counts['empty']} with an empty side, "
-            f"{counts['too_long']} longer than alignment.max_length = {job.config.max_length})"
+            f"{counts['too_long']} longer than alignment.max_length = {job.config.max_length}); check the text, or increase "
+            "alignment.max_length"
         )
     return counts
 
 
 def command(executable: str, direction: Direction, job: Job, lines: Path) -> list[str]:
-    """The program's arguments."""
+    """Return the arguments of the program."""
     config = job.config
     flags = ["-d", "-v", *(["-o"] if config.optimize_tension else []), *(["-r"] if direction == "reverse" else [])]
     values = {"-I": config.iterations, "-T": config.tension, "-q": config.p0, "-a": config.alpha}
@@ -137,7 +139,7 @@ def command(executable: str, direction: Direction, job: Job, lines: Path) -> lis
 
 
 def _own(job: Job, name: str) -> Path:
-    """A file of this attempt: a program that outlived an earlier one may still write to that one's."""
+    """A file of this attempt, to which a program of an earlier attempt that is still running does not write."""
     return job.state("upstream", job.context.attempt, name)
 
 
@@ -166,13 +168,15 @@ def _run_both(job: Job, executable: str, lines: Path) -> None:
                 if process.poll():
                     _fail(job, direction, executable, process.returncode)
             if job.context.stop_requested():
-                raise TransientError("asked to stop while fast_align was running; it starts anew")
+                raise TransientError("asked to stop while fast_align was running; it starts again from the beginning")
             time.sleep(0.05)
         for direction, process in running.items():
             if process.returncode:
                 _fail(job, direction, executable, process.returncode)
     except OSError as error:
-        raise StageError(f"{executable}: expected the fast_align program, but it cannot be run: {error}") from error
+        raise StageError(
+            f"{executable}: expected the fast_align program, but it cannot be run: {error}; check alignment.executable"
+        ) from error
     finally:
         for process in running.values():
             if process.poll() is None:
@@ -181,17 +185,17 @@ def _run_both(job: Job, executable: str, lines: Path) -> None:
 
 
 def _fail(job: Job, direction: Direction, executable: str, code: int) -> None:
-    said = _log(job, direction).read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = _log(job, direction).read_text(encoding="utf-8", errors="replace").strip().splitlines()
     ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
     raise StageError(
-        f"{executable}: the {direction} run {ended}; it said last: {said[-1] if said else 'nothing'} ({_log(job, direction)})"
+        f"{executable}: the {direction} run {ended}; its last message: {lines[-1] if lines else 'none'} ({_log(job, direction)})"
     )
 
 
 def parse_log(text: str) -> dict[str, Any]:
-    """What the program says on stderr: length_ratio, tension (None where it was not fitted) and its passes."""
-    told: dict[str, Any] = {"length_ratio": 1.0, "tension": None, "passes": []}
-    passes: list[dict[str, Any]] = told["passes"]
+    """Return length_ratio, tension (None if it was not fitted) and the passes from the program's stderr."""
+    parsed: dict[str, Any] = {"length_ratio": 1.0, "tension": None, "passes": []}
+    passes: list[dict[str, Any]] = parsed["passes"]
     for line in text.splitlines():
         for key, pattern in PATTERNS.items():
             if not (found := re.search(pattern, line)):
@@ -200,22 +204,25 @@ def parse_log(text: str) -> dict[str, Any]:
             if key == "log_likelihood":
                 passes.append({"tensions": []})
             if key == "length_ratio":
-                told[key] = value
+                parsed[key] = value
             elif key in ("step", "tension") and passes:
                 passes[-1]["tensions"].append(value)
-                told["tension"] = value if key == "tension" else told["tension"]
+                parsed["tension"] = value if key == "tension" else parsed["tension"]
             elif passes:
                 passes[-1][key] = value
-    return told
+    return parsed
 
 
 def _keep_links(job: Job, direction: Direction, pairs: int) -> int:
-    """The program's links by shard, with those of the pairs that it was not given; how many words of the explained side it was."""
+    """Write the program's links by shard, without links for the pairs that it was not given.
+
+    Returns the number of words on the explained side.
+    """
     lines = _output(job, direction).read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
     if len(lines) != pairs:
         raise StageError(
-            f"{job.config.executable}: the {direction} run was given {pairs} pairs and wrote {len(lines)} lines; expected one each "
-            f"({_log(job, direction)})"
+            f"{job.config.executable}: expected a line for each of {pairs} pairs from the {direction} run, got {len(lines)} lines "
+            f"({_log(job, direction)}); check that alignment.executable is fast_align"
         )
     found, words, line_number = iter(lines), 0, 0
     for shard, path in enumerate(job.shards):
@@ -225,23 +232,28 @@ def _keep_links(job: Job, direction: Direction, pairs: int) -> int:
             row = np.full(len(explained), -1, np.int32)
             if _usable(job, source, target):
                 line_number += 1
-                place = f"{job.config.executable}: the {direction} run, line {line_number} (pair {number})"
-                _fill(row, next(found), len(explaining), direction, place)
+                where = f"{job.config.executable}: the {direction} run, line {line_number} (pair {number})"
+                _fill(row, next(found), len(explaining), direction, where)
                 words += len(row)
             rows.append(row)
         if len(rows) != rows_of(path):
-            raise StageError(f"{path}: expected {rows_of(path)} rows, read {len(rows)}")
+            raise StageError(f"{path}: expected {rows_of(path)} rows, got {len(rows)}; run the step again")
         job.save(job.links(direction, shard, "sources"), np.concatenate([np.zeros(0, np.int32), *rows]))
         job.save(job.links(direction, shard, "starts"), np.cumsum([0, *map(len, rows)], dtype=np.int64))
     return words
 
 
-def _fill(row: Any, line: str, explaining: int, direction: Direction, place: str) -> None:
+def _fill(row: Any, line: str, explaining: int, direction: Direction, where: str) -> None:
     for link in line.split():
         left, dash, right = link.partition("-")
         if not (dash and left.isdecimal() and right.isdecimal()):
-            raise StageError(f"{place}: expected links such as 0-0 1-2, got {link!r:.40}")
+            raise StageError(
+                f"{where}: expected links such as 0-0 1-2, got {link!r:.40}; check that alignment.executable is fast_align"
+            )
         other, own = (int(left), int(right)) if direction == "forward" else (int(right), int(left))
         if own >= len(row) or other >= explaining or row[own] >= 0:
-            raise StageError(f"{place}: the link {link} does not fit a pair of {explaining} and {len(row)} words")
+            raise StageError(
+                f"{where}: expected a link within a pair of {explaining} and {len(row)} words, got {link}; "
+                "check that alignment.executable is fast_align"
+            )
         row[own] = other

@@ -1,4 +1,4 @@
-"""Words of many shards under one numbering: by first appearance in the whole text, as a single reader would number them."""
+"""Numbers of the words of all shards, by first appearance in the whole text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernels.fast_align.shards import numbered_text
-from stages.align.text import Job, lines_of, load, numbers_of
+from stages.align.text import Job, ids_of, lines_of, load
 from stages.shards import read_shard, write_shard
 
 if TYPE_CHECKING:
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 
 def word_file(job: Job, shard: int) -> Path:
+    """Return the path of the words of a shard."""
     return job.state("words", f"{shard:05d}.arrow")
 
 
 def all_words(job: Job) -> Path:
+    """Return the path of the words of all shards."""
     return job.state("words.arrow")
 
 
@@ -30,11 +32,12 @@ def _numbers_file(job: Job, shard: int) -> Path:
 
 
 def make_collector(job: Job) -> Callable[[int], None]:
+    """Return a function that collects the words of a shard."""
     return partial(_collect, job)
 
 
 def _collect(job: Job, shard: int) -> None:
-    """The words of a shard in order of first appearance, and its sentences in numbers of these."""
+    """Write the words of a shard in order of first appearance, and its sentences as numbers of these words."""
     import pyarrow as pa
 
     from fewstep.native import fewstep_native
@@ -50,11 +53,12 @@ def _collect(job: Job, shard: int) -> None:
 
 
 def make_merger(job: Job) -> Callable[[int], None]:
+    """Return a function that merges the words of all shards."""
     return partial(_merge, job)
 
 
 def _merge(job: Job, _: int) -> None:
-    """The words of all shards in order of first appearance, and for each shard the numbers of its own in it."""
+    """Write the words of all shards in order of first appearance, and for each shard the numbers of its words among them."""
     import pyarrow as pa
 
     known: dict[bytes, int] = {}
@@ -65,10 +69,10 @@ def _merge(job: Job, _: int) -> None:
 
 
 def text_of(job: Job, shard: int) -> Bitext:
-    """A shard in numbers of the whole."""
+    """Return a shard in the numbers of the whole text."""
     if job.sizes:
         table = read_shard(job.shards[shard])
-        return numbered_text(numbers_of(table, "source"), numbers_of(table, "target"), *job.sizes)
+        return numbered_text(ids_of(table, "source"), ids_of(table, "target"), *job.sizes)
     numbers, size = load(_numbers_file(job, shard)), read_shard(all_words(job)).num_rows
     sides = [
         (load(job.state("words", f"{shard:05d}.{side}.starts.npy")), numbers[load(job.state("words", f"{shard:05d}.{side}.npy"))])
@@ -78,7 +82,7 @@ def text_of(job: Job, shard: int) -> Bitext:
 
 
 def words_of(job: Job) -> Bitext:
-    """A text whose words are those of all shards, in order; of no words where they are numbers."""
+    """Return a text with the words of all shards in order; without words if pieces are aligned."""
     from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()

@@ -1,4 +1,4 @@
-"""Time systems against each other, interleaved in one process."""
+"""Compare the speed of systems in interleaved rounds in one process."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class BenchmarkInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkConfig:
-    """The protocol."""
+    """Protocol of the benchmark."""
 
     searches: dict[str, SearchConfig]
-    """Search of each entry of the table, by the entry's name (`system/search`); the part before the slash is the system."""
+    """Searches by entry (`system/search`); the part before the slash is the name of the system."""
     baseline: str
     """Entry that the ratios refer to."""
     sentences: int = 100
-    """Sentences timed, evenly spaced over the test set."""
+    """Number of timed sentences, evenly spaced over the test set."""
     rounds: int = 3
-    """Rounds in which all entries take their turn; at least 2."""
+    """Rounds in which all entries are timed; at least 2."""
     batch_sizes: tuple[int, ...] = (8, 32)
-    """Sentences in a batch of the throughput measurements, of which the last is the one that short tables show."""
+    """Sentences in a batch of the throughput measurements. Short tables show the last size."""
     memory: bool = True
-    """Also the peak memory of each entry, in a process of its own?"""
+    """Measure the peak memory of each entry in a separate process."""
     task: TaskName = "translation"
-    """What the systems do."""
+    """Task of the systems."""
 
 
 STAGE: Stage[BenchmarkInputs, BenchmarkConfig, Timings] = Stage(

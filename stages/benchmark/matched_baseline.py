@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from models.config.search import SearchConfig
 
 
-def peer(search: SearchConfig, baselines: Mapping[str, SearchConfig]) -> str | None:
-    """Return the first of the baseline system's searches with the workload of `search`, which is as wide if both are of one family:
-    the same engine, precision and shortlist, and a beam or samples if `search` has them. None if no search has.
+def matched_baseline(search: SearchConfig, baselines: Mapping[str, SearchConfig]) -> str | None:
+    """Return the name of the first baseline with the same workload as `search`; None if there is no such baseline.
+
+    Engine, precision and shortlist must be the same; both must have a beam, or samples, or neither. Within one family beams must
+    also be equally wide.
     """
     same = (name for name, other in baselines.items() if other.workload == search.workload and search.equally_wide(other))
     return next(same, None)

@@ -1,6 +1,6 @@
-"""Measure the memory that a system takes in a process of its own.
+"""Measure the memory of a system in a separate process.
 
-`python -m stages.benchmark.peak_memory` reads a request as JSON.
+`python -m stages.benchmark.peak_memory` reads a request as JSON from stdin and prints the result as JSON.
 """
 
 from __future__ import annotations
@@ -13,12 +13,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from fewstep.system.description import read_description
+from models.bundle.directory import load_system
+from models.family import family_named
+from models.stepwise.engines.ctranslate2_model import ctranslate2
+from stages.benchmark.translator import timed_translator
 from stages.errors import StageError
 
 
 def peak_memory(system: Path, search: Mapping[str, Any], lines: Sequence[str], device: str, threads: int) -> dict[str, float]:
-    """MiB that a process holds on top of what it held before: once the system is loaded (`loaded`), and at most while it translates
-    `lines` as one batch (`peak`). On a GPU also what torch allocated there at most (`gpu`).
+    """Return the increase of a process's memory in MiB: after loading the system (`loaded`), and the peak while it translates
+    `lines` as one batch (`peak`). On a GPU also the peak of the memory that torch allocated there (`gpu`).
 
     Raises StageError when the process fails.
     """
@@ -33,32 +40,27 @@ def peak_memory(system: Path, search: Mapping[str, Any], lines: Sequence[str], d
         check=False,
     )
     if done.returncode:
-        raise StageError(f"benchmark: measuring the memory of {system} failed: {done.stderr.strip()[-1000:]}")
+        raise StageError(
+            f"benchmark: expected a measurement of the memory of {system}, but the process failed: {done.stderr.strip()[-1000:]}; "
+            "set benchmark.memory to false to skip it"
+        )
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
 def _memory(key: str) -> float:
-    """MiB that this process holds now (VmRSS), or held at most (VmHWM: not `getrusage`, which counts what its parent held)."""
+    """The current (VmRSS) or the peak (VmHWM) memory of this process in MiB. (`getrusage` would count memory of its parent.)"""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1024
 
 
 def _measure(request: Mapping[str, Any]) -> dict[str, float]:
-    import torch
-
-    from fewstep.system.description import read_description
-    from models.bundle.directory import load_system
-    from models.family import family_named
-    from models.stepwise.engines.ctranslate2_model import ctranslate2
-    from stages.benchmark.translator import timed_translator
-
     torch.set_num_threads(request["threads"])
     search = family_named(read_description(Path(request["system"]))["family"]).search.from_values(request["search"])
     if search.uses_ctranslate2:
-        ctranslate2()  # code is not counted
+        ctranslate2()  # load the library first, so that its code is not counted
     before = _memory("VmRSS")
-    system = load_system(request["system"], request["device"], verify=False)  # the benchmark has loaded it itself
+    system = load_system(request["system"], request["device"], verify=False)  # the benchmark has verified it
     loaded = _memory("VmRSS")
     timed_translator(system, search)(request["lines"])
     found = {"loaded": loaded - before, "peak": _memory("VmHWM") - before}

@@ -1,4 +1,4 @@
-"""One entry of the benchmark at work: lines in, text and timings out."""
+"""An entry of the benchmark: a loaded system with one search."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import models.bundle.system
+from models.bundle.batched_decoding import decode_batch
 from models.config.search import SearchConfig
 from stages.benchmark.timing import Output, Translate
 
 
 def timed_translator(system: models.bundle.system.System, search: SearchConfig) -> Translate:
-    """A loaded system with one search, from lines to text as one batch. CTranslate2 is timed as others use it, without another
-    pass for scores."""
+    """Return a function that translates lines as one batch, from text to text, and times itself.
+
+    CTranslate2 is timed without the second pass that computes comparable scores, as its users run it.
+    """
     search = search.without_rescoring()
     clock = time.perf_counter
 
@@ -22,7 +25,7 @@ def timed_translator(system: models.bundle.system.System, search: SearchConfig) 
         before = seconds(decoder)
         sources = system.encode(lines)
         encoded = clock()
-        best = [ranked[0] for ranked in decoder.decode(decoder.prepare(sources, search), search)]
+        best = [ranked[0] for ranked in decode_batch(decoder, sources, search)]
         decoded = clock()
         system.decode_ids([hypothesis.ids for hypothesis in best])
         return Output(
@@ -38,11 +41,11 @@ def timed_translator(system: models.bundle.system.System, search: SearchConfig) 
 
 
 def seconds(decoder: Any) -> dict[str, float]:
-    """What a decoder's parts have taken so far, where it tells of them."""
+    """Return the seconds that a decoder has spent so far by part; empty if it does not record them."""
     record = getattr(decoder, "record", None)
     return {} if record is None else dict(record.seconds)
 
 
 def spent(decoder: Any, before: dict[str, float]) -> dict[str, float]:
-    """And since then."""
+    """Return the seconds by part since `before`, an earlier result of `seconds`."""
     return {part: value - before.get(part, 0.0) for part, value in seconds(decoder).items()}

@@ -1,4 +1,4 @@
-"""Ask a system which of two translations it prefers: one is right, the other has a verb in the wrong number."""
+"""Compare the probabilities of correct translations with those of translations whose verb has the wrong number."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class ContrastiveInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveConfig:
-    """Which minimal pairs of the embedded grammar (`stages.corpus.embedded.contrast`) are compared."""
+    """Minimal pairs of the embedded grammar (`stages.corpus.embedded.contrast`)."""
 
     pairs: int
-    """Pairs of right and wrong translations."""
+    """Number of pairs of right and wrong translations."""
     target_language: Language
-    """Language of the translations; the sources are in the other one."""
+    """Language of the translations. The sources are in the other language."""
 
 
 STAGE: Stage[ContrastiveInputs, ContrastiveConfig, Contrasted] = Stage(
-    name="contrastive", version=1, run=Implementation(__name__), output=Contrasted, distributes=True
+    name="contrastive", version=2, run=Implementation(__name__), output=Contrasted, distributes=True
 )
-"""Raise the version when the pairs of `stages.corpus.embedded.contrast` change."""
+"""Raise the version when the pairs of `stages.corpus.embedded.contrast` or the batches change."""

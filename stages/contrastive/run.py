@@ -11,61 +11,65 @@ from stages.artifacts import System
 from stages.context import StepContext, WorkerContext
 from stages.contrastive import ContrastiveConfig, ContrastiveInputs
 from stages.corpus.embedded.contrast import Contrast, Language, bands, contrasts, label
+from stages.decoding.systems import load_for_worker
 from stages.errors import DataError
-from stages.likelihood.pairs import Scored, loaded, score_pairs
+from stages.likelihood.pairs import Scored, score_pairs
 from stages.shards import shard_path, write_shard
 
 PIECE_PAIRS = 128
-"""Pairs scored at a time."""
+"""Pairs that a worker scores at a time."""
 
 
 def run(inputs: ContrastiveInputs, config: ContrastiveConfig, context: StepContext) -> None:
-    """Write the log-probabilities of both translations of each pair, and `contrastive.json`: how often the right one's is larger.
+    """Write the log-probabilities of both translations of each pair, and `contrastive.json` with the accuracy.
 
-    Raises DataError when the network can take none of the pairs.
+    Raises DataError when the system can score no pair.
     """
     pairs = list(contrasts(config.target_language, config.pairs))
     pieces = [pairs[start : start + PIECE_PAIRS] for start in range(0, len(pairs), PIECE_PAIRS)]
     scored: dict[int, list[tuple[Scored, Scored]]] = {}
     context.progress(0, len(pairs), "pairs")
-    for index, found in context.workers.map(make_judge, (inputs.system, context.for_workers()), pieces):
+    for index, found in context.workers.map(make_scorer, (inputs.system, context.for_workers()), pieces):
         scored[index] = found
         context.progress(sum(map(len, scored.values())), len(pairs), "pairs")
     scores = [both for index in range(len(pieces)) for both in scored[index]]
     write_shard(shard_path(context.directory, 0), _table(pairs, scores), context)
     summary = summarise(config.target_language, [pair.distance for pair in pairs], scores)
     if not summary["pairs"]:
-        raise DataError(f"contrastive: expected pairs that the system can score, got none of {len(pairs)}")
+        raise DataError(
+            f"contrastive: expected pairs that the system can score, got none of {len(pairs)}; increase max_positions of its "
+            "network"
+        )
     context.metrics(0, {"contrastive_accuracy": summary["correct"] / summary["pairs"]})
     context.write_json(context.directory / "contrastive.json", summary)
 
 
-def make_judge(argument: tuple[System, WorkerContext]) -> Callable[[Sequence[Contrast]], list[tuple[Scored, Scored]]]:
-    """One worker: loads the system once, then scores the right and the wrong translation of each pair."""
-    system = loaded(*argument)
+def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Sequence[Contrast]], list[tuple[Scored, Scored]]]:
+    """Load the system, and return a function that scores the right and the wrong translation of each pair."""
+    system = load_for_worker(*argument)
 
-    def judge(pairs: Sequence[Contrast]) -> list[tuple[Scored, Scored]]:
+    def score(pairs: Sequence[Contrast]) -> list[tuple[Scored, Scored]]:
         sources = [pair.source for pair in pairs]
         found = score_pairs(system, sources * 2, [pair.right for pair in pairs] + [pair.wrong for pair in pairs])
         return list(zip(found[: len(pairs)], found[len(pairs) :], strict=True))
 
-    return judge
+    return score
 
 
 def _table(pairs: Sequence[Contrast], scores: Sequence[tuple[Scored, Scored]]) -> pa.Table:
-
     columns = {name: pa.array([getattr(pair, name) for pair in pairs], pa.string()) for name in ("source", "right", "wrong")}
     columns["distance"] = pa.array([pair.distance for pair in pairs], pa.int32())
-    for place, name in enumerate(("right", "wrong")):
-        columns[f"{name}_log_probability"] = pa.array([both[place].log_probability for both in scores], pa.float64())
-        columns[f"{name}_tokens"] = pa.array([both[place].tokens for both in scores], pa.int32())
+    for side, name in enumerate(("right", "wrong")):
+        columns[f"{name}_log_probability"] = pa.array([both[side].log_probability for both in scores], pa.float64())
+        columns[f"{name}_tokens"] = pa.array([both[side].tokens for both in scores], pa.int32())
     return pa.table(columns)
 
 
 def summarise(target: Language, distances: Sequence[int], scores: Sequence[tuple[Scored, Scored]]) -> dict[str, Any]:
-    """What `contrastive.json` says: how many pairs were compared and how many of them rightly, in all and by distance.
+    """Return the content of `contrastive.json`: numbers of compared and of correct pairs, in total and by distance.
 
-    A tie is wrong. `correct_by_mean` compares log-probabilities per token instead.
+    A pair is correct if the right translation has the higher log-probability (`correct`), or log-probability per token
+    (`correct_by_mean`). A tie is not correct.
     """
     right_by_distance: list[tuple[int, bool]] = []
     by_mean = 0

@@ -1,4 +1,4 @@
-"""Read text in pairs, normalise it, filter it and keep a ledger of why pairs were dropped."""
+"""Read pairs of text, normalise and filter them, and record why pairs are dropped in a ledger."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stages.stage import Implementation, Stage
 
 @dataclass(frozen=True)
 class TextFiles:
-    """The user's files of one text. Several files are joined in order. Exactly one way of giving them is used."""
+    """The user's files of one text: `source` and `target`, `tsv`, or `parquet`. Several files are concatenated in order."""
 
     source: tuple[ExternalFile, ...] = ()
     target: tuple[ExternalFile, ...] = ()
     references: tuple[tuple[ExternalFile, ...], ...] = ()
-    """Further references of a test set, each joined like `target`."""
+    """Further references of a test set. The files of each are concatenated in order."""
     tsv: tuple[ExternalFile, ...] = ()
     parquet: tuple[ExternalFile, ...] = ()
 
@@ -28,45 +28,46 @@ class TextFiles:
 class CorpusInputs:
     files: TextFiles
     exclude: tuple[Text, ...] = ()
-    """Validation and test texts: a training pair with a side found in one of them is dropped."""
+    """Validation and test texts. A training pair is dropped if one of its sides is in one of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Which training pairs are dropped. Lengths are words split at white space (characters for languages without spaces)."""
+    """Filters of training pairs. Lengths are in words separated by white space, or in characters for languages without spaces."""
 
     min_length: Annotated[int, Ge(1)] = 1
-    """Shortest side kept, in words."""
+    """Shortest side that is kept, in words."""
     max_length: Annotated[int, Ge(1)] = 200
-    """Longest side kept, in words."""
+    """Longest side that is kept, in words."""
     max_ratio: Annotated[float, Ge(1)] = 3.0
-    """Largest ratio between the lengths of the two sides, in characters."""
+    """Largest ratio between the lengths of the sides, in characters."""
     ratio: Literal["either", "target"] = "either"
-    """Which ratio that is: of the longer side to the shorter, or of the target to the source, which may then be of any length."""
+    """The ratio that `max_ratio` limits: the longer side to the shorter (`either`), or the target to the source (`target`; the
+    source may then be longer by any factor)."""
     min_letters: Annotated[float, Ge(0), Le(1)] = 0.5
-    """Smallest fraction of non-space characters that are letters, on either side."""
+    """Smallest fraction of letters among the non-space characters of each side."""
     drop_identical: bool = True
-    """Drop pairs whose sides are the same text."""
+    """Drop pairs whose sides are equal."""
     drop_duplicates: bool = True
-    """Keep only the first of exactly equal pairs."""
+    """Drop repetitions of a pair."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """One text, as the corpus step sees it."""
+    """Languages, filters and embedded text of a corpus step."""
 
     source_language: str
     """Language code of the source side."""
     target_language: str
     """Language code of the target side."""
     embedded: int = 0
-    """Pairs drawn from the embedded corpus of the task; 0 reads `files` instead."""
+    """Number of pairs to draw from the embedded corpus of the task; 0 reads `files` instead."""
     task: TaskName = "translation"
-    """Which embedded corpus: English-German sentences, or English documents with summaries."""
+    """Task of the embedded corpus: English-German sentences, or English documents with summaries."""
     part: str = "train"
-    """Which disjointly seeded stream of the embedded corpus to draw from."""
+    """Stream of the embedded corpus to draw from. Streams have different seeds."""
     filters: Filters | None = None
-    """Filters of training text; validation and test texts are kept whole."""
+    """Filters of training text; None for validation and test texts, which are not filtered."""
     shard_rows: int = 4096
     """Pairs in a shard."""
 

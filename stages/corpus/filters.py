@@ -1,4 +1,4 @@
-"""Clean parallel text: one normal form, filters that give a reason, exact duplicates, overlap with test texts, and the ledger."""
+"""Normalise and filter parallel text, drop duplicates and overlap with test texts, and keep a ledger."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ import pyarrow.compute as pc
 from stages.corpus import Filters
 
 REASONS = ("empty", "length", "ratio", "letters", "identical", "overlap", "duplicate")
-"""Why a pair is dropped; the first that applies is counted."""
+"""Reasons to drop a pair. A pair is counted under the first that applies."""
 
 SAMPLES = 5
+"""Dropped pairs of each reason that the ledger holds."""
 SAMPLE_CHARACTERS = 300
+"""Characters of each side of these pairs."""
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "km", "my", "bo", "yue"})
-"""Languages whose lengths are counted in characters."""
+"""Languages whose lengths are in characters."""
 
-# SentencePiece writes a space as U+2581, so in text that character could not survive: it counts as a space.
+# SentencePiece writes a space as U+2581, so that this character cannot be kept in text: it is treated as a space.
 _SPACES = r"[\p{Z}\t\n\v\f\r\x{1c}-\x{1f}\x{85}\x{2581}]+"
 _CONTROLS = r"[\x{00}-\x{08}\x{0e}-\x{1b}\x{7f}-\x{84}\x{86}-\x{9f}\x{feff}]+"
 _NOT_SINGLE_SPACES = (
@@ -33,16 +35,16 @@ _NOT_SINGLE_SPACES = (
 )
 _NUMBER = r"\p{N}"
 _MAYBE_NOT_NFC = r"[^\x{00}-\x{2ff}]"
-"""Below U+0300 nothing composes or decomposes (Unicode Standard Annex 15, quick check)."""
+"""Characters below U+0300 neither compose nor decompose (Unicode Standard Annex 15, quick check)."""
 _NOT_COMPARED = r"[^\p{L}\p{M}\p{N}]+"
 
 Mask = npt.NDArray[np.bool_]
 
 
 def normalise(texts: pa.StringArray) -> pa.StringArray:
-    """NFC; control characters removed; every run of white space one space, none at the ends.
+    """Normalise texts to NFC, remove control characters, and replace runs of white space by single spaces, with none at the ends.
 
-    Idempotent. Other format characters (joiners, directions) are part of the text and stay.
+    The function is idempotent. Other format characters (joiners, directions) are part of the text and are kept.
     """
     if _any(texts, _CONTROLS):
         texts = pc.replace_substring_regex(texts, _CONTROLS, "")
@@ -53,9 +55,9 @@ def normalise(texts: pa.StringArray) -> pa.StringArray:
 
 
 def comparison_keys(texts: pa.StringArray) -> pa.StringArray:
-    """What two texts share when only case, punctuation, symbols and spacing tell them apart.
+    """Return keys that are equal for texts that differ only in case, punctuation, symbols and spacing.
 
-    A text without letters and digits is compared whole; an empty key stands for an empty text.
+    The key of a text without letters and digits is the text itself, so that only an empty text has an empty key.
     """
     return _keys(texts, _compared(texts))
 
@@ -71,12 +73,12 @@ def _keys(texts: pa.StringArray, compared: pa.StringArray) -> pa.StringArray:
 
 
 def nfc(text: str) -> str:
-    """Unicode's canonical composition. (Arrow's own, in version 25, decomposes instead.)"""
+    """Return the canonical composition of a text (NFC). Arrow's own function, in version 25, decomposes instead."""
     return unicodedata.normalize("NFC", text)
 
 
 def _each(texts: pa.StringArray, pattern: str, function: Callable[[str], str]) -> pa.StringArray:
-    """The texts, those that match the pattern replaced by what the function makes of them."""
+    """Apply the function to the texts that match the pattern."""
     mask = pc.match_substring_regex(texts, pattern)
     if not pc.any(mask).as_py():
         return texts
@@ -85,7 +87,7 @@ def _each(texts: pa.StringArray, pattern: str, function: Callable[[str], str]) -
 
 @cache
 def _folded_specially() -> str:
-    """Characters whose case folding is not their lower case, such as the sharp s, which folds to ss."""
+    """Return a pattern of the characters whose case folding is not their lower case, such as the sharp s, which folds to ss."""
     characters = (chr(code) for code in range(0x80, 0x110000) if not 0xD800 <= code < 0xE000)
     return "[" + "".join(c for c in characters if c.casefold() != c.lower() or len(c.lower()) > 1) + "]"
 
@@ -96,12 +98,13 @@ def _any(texts: pa.StringArray, pattern: str) -> bool:
 
 @dataclass
 class SeenPairs:
-    """Which pairs came before, by 64-bit hashes (8 bytes a pair), in sorted arrays whose sizes fall at least by half."""
+    """Set of the 64-bit hashes of pairs (8 bytes a pair)."""
 
     levels: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+    """Sorted arrays, each at most half as long as the one before."""
 
     def first_time(self, sources: list[str], targets: list[str]) -> Mask:
-        """Of each pair [N]: is it the first of its kind? Remembers them all."""
+        """Return for each pair [N] whether it was not seen before, here or in earlier calls, and add all pairs."""
         digests = [
             blake2b(f"{source}\n{target}".encode(), digest_size=8).digest() for source, target in zip(sources, targets, strict=True)
         ]
@@ -109,14 +112,14 @@ class SeenPairs:
         unique, first = np.unique(hashes, return_index=True)
         new = np.ones(len(unique), bool)
         for level in self.levels:
-            places = np.searchsorted(level, unique)
-            new &= level[np.minimum(places, len(level) - 1)] != unique
-        self._remember(unique[new])
+            positions = np.searchsorted(level, unique)
+            new &= level[np.minimum(positions, len(level) - 1)] != unique
+        self._add(unique[new])
         mask = np.zeros(len(hashes), bool)
         mask[first[new]] = True
         return mask
 
-    def _remember(self, hashes: npt.NDArray[np.uint64]) -> None:
+    def _add(self, hashes: npt.NDArray[np.uint64]) -> None:
         while self.levels and len(self.levels[-1]) < 2 * len(hashes):
             hashes = np.sort(np.concatenate([self.levels.pop(), hashes]), kind="stable")
         if len(hashes):
@@ -125,16 +128,16 @@ class SeenPairs:
 
 @dataclass
 class Ledger:
-    """How many pairs came in and went out, and why the others did not."""
+    """Numbers of pairs that were read, kept, and dropped by reason."""
 
     pairs_in: int = 0
     pairs_out: int = 0
     dropped: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """The first `SAMPLES` dropped pairs of each reason, with their place in the input counted from 1."""
+    """The first `SAMPLES` dropped pairs of each reason, with their position in the input counted from 1."""
 
     def enter(self, table: pa.Table, masks: dict[str, Mask]) -> Mask:
-        """Book a table's pairs, dropped by the first mask that holds; which pairs are kept [N]."""
+        """Count the pairs of a table and return which are kept [N]. A pair is dropped by the first mask that is true for it."""
         kept = np.ones(table.num_rows, bool)
         for reason, mask in masks.items():
             rows = np.flatnonzero(mask & kept)
@@ -154,18 +157,18 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Cleaner:
-    """The filters of one training text, for pairs in the form of `normalise`."""
+    """The filters of one training text, for pairs that `normalise` returned."""
 
     filters: Filters
     source_language: str
     target_language: str
     excluded: pa.StringArray
-    """`comparison_keys` of all sides of the texts that training must not see."""
+    """`comparison_keys` of all sides of validation and test texts."""
     ledger: Ledger = field(default_factory=Ledger)
     seen: SeenPairs = field(default_factory=SeenPairs)
 
     def clean(self, tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-        """The pairs that stay, in order; the ledger has the others."""
+        """Yield the pairs that pass the filters, in order, and count the others in the ledger."""
         for table in tables:
             masks = self._masks(table)
             if self.filters.drop_duplicates:
@@ -200,16 +203,16 @@ class Cleaner:
             masks["identical"] = _numpy(pc.equal(*sides))
         return {reason: masks[reason] for reason in REASONS if reason in masks}
 
-    def _duplicates(self, table: pa.Table, left: Mask) -> Mask:
-        """Which of the rows that are left [N] came before."""
-        pairs = table.filter(pa.array(left))
+    def _duplicates(self, table: pa.Table, remaining: Mask) -> Mask:
+        """Return which of the remaining rows [N] repeat an earlier pair."""
+        pairs = table.filter(pa.array(remaining))
         mask = np.zeros(table.num_rows, bool)
-        mask[np.flatnonzero(left)] = ~self.seen.first_time(pairs["source"].to_pylist(), pairs["target"].to_pylist())
+        mask[np.flatnonzero(remaining)] = ~self.seen.first_time(pairs["source"].to_pylist(), pairs["target"].to_pylist())
         return mask
 
 
 def overlap(texts: pa.StringArray, excluded: pa.StringArray) -> Mask:
-    """Which texts [N] have a comparison key among `excluded`."""
+    """Return which texts [N] have a comparison key in `excluded`."""
     return _among(comparison_keys(texts), excluded)
 
 
@@ -223,5 +226,5 @@ def _numpy(values: pa.Array) -> Any:
 
 
 def _lengths(language: str, characters: Any, spaces: Any) -> Any:
-    """Words, or characters without spaces where a language does not write them."""
+    """Return lengths in words, or in characters without spaces for a language of `WITHOUT_SPACES`."""
     return characters - spaces if language.split("-")[0] in WITHOUT_SPACES else spaces + (characters > 0)

@@ -1,4 +1,4 @@
-"""Read parallel text as a stream of tables: plain, gzip or zstd lines, tab-separated columns, Parquet."""
+"""Read parallel text as a stream of tables: lines (plain, gzip or zstd), tab-separated columns, or Parquet."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ BLOCK_BYTES = 4 << 20
 
 Side = tuple[ExternalFile, ...]
 Read = Callable[[str, ExternalFile], Iterator[pa.Table]]
-"""Reads one file of the side so called."""
+"""A function that reads one file of the named side."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """Lines of one input file."""
+    """Number of lines of one input file."""
 
     side: str
     file: ExternalFile
@@ -37,21 +37,25 @@ class Count:
 
 @dataclass
 class Reader:
-    """Reads a text; `counts` then tells the lines of each of its files.
+    """Reader of a text.
 
-    Tables have the columns source, target and, where there are further references, references (list<string>, the target first).
-    All methods raise DataError for what the user's files have wrong: missing, cut off, badly encoded, unequal, misshapen.
+    Tables have the columns source and target and one column for each further reference (`reference 2`, ...). All methods raise
+    DataError for files that are missing, truncated, badly encoded, of unequal length or of the wrong shape.
     """
 
     source_language: str
     target_language: str
     counts: list[Count] = field(default_factory=list)
+    """Lines of each file that was read."""
 
     def read(self, files: TextFiles) -> Iterator[pa.Table]:
-        """All rows of a text, in order, in tables of at most `BATCH_ROWS` rows."""
+        """Yield all rows of a text, in order, in tables of at most `BATCH_ROWS` rows."""
         given = [name for name in ("source", "tsv", "parquet") if getattr(files, name)]
         if len(given) != 1 or bool(files.source) != bool(files.target):
-            raise DataError(f"corpus files: expected source and target, or tsv, or parquet, got {', '.join(given) or 'none'}")
+            raise DataError(
+                f"corpus files: expected source and target, or tsv, or parquet, got {', '.join(given) or 'no files'}; "
+                "give the files in one of these ways"
+            )
         references = {f"reference {number}": side for number, side in enumerate(files.references, 2)}
         if files.source:
             sides = {"source": files.source, "target": files.target, **references}
@@ -62,7 +66,11 @@ class Reader:
         yield from self._joined({name: (side, read)} | {name: (side, self._lines) for name, side in references.items()})
 
     def _joined(self, sides: dict[str, tuple[Side, Read]]) -> Iterator[pa.Table]:
-        """Sides put next to each other. Equally many files on every side must agree one by one, others in the sum."""
+        """Join the sides row by row.
+
+        If all sides have the same number of files, corresponding files must have the same number of lines; otherwise the totals
+        must agree.
+        """
         numbers = {len(side) for side, _ in sides.values()}
         groups = [slice(i, i + 1) for i in range(numbers.pop())] if len(numbers) == 1 else [slice(None)]
         for group in groups:
@@ -123,8 +131,9 @@ class Reader:
         if len(strings) == 2:
             return strings[0], strings[1]
         raise DataError(
-            f"{path}: expected columns source and target, or {self.source_language} and {self.target_language}, "
-            f"or exactly two of strings, got {', '.join(f'{column.name} ({column.type})' for column in schema) or 'none'}"
+            f"{path}: expected columns source and target, or {self.source_language} and {self.target_language}, or exactly two "
+            f"columns of strings, got {', '.join(f'{column.name} ({column.type})' for column in schema) or 'no columns'}; "
+            "rename the columns"
         )
 
 
@@ -133,9 +142,9 @@ def _stream(name: str, side: Side, read: Read) -> Iterator[pa.Table]:
 
 
 def read_lines(path: Path) -> Iterator[pa.StringArray]:
-    """Lines of a text file, in order, each still with its line feed; `.gz` and `.zst` are decompressed.
+    """Yield the lines of a text file in order, each with its line feed. Files ending in `.gz` and `.zst` are decompressed.
 
-    Only a line feed ends a line. Raises DataError for a file that cannot be read, and for invalid UTF-8 (line and byte).
+    Only a line feed ends a line. Raises DataError for a file that cannot be read and for invalid UTF-8, with line and byte.
     """
     line, position, rest = 0, 0, b""
     for block in _blocks(path):
@@ -151,7 +160,7 @@ def read_lines(path: Path) -> Iterator[pa.StringArray]:
 
 
 def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArray:
-    """The lines in `data`, which starts at byte `position` of the file, after `line` lines. Their bytes are not copied."""
+    """Return the lines in `data` without copying their bytes. `data` starts at byte `position` of the file, after `line` lines."""
     try:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -184,7 +193,9 @@ def _readable(path: Path) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError(f"{path}: expected a file, got none; check the path in the config") from error
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: expected a readable {path.suffix or 'text'} file, got: {error}") from error
+        raise DataError(
+            f"{path}: expected a readable {path.suffix or 'text'} file, got: {error}; repair or replace the file"
+        ) from error
 
 
 def _is_string(kind: pa.DataType) -> bool:
@@ -193,9 +204,9 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _strings(column: pa.Array, path: Path, name: str, start: int) -> pa.StringArray:
-    """A Parquet column as valid strings; a missing value is an empty string."""
+    """Return a Parquet column as valid strings; a missing value becomes an empty string. `start` is the number of its first row."""
     if not _is_string(column.type):
-        raise DataError(f"{path}, column {name}: expected strings, got {column.type}")
+        raise DataError(f"{path}, column {name}: expected strings, got {column.type}; convert the column")
     strings = pc.fill_null(column.cast(pa.string()), "")
     try:
         strings.validate(full=True)
@@ -205,7 +216,8 @@ def _strings(column: pa.Array, path: Path, name: str, start: int) -> pa.StringAr
                 value.as_py().decode("utf-8")
             except UnicodeDecodeError as wrong:
                 raise DataError(
-                    f"{path}, column {name}, row {start + row + 1}: expected UTF-8, got byte {wrong.start} wrong: {wrong.reason}"
+                    f"{path}, column {name}, row {start + row + 1}: expected UTF-8, got an invalid byte at position {wrong.start}: "
+                    f"{wrong.reason}; convert the column to UTF-8"
                 ) from error
         raise
     return strings
@@ -224,4 +236,7 @@ def _unequal(counts: list[Count]) -> DataError:
         side: sum(count.lines for count in counts if count.side == side) for side in dict.fromkeys(count.side for count in counts)
     }
     totals = ", ".join(f"{side} {total}" for side, total in sums.items())
-    return DataError(f"expected the same number of lines on all sides, got {totals} ({'; '.join(lines)})")
+    return DataError(
+        f"corpus files: expected the same number of lines on all sides, got {totals} ({'; '.join(lines)}); align the files line "
+        "by line"
+    )

@@ -8,8 +8,8 @@ from stages.corpus.writer import write_text
 
 
 def run(inputs: CorpusInputs, config: CorpusConfig, context: StepContext) -> None:
-    """Write the text of `inputs.files`, or of the embedded corpus, as shards; with filters also the ledger.
+    """Write the text of `inputs.files`, or of the embedded corpus, as shards. With filters, also write the ledger.
 
-    Raises DataError for files that cannot be used, a text without a pair, and an `exclude` text that says nothing.
+    Raises DataError for unusable files, a text without pairs, and an `exclude` text without sentences.
     """
     write_text(inputs, config, context)

@@ -1,4 +1,4 @@
-"""The work of the corpus step: raw text in, clean shards and a ledger out."""
+"""Write raw text as clean shards, with a ledger of dropped pairs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from stages.shards import read_shards, write_shards
 
 
 def write_text(inputs: CorpusInputs, config: CorpusConfig, context: Context) -> None:
-    """Do what `stages.corpus.run` promises."""
+    """Write the shards and the files beside them; see `stages.corpus.run`."""
     reader = Reader(config.source_language, config.target_language)
     raw = embedded_tables(config) if config.embedded else reader.read(inputs.files)
     tables = _watched(map(_normalised, raw), config.embedded, context)
@@ -31,7 +31,7 @@ def write_text(inputs: CorpusInputs, config: CorpusConfig, context: Context) -> 
         cleaner = Cleaner(config.filters, config.source_language, config.target_language, excluded)
         counts = write_shards(_numbered(cleaner.clean(tables)), context.directory, config.shard_rows, context)
         _check_kept(cleaner.ledger)
-        _check_nothing_left(excluded, sum(counts), context)
+        _check_written(excluded, sum(counts), context)
         files = [{"side": count.side, "digest": count.file.digest, "lines": count.lines} for count in reader.counts]
         context.write_json(context.directory / "ledger.json", cleaner.ledger.to_json() | {"files": files})
     context.write_json(
@@ -40,20 +40,22 @@ def write_text(inputs: CorpusInputs, config: CorpusConfig, context: Context) -> 
     )
     if not sum(counts):
         names = ", ".join(str(count.file.path) for count in reader.counts)
-        raise DataError(f"expected at least one pair of sentences, got an empty text: {names}")
+        raise DataError(
+            f"corpus: expected at least one pair of sentences, got an empty text: {names}; check the files in the config"
+        )
     context.write_json(
         context.directory / "text.json", {"rows": sum(counts), "shards": len(counts), "shard_rows": config.shard_rows}
     )
 
 
 def embedded_tables(config: CorpusConfig) -> Iterator[pa.Table]:
-    """The first `config.embedded` pairs of a part of the embedded corpus. Raises DataError for languages that it has not."""
+    """Yield the first `config.embedded` pairs of a part of the embedded corpus. Raises DataError for other languages."""
     languages = (config.source_language, config.target_language)
     expected = LANGUAGES[config.task]
     if sorted(languages) != sorted(expected):
         raise DataError(
             f"the embedded corpus: expected languages {expected[0]} and {expected[1]}, got {languages[0]} and {languages[1]}; "
-            "give files instead"
+            "use files for other languages"
         )
     stream = (pairs if config.task == "translation" else documents)(config.part, 0, config.embedded)
     while batch := list(islice(stream, BATCH_ROWS)):
@@ -63,10 +65,10 @@ def embedded_tables(config: CorpusConfig) -> Iterator[pa.Table]:
 
 
 def excluded_keys(texts: Iterable[Text]) -> pa.StringArray:
-    """The comparison keys of all sides of some texts.
+    """Return the distinct comparison keys of all sides of the texts.
 
-    Raises ArtifactError for one that cannot be read, DataError for one without a sentence: training text that cannot be
-    compared is not written.
+    Raises ArtifactError for a text that cannot be read. Raises DataError for a text without sentences, since training text could
+    not be compared with it.
     """
     keys: list[pa.StringArray] = []
     for text in texts:
@@ -77,13 +79,15 @@ def excluded_keys(texts: Iterable[Text]) -> pa.StringArray:
                 sides.append(pc.list_flatten(table["references"]))
             keys += [comparison_keys(side.combine_chunks()) for side in sides]
         if not any(pc.any(pc.not_equal(part, "")).as_py() for part in keys[start:]):
-            raise DataError(f"{text.path}: expected sentences that training text is compared with, got none")
+            raise DataError(
+                f"{text.path}: expected sentences to compare training text with, got none; check the validation and test files"
+            )
     joined = pa.concat_arrays(keys).unique() if keys else pa.array([], pa.string())
     return joined.filter(pc.not_equal(joined, ""))
 
 
 def _normalised(table: pa.Table) -> pa.Table:
-    """Every side normalised; further references become one column of lists that begin with the target."""
+    """Normalise every side. Further references become one column of lists that begin with the target."""
     sides = {name: normalise(table[name].combine_chunks()) for name in table.column_names}
     others = [name for name in sides if name not in ("source", "target")]
     columns = {"source": sides["source"], "target": sides["target"]}
@@ -112,19 +116,20 @@ def _check_kept(ledger: Ledger) -> None:
     if ledger.pairs_in and not ledger.pairs_out:
         account = json.dumps(ledger.to_json(), ensure_ascii=False)
         raise DataError(
-            f"expected pairs that pass the filters, got none of {ledger.pairs_in}; the ledger: {account}; relax the filters"
+            f"corpus: expected pairs that pass the filters, got none of {ledger.pairs_in}; the ledger: {account}; relax the filters"
         )
 
 
-def _check_nothing_left(excluded: pa.StringArray, rows: int, context: Context) -> None:
-    """Read back what was written: as many rows as were kept, and none that a test text holds. Raises StageError."""
+def _check_written(excluded: pa.StringArray, rows: int, context: Context) -> None:
+    """Read the shards again. Raises StageError unless they hold `rows` rows and no side is in `excluded`."""
     found = 0
     for table in read_shards(context.directory):
         found += table.num_rows
         for side in ("source", "target"):
             if overlap(table[side].combine_chunks(), excluded).any():
                 raise StageError(
-                    f"{context.directory}: expected no sentence of a validation or test text in the {side} side, got some"
+                    f"{context.directory}: expected no sentence of a validation or test text in the {side} side, got some; run "
+                    "again"
                 )
     if found != rows:
-        raise StageError(f"{context.directory}: expected {rows} rows in the shards, got {found}")
+        raise StageError(f"{context.directory}: expected {rows} rows in the shards, got {found}; run again")

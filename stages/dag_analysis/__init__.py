@@ -1,4 +1,4 @@
-"""Look into the graphs of a Directed Acyclic Transformer: how well targets go with them, and what they consist of."""
+"""Analyse the DAGs of a Directed Acyclic Transformer: the alignment of targets, and statistics of vertices and transitions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,19 @@ class DagAnalysisInputs:
     system: System
     text: Text
     trained: Trained | None = None
-    """The system's training, where it kept the weights of its first validation: the same is told of these."""
+    """Training of the system that kept the weights of its first validation, which are then analysed as well."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DagAnalysisConfig:
-    """What is looked at."""
+    """Numbers of analysed and of drawn sentences."""
 
     sentences: int
-    """Sentences whose graphs are drawn: evenly spaced among the shorter half."""
+    """Number of sentences whose DAGs are drawn, evenly spaced among the shorter half."""
     rows: int = 1000
-    """Pairs that are counted at most, evenly spaced."""
+    """Largest number of analysed pairs, evenly spaced."""
 
 
 STAGE: Stage[DagAnalysisInputs, DagAnalysisConfig, DagAnalysis] = Stage(
     name="dag_analysis", version=1, run=Implementation(__name__), output=DagAnalysis, distributes=True
 )
-"""Accuracy of the best alignment, passing probabilities, posteriors, drawings."""

@@ -1,4 +1,4 @@
-"""Counts over the graphs of a text (Huang et al. 2022: table 2, figures 3 and 15)."""
+"""Statistics of the DAGs of a text (Huang et al. 2022: table 2, figures 3 and 15)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from models.dag.analysis import View
 
 LIKELY = 0.5
-"""A vertex of a higher passing probability is likely in the output, a token of a higher probability is a confident one."""
+"""Probability above which a vertex is likely (passing probability) or confident (probability of its best token)."""
 VAGUE = 0.2
-"""A vertex is vague that is passed with less probability and has no token of as much."""
+"""Probability below which both must be for a vertex to be vague."""
 EDGES, REACHED = 0.8, 0.2
-"""Transitions out of a vertex are counted until they make up so much, where its passing probability is at least that."""
+"""Probability mass of the transitions that are counted for out-degrees, and smallest passing probability of their vertex."""
 CELLS = 10
-"""Of the joint distribution of passing and token probabilities, along each side."""
+"""Number of bins of the joint distribution of passing and token probabilities, for each of them."""
 
 Counts = Counter[Any]
-"""Numbers by name; `(passing, token)` names a cell of the joint distribution, a number a count of transitions."""
+"""Numbers by name. A pair (passing, token) is a cell of the joint distribution, an integer is an out-degree."""
 
 
 def counts_of(view: View) -> Counts:
-    """What one sentence adds."""
+    """Return the counts of one sentence."""
     found: Counts = Counter(sentences=1)
     if int(view.path[0]) < 0:
         found["impossible"] = 1
@@ -34,7 +34,7 @@ def counts_of(view: View) -> Counts:
 
 
 def _alignment(view: View) -> Counts:
-    """Table 2 and figure 3: the ends, BOS and EOS, are apart."""
+    """Counts for table 2 and figure 3; BOS and EOS are counted separately."""
     right = (view.first[view.path] == view.target).tolist()
     posteriors = view.posteriors[1:-1]
     entropies = -(posteriors * posteriors.clamp(min=1e-300).log()).sum(1)
@@ -50,7 +50,7 @@ def _alignment(view: View) -> Counts:
 
 
 def _vertices(view: View) -> Counts:
-    """Figure 15 (a), of the vertices between both ends."""
+    """Counts for figure 15 (a), over the inner vertices."""
     found: Counts = Counter()
     pairs = zip(view.passing[1:-1].tolist(), view.top_tokens.scores[1:-1, 0].tolist(), strict=True)
     for passing, token in pairs:
@@ -67,7 +67,7 @@ def _cell(probability: float) -> int:
 
 
 def _out_degrees(view: View) -> Counts:
-    """Figure 15 (b): transitions to vertices that would write the same token are one."""
+    """Counts for figure 15 (b): out-degrees, in which transitions to vertices with the same best token count once."""
     kept, tokens = most_probable(view.transitions, EDGES), view.top_tokens.ids[:, 0]
     reached = (view.passing[:-1] >= REACHED).nonzero()[:, 0].tolist()
     return Counter(len(set(tokens[kept[vertex]].tolist())) for vertex in reached)

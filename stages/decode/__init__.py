@@ -1,4 +1,4 @@
-"""Translate one test set with one system and one search."""
+"""Decode one test set with one system and one search."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class DecodeInputs:
     system: System
     text: Text
     tuned: Tuned | None = None
-    """The search's length penalty; none: its own."""
+    """Tuned length penalty; None to use that of the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
-    """How a test set is decoded."""
+    """Search and batch size of a test set."""
 
     search: SearchConfig
     """The search."""
     batch_tokens: int = 4000
-    """Padded source tokens in a batch."""
+    """Padded source tokens in a batch, EOS included."""
 
 
 STAGE: Stage[DecodeInputs, DecodeConfig, Hypotheses] = Stage(

@@ -7,19 +7,21 @@ from dataclasses import asdict
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
 from stages.decode.draft_statistics import summarise
-from stages.decoding.driver import NEAR_TIE, PIECE_ROWS, Task, copy, decode_text
+from stages.decoding.pieces import PIECE_ROWS, DecodeJob, copy
+from stages.decoding.text import NEAR_TIE, decode_text
 from stages.shards import drop_shards_from, read_shard, shard_path
 from stages.tune.penalty import with_tuned_penalty
 
 
 def run(inputs: DecodeInputs, config: DecodeConfig, context: StepContext) -> None:
-    """Write the hypotheses of every sentence, `hypotheses.txt` and `decode.json`.
+    """Write the hypotheses of all sentences, `hypotheses.txt` and `decode.json`.
 
-    Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences.
+    Raises ArtifactError when a decoded piece does not hold exactly the rows of its sentences, StageError when the engine of the
+    search is not installed or the memory does not suffice, and TransientError when the step was asked to stop.
     """
     search = with_tuned_penalty(config.search, inputs.tuned)
-    task = Task(inputs.system, search, config.batch_tokens)
-    decoded = decode_text(inputs.text, task, PIECE_ROWS, context)
+    job = DecodeJob(inputs.system, search, config.batch_tokens)
+    decoded = decode_text(inputs.text, job, PIECE_ROWS, context)
     lines: list[str] = []
     near_ties: list[int] = []
     for index, piece in enumerate(decoded):

@@ -1,1 +1,1 @@
-"""Decode texts with any system: the driver that several stages share."""
+"""Decode texts with any system: pieces of texts, shards of hypotheses, and the workers that write them."""

@@ -1,4 +1,4 @@
-"""Read texts and hypotheses back as sentences, and bring the two together by id."""
+"""Read texts and hypotheses as sentences, and match them by id."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from stages.shards import read_shards
 
 @dataclass(frozen=True)
 class Sentence:
-    """One row of a text."""
+    """A row of a text."""
 
     id: int
     source: str
     references: tuple[str, ...]
-    """The target first, then further references; at least one."""
+    """The target, then further references; at least one."""
 
 
 def read_sentences(directory: Path) -> list[Sentence]:
-    """All rows of a `Text` artifact, in order."""
+    """Return all rows of a `Text` artifact, in order."""
     sentences = []
     for table in read_shards(directory):
         rows = table.to_pydict()
@@ -33,7 +33,10 @@ def read_sentences(directory: Path) -> list[Sentence]:
 
 
 def read_best(directory: Path) -> dict[int, str]:
-    """The best hypothesis of each sentence of a `Hypotheses` artifact, by id. Raises ArtifactError where there are two."""
+    """Return the best hypothesis of each sentence of a `Hypotheses` artifact, by id.
+
+    Raises ArtifactError if a sentence has two best hypotheses.
+    """
     best: dict[int, str] = {}
     for table in read_shards(directory):
         rows = table.select(["id", "rank", "text"]).to_pydict()
@@ -41,15 +44,18 @@ def read_best(directory: Path) -> dict[int, str]:
             if rank:
                 continue
             if id_ in best:
-                raise ArtifactError(f"{directory}: expected one best hypothesis for each sentence, got two for id {id_}")
+                raise ArtifactError(
+                    f"{directory}: expected one best hypothesis for each sentence, got two for id {id_}; "
+                    "remove the artifact and run again"
+                )
             best[id_] = text
     return best
 
 
 def best_in_order(hypotheses: Hypotheses, sentences: list[Sentence]) -> list[str]:
-    """The best hypothesis of each sentence, in the order of `sentences`.
+    """Return the best hypothesis of each sentence, in the order of `sentences`.
 
-    Raises ArtifactError when the hypotheses are of other sentences than the text.
+    Raises ArtifactError when the hypotheses belong to other sentences.
     """
     best = read_best(hypotheses.path)
     missing = [sentence.id for sentence in sentences if sentence.id not in best]
@@ -62,7 +68,7 @@ def best_in_order(hypotheses: Hypotheses, sentences: list[Sentence]) -> list[str
 
 
 def ranked_in_order(hypotheses: Hypotheses, sentences: list[Sentence]) -> list[list[str]]:
-    """All hypotheses of each sentence, best first, in the order of `sentences`, which must be those of `best_in_order`."""
+    """Return all hypotheses of each sentence, best first, in the order of `sentences`. `best_in_order` checks the ids."""
     ranked: dict[int, dict[int, str]] = {sentence.id: {} for sentence in sentences}
     for table in read_shards(hypotheses.path):
         rows = table.select(["id", "rank", "text"]).to_pydict()

@@ -18,18 +18,19 @@ class DistillInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class DistillConfig:
-    """How the teacher decodes the training source."""
+    """Search of the teacher and selection of targets."""
 
     search: LimitedSearch
     """The teacher's search."""
     batch_tokens: int | None = 4000
-    """Padded source tokens in a batch; None: what each kind of device is quickest with."""
+    """Padded source tokens in a batch, EOS included. None: the fastest size for each kind of device."""
     choose: Literal["score", "reference"] = "score"
-    """Which of the n best becomes the target: the search's first, or the one nearest to the target of the text."""
+    """Selection of the target among the n best hypotheses: the highest score of the search, or the highest sentence BLEU against
+    the target of the text."""
     max_ratio: float | None = None
-    """Longest output that is kept, in tokens per token of its source, both with EOS; None: what the search allows."""
+    """Longest output that is kept, in tokens per token of its source, both with EOS. None: the limit of the search."""
     target_language: str = ""
-    """Language code of the target, for the tokeniser of the sentence BLEU that nearness is measured by."""
+    """Language code of the target, which determines the tokeniser of sentence BLEU."""
 
 
 STAGE: Stage[DistillInputs, DistillConfig, Text] = Stage(

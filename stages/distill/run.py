@@ -8,34 +8,34 @@ from collections.abc import Iterable
 
 from stages.artifacts import Text
 from stages.context import StepContext
-from stages.decoding.driver import Piece, Task, decode_text
+from stages.decoding.pieces import DecodeJob, Piece
+from stages.decoding.text import decode_text
 from stages.distill import DistillConfig, DistillInputs
 from stages.distill.targets import distilled_tables
 from stages.errors import ArtifactError, StageError
 from stages.shards import drop_shards_from, write_shards
 
 PIECE_ROWS = 512
-"""Sentences decoded at a time: a killed attempt loses no more than this of each worker."""
+"""Rows of a piece. A killed attempt loses at most one piece of each worker."""
 
-
-TITLES = {
+OUTCOMES = {
     "kept": "kept",
-    "empty": "nothing written",
-    "over_long": "too long",
-    "repeating": "repeats itself",
-    "long_source": "source longer than the teacher reads",
+    "empty": "empty output",
+    "over_long": "output too long",
+    "repeating": "repetitive output",
+    "long_source": "source longer than the teacher's limit",
 }
-"""What becomes of a source, and how reports call it."""
+"""Outcomes of a source, and their names in reports."""
 
 
 def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> None:
-    """Write the text with the teacher's outputs as targets, without the pairs that it failed on, and `distill.json`.
+    """Write the text with the teacher's outputs as targets, and `distill.json`. Pairs without a usable output are dropped.
 
-    Raises StageError when the teacher failed on all of them, ArtifactError when the text or a decoded piece lacks or doubles rows
+    Raises StageError when there is no usable output, ArtifactError when the text or a decoded piece has missing or repeated rows
     and when the teacher's directory is damaged.
     """
     described = json.loads((inputs.text.path / "text.json").read_text(encoding="utf-8"))
-    decoded = decode_text(inputs.text, Task(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, context)
+    decoded = decode_text(inputs.text, DecodeJob(inputs.teacher, config.search, config.batch_tokens), PIECE_ROWS, context)
     _check_rows(inputs.text, decoded, int(described["rows"]))
     counts = Counter({"rows": 0, "kept": 0, "empty": 0, "over_long": 0, "repeating": 0})
     tables = distilled_tables(decoded, config, inputs.teacher, context, counts)
@@ -43,7 +43,7 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
     drop_shards_from(context.directory, len(shards))
     if not counts["kept"]:
         raise StageError(
-            f"distillation: the teacher made something of none of {counts['rows']} sources: {dict(counts)}; train it longer"
+            f"distillation: the teacher produced no usable output for {counts['rows']} sources: {dict(counts)}; train it longer"
         )
     if (counts["rows"], counts["kept"]) != (described["rows"], sum(shards)):
         raise ArtifactError(
@@ -54,11 +54,11 @@ def run(inputs: DistillInputs, config: DistillConfig, context: StepContext) -> N
         context.directory / "text.json", {"rows": sum(shards), "shards": len(shards), "shard_rows": described["shard_rows"]}
     )
     context.write_json(context.directory / "distill.json", dict(counts))
-    context.write_json(context.records("tables", "distillation.json"), _account(counts, config))
+    context.write_json(context.records("tables", "distillation.json"), _table(counts, config))
 
 
 def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:
-    """Raises ArtifactError unless the text has `rows` rows, whose ids ascend."""
+    """Raise ArtifactError unless the text has `rows` rows with ascending ids."""
     last, found = -1, 0
     for piece in pieces:
         for id_ in piece.read()["id"].to_pylist():
@@ -72,12 +72,18 @@ def _check_rows(text: Text, pieces: Iterable[Piece], rows: int) -> None:
         raise ArtifactError(f"{text.path}: expected {rows} rows in its shards, got {found}; remove the directory and run again")
 
 
-def _account(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
-    """What became of the sources, as a table of the report."""
+def _table(counts: Counter[str], config: DistillConfig) -> dict[str, object]:
+    """The outcomes of the sources as a table of the report."""
     total = max(counts["rows"], 1)
-    rows = [[TITLES[key], f"{counts[key]:,}", f"{counts[key] / total:.2%}"] for key in TITLES if counts[key] or key == "kept"]
-    caption = f"Outputs of the teacher's {config.search.label} for {counts['rows']:,} sources; only what is kept is learnt from."
+    rows = [[OUTCOMES[key], f"{counts[key]:,}", f"{counts[key] / total:.2%}"] for key in OUTCOMES if counts[key] or key == "kept"]
+    caption = (
+        f"Outputs of the teacher ({config.search.label}) for {counts['rows']:,} sources. Students are trained on those that are "
+        "kept."
+    )
     if config.choose == "reference":
         others = sum(count for key, count in counts.items() if key.startswith("rank_") and key != "rank_0")
-        caption += f" Of {counts['kept']:,}, {others:,} are nearer to the given target than the likeliest output is."
+        caption += (
+            f" In {others:,} of {counts['kept']:,} pairs the chosen output, which is the closest to the original target, is not "
+            "the most probable one."
+        )
     return {"title": "Distillation", "caption": caption, "columns": ["outputs", "sentences", "share"], "rows": rows}

@@ -1,4 +1,4 @@
-"""Write text as token shards."""
+"""Encode text as shards of token ids."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class EncodeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeConfig:
-    """How text becomes tokens, besides what the vocabulary says."""
+    """Limits of encoded text."""
 
     max_source_tokens: int | None = None
-    """Longer sources are cut to their first so many tokens; None cuts none."""
+    """Longer sources are truncated to this number of tokens; None to keep all tokens."""
 
 
 STAGE: Stage[EncodeInputs, EncodeConfig, Tokens] = Stage(

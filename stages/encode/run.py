@@ -17,16 +17,15 @@ from stages.errors import StageError
 from stages.shards import drop_shards_from, read_shard, row_counts, rows_of, shard_path, shard_paths, write_shard
 from stages.vocabulary.run import processor
 
-LARGEST_NARROW = 65535
-"""Ids of a vocabulary of at most this many pieces are stored in 16 bits."""
-
+MAX_16_BIT_PIECES = 65535
+"""Largest vocabulary whose ids are stored in 16 bits."""
 
 SOURCES_CUT = b"sources_cut"
-"""Key under which a shard says how many of its sources were cut."""
+"""Key of the number of truncated sources in the metadata of a shard."""
 
 
 class Encoded(NamedTuple):
-    """What one shard has."""
+    """Counts of one shard."""
 
     rows: int
     source_tokens: int
@@ -35,7 +34,7 @@ class Encoded(NamedTuple):
 
 
 def run(inputs: EncodeInputs, config: EncodeConfig, context: StepContext) -> None:
-    """Write one token shard for each text shard, with its number and rows. Shards that an earlier attempt finished stay."""
+    """Write a token shard for each text shard, with the same number and rows. Shards from an earlier attempt are kept."""
     rows = row_counts(inputs.text.path)
     argument = (inputs, config, context.for_workers())
     encoded: dict[int, Encoded] = {}
@@ -64,7 +63,7 @@ def run(inputs: EncodeInputs, config: EncodeConfig, context: StepContext) -> Non
 
 
 def make_encoder(argument: tuple[EncodeInputs, EncodeConfig, WorkerContext]) -> Callable[[int], Encoded]:
-    """What a worker does with the number of a shard; both vocabularies are loaded once."""
+    """Load both vocabularies, and return a function that encodes the shard of a given number."""
     inputs, config, context = argument
     processors = {side: processor(inputs.vocabulary.path, side) for side in ("source", "target")}
     return partial(_encode_shard, shard_paths(inputs.text.path), processors, config.max_source_tokens, context)
@@ -86,13 +85,13 @@ def _encode_shard(
 
 
 def _cut(table: pa.Table, limit: int) -> pa.Table:
-    """Sources of at most `limit` tokens; how many were longer is kept with the table."""
+    """Truncate sources to `limit` tokens, and store the number of truncated sources in the metadata of the table."""
     cut = pc.sum(pc.greater(pc.list_value_length(table["source"]), limit)).as_py() or 0
     table = table.set_column(1, "source", pc.list_slice(table["source"], 0, limit, return_fixed_size_list=False))
     return table.replace_schema_metadata({SOURCES_CUT: str(cut)})
 
 
 def encode_lines(lines: list[str], pieces: SentencePieceProcessor) -> pa.ListArray:
-    """The ids of each line, without BOS and EOS: list<uint16>, or list<uint32> when 16 bits cannot tell all pieces apart."""
-    width = pa.uint16() if pieces.get_piece_size() <= LARGEST_NARROW else pa.uint32()
+    """Return the ids of each line without BOS and EOS, as list<uint16>, or as list<uint32> for vocabularies beyond 16 bits."""
+    width = pa.uint16() if pieces.get_piece_size() <= MAX_16_BIT_PIECES else pa.uint32()
     return pa.array(pieces.encode(lines, num_threads=1), pa.list_(width))

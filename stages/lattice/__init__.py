@@ -1,4 +1,4 @@
-"""Count candidate tables from word links, and measure how much of the validation text their lattices hold."""
+"""Count candidate tables from word links, and measure the recall of their lattices on the validation text."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stages.stage import Implementation, Stage
 @dataclass(frozen=True)
 class LatticeInputs:
     tokens: Tokens
-    """Training pairs, in pieces, as the models of the lattice see them."""
+    """Training pairs as pieces."""
     links: Links
-    """Links between the pieces of the same pairs."""
+    """Links between the pieces of these pairs."""
     validation: Tokens
-    """Pairs whose recall is measured."""
+    """Pairs on which recall is measured."""
     vocabulary: Vocabulary
-    """The one that both were encoded with."""
+    """Vocabulary of the training and validation tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +28,16 @@ class LatticeConfig:
     """Candidate tables."""
 
     max_offset: Annotated[int, Ge(0), Le(32767)] = 127
-    """Links between positions that are more pieces apart are dropped."""
+    """Largest distance between linked positions, in pieces. Other links are dropped."""
     top: Annotated[int, Ge(1)] = 40
-    """Most frequent target pieces kept for each source piece and offset."""
+    """Number of most frequent target pieces that are kept for each source piece and offset."""
     backoff: Annotated[float, Ge(0)] = 0.0
-    """Links that what a source piece means anywhere counts as beside those at an offset (smoothing, for
-    little text); 0: none, as in the paper."""
+    """Pseudo-count of the distribution of a source piece over all offsets, which is added to its counts at one offset (smoothing
+    for small texts). 0: no smoothing, as in the paper."""
     max_length: Annotated[int, Ge(1), Le(65535)] = 256
-    """Pairs with more pieces on a side are not counted."""
+    """Longest side of a pair in pieces. Longer pairs are not counted."""
     length_window: Annotated[int, Ge(0)] = 3
-    """Pieces that the predicted length may be off, where recall is measured with predicted lengths."""
+    """Tolerance of the predicted length in pieces, when recall is measured with predicted lengths."""
 
 
 STAGE: Stage[LatticeInputs, LatticeConfig, Tables] = Stage(

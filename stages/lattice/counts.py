@@ -1,4 +1,4 @@
-"""Count links shard by shard into runs, and merge the runs into candidate tables."""
+"""Count the links of groups of shards, and merge the counts into candidate tables."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from stages.lattice.recall import Recall
 
 RUN_ROWS = 1 << 17
-"""Shards are counted together up to about this many pairs: large runs say less twice, small ones lose less when an attempt ends."""
+"""Approximate number of pairs that are counted together. Large groups repeat fewer entries, small groups lose less in a kill."""
 
 TABLES = "tables.bin"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is the same for all workers."""
+    """Inputs and config of all workers."""
 
     inputs: LatticeInputs
     config: LatticeConfig
@@ -42,19 +42,19 @@ class Job:
 
 
 class Group(NamedTuple):
-    """Shards `first` to `end` (left out), which are counted together."""
+    """Shards `first` to `end` (exclusive), which are counted together."""
 
     first: int
     end: int
     rows: int
 
     def path(self, context: Context) -> Path:
-        """Where the counts of the group are kept while the step is not done."""
+        """Return the file with the counts of the group, which is deleted when the step is finished."""
         return context.directory / CHECKPOINTS / "counts" / f"{self.first:05d}-{self.end:05d}.run"
 
 
 def groups_of(inputs: LatticeInputs) -> list[Group]:
-    """All shards of the training tokens, grouped. Raises ArtifactError when the links are not those of these tokens."""
+    """Group all shards of the training tokens. Raises ArtifactError when the links are not those of these tokens."""
     rows, linked = row_counts(inputs.tokens.path), row_counts(inputs.links.path)
     if rows != linked:
         raise ArtifactError(
@@ -71,7 +71,7 @@ def groups_of(inputs: LatticeInputs) -> list[Group]:
 
 
 def make_counter(job: Job) -> Callable[[Group], CountSummary]:
-    """What a worker does with a group of shards: count it, unless an earlier attempt did."""
+    """Return a function that counts a group of shards, unless an earlier attempt did."""
     sizes = json.loads((job.inputs.tokens.path / "tokens.json").read_text(encoding="utf-8"))
     options = CountOptions(
         source_size=sizes["source_size"],
@@ -87,7 +87,7 @@ def make_counter(job: Job) -> Callable[[Group], CountSummary]:
 
 
 def counted(group: Group, context: Context) -> CountSummary | None:
-    """What an earlier attempt left of the group; None when it is not there or not whole."""
+    """Return the summary of a group that an earlier attempt counted; None if its file is missing or damaged."""
     try:
         summary = read_counts(group.path(context))
     except (OSError, ValueError):
@@ -107,21 +107,21 @@ def _count(group: Group, job: Job, options: CountOptions) -> CountSummary:
 
 
 def _read(inputs: LatticeInputs, index: int) -> tuple[Sentences, Sentences, Sentences]:
-    """Source, target and links of a shard. Raises ArtifactError when a pair has links for more or fewer target pieces."""
+    """Source, target and links of a shard. Raises ArtifactError when a pair has a different number of links and target pieces."""
     tokens = read_shard(shard_path(inputs.tokens.path, index))
     path = shard_path(inputs.links.path, index)
     source, target, links = sentences(tokens["source"]), sentences(tokens["target"]), forward_links(path)
     if not np.array_equal(target.starts, links.starts):
         row = int(np.argmax(np.diff(target.starts) != np.diff(links.starts)))
         raise ArtifactError(
-            f"{path}: row {row}: expected a link or none for each of the {np.diff(target.starts)[row]} target pieces, "
+            f"{path}: row {row}: expected an entry for each of the {np.diff(target.starts)[row]} target pieces, "
             f"got {np.diff(links.starts)[row]}; align these tokens"
         )
     return source, target, links
 
 
 def joined(parts: Sequence[Sentences]) -> Sentences:
-    """Sentences behind one another."""
+    """Concatenate sentences."""
     starts, end = [np.zeros(1, np.int64)], 0
     for part in parts:
         starts.append(part.starts[1:] + end)
@@ -130,7 +130,7 @@ def joined(parts: Sequence[Sentences]) -> Sentences:
 
 
 def make_finisher(job: Job) -> Callable[[Sequence[Group]], tuple[TableSummary, Recall]]:
-    """What one worker does once all groups are counted: merge them, and measure the recall of the tables."""
+    """Return a function that merges the counts of all groups and measures the recall of the tables."""
     from stages.lattice.recall import measure
 
     def finish(groups: Sequence[Group]) -> tuple[TableSummary, Recall]:
@@ -159,7 +159,7 @@ def make_finisher(job: Job) -> Callable[[Sequence[Group]], tuple[TableSummary, R
 
 @contextmanager
 def explained(path: Path, culprit: Path) -> Iterator[None]:
-    """Failures of the kernels in the terms of a stage: `path` is being written, the data comes from `culprit`."""
+    """Convert errors of kernels to errors of stages: `path` is the file that is written, `culprit` the source of the data."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What candidate tables need of an alignment: its forward links, its tension and its P(y | x)."""
+"""The parts of an alignment that candidate tables need: forward links, tension and P(y | x)."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Aligner:
-    """What explained target pieces by source pieces."""
+    """The fitted aligner of target pieces with source pieces."""
 
     tension: float
     model: AlignmentModel | None
-    """Kept by the native engine alone."""
+    """Fitted model, which only the native engine keeps."""
 
     def row(self, piece: int) -> tuple[Ints, Floats]:
-        """Target pieces and P(y | x); none for a piece that was never seen."""
+        """Return target pieces and their P(y | x) for a source piece; empty arrays for a piece that was not seen."""
         if self.model is None:
             return np.zeros(0, np.int64), np.zeros(0)
         targets, probabilities = self.model.row(piece)
@@ -37,12 +37,12 @@ class Aligner:
 
 
 def forward_links(path: Path) -> Sentences:
-    """The links of a shard: for each target piece of each pair its source position, or -1."""
+    """Return the links of a shard: the source position of each target piece of each pair, or -1."""
     return sentences(read_shard(path)["forward"])
 
 
 def aligner_of(links: Links) -> Aligner:
-    """The aligner of the forward links. Raises DataError for links between words, ArtifactError for files that are not whole."""
+    """Return the aligner of the forward links. Raises DataError for links between words, ArtifactError for damaged files."""
     path = links.path / "align.json"
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
@@ -59,7 +59,7 @@ def aligner_of(links: Links) -> Aligner:
 
 
 def sentences(column: Any) -> Sentences:
-    """A list column of a shard; the values are those of the mapped file."""
+    """Return a list column of a shard without copying its values."""
     rows = column.combine_chunks()
     starts = rows.offsets.to_numpy().astype(np.int64)
     if len(starts) == 0:

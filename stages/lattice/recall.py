@@ -1,4 +1,4 @@
-"""Recall of lattices: how many reference tokens are among the candidates of their slot (Deng and Rush 2021, Figure 1)."""
+"""Recall of lattices: the fraction of reference tokens among the candidates of their slot (Deng and Rush 2021, Figure 1)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fewstep.vocabulary import RESERVED
 from kernels.candidates import Sentences
 from stages.context import Context
 from stages.lattice.links import Aligner
-from stages.report.figures import recall_curves
+from stages.report.figures.lattice import recall_curves
 
 CANDIDATES = tuple(2**power for power in range(10))
-"""K: 1, 2, 4, ..., 512."""
+"""Values of K: 1, 2, 4, ..., 512."""
 
 NAMES = {
     "recall": "lattice, true length",
     "recall_predicted_length": "lattice, predicted length",
-    "recall_shared_words": "shared vocabulary of K words",
-    "recall_shared_vocabulary": "shared vocabulary, K words a source token",
+    "recall_shared_tokens": "shared vocabulary of K tokens",
+    "recall_shared_vocabulary": "shared vocabulary, K tokens a source token",
 }
-"""What the report calls each metric."""
+"""Names of metrics in the report."""
 
 SLOTS = 2048
-"""Slots looked up at a time."""
+"""Number of slots that are looked up at a time."""
 
 
 def _zeros() -> Ints:
@@ -36,42 +36,43 @@ def _zeros() -> Ints:
 
 @dataclass
 class Recall:
-    """Reference tokens, and how many of them were found, for each K of `CANDIDATES`."""
+    """Numbers of reference tokens, and of those that were found, for each K of `CANDIDATES`."""
 
     tokens: int = 0
-    """Reference tokens, EOS not counted."""
+    """Reference tokens without EOS."""
     sentences: int = 0
     found: Ints = field(default_factory=_zeros)
-    """Among the candidates of their slot, in a lattice of as many slots as the reference has tokens."""
+    """Tokens among the candidates of their slot, in a lattice with the length of the reference."""
     found_predicted: Ints = field(default_factory=_zeros)
-    """The same with the slots that the predicted length asks for; tokens beyond them are not found."""
+    """Tokens among the candidates of their slot, in a lattice with the predicted length; tokens beyond it are not found."""
     found_shared: Ints = field(default_factory=_zeros)
-    """In the shared vocabulary: the union over the source pieces x of the K pieces with the largest P(y | x) of the aligner."""
-    found_shared_words: Ints = field(default_factory=_zeros)
-    """Among the K pieces with the largest P(y | x) for any source piece x: a shared vocabulary as wide as a slot."""
-    shared_words: Ints = field(default_factory=_zeros)
-    """Words of the shared vocabularies, summed over sentences."""
+    """Tokens in the shared vocabulary: the union, over source pieces x, of the K pieces with the largest P(y | x) of the
+    aligner."""
+    found_shared_tokens: Ints = field(default_factory=_zeros)
+    """Tokens among the K pieces with the largest P(y | x) for any source piece x: a shared vocabulary with the size of a slot."""
+    shared_tokens: Ints = field(default_factory=_zeros)
+    """Sizes of the shared vocabularies, summed over sentences."""
 
     @property
     def has_shared(self) -> bool:
-        """Is there a shared vocabulary to compare with?"""
-        return bool(self.shared_words.any())
+        """True if there are shared vocabularies to compare with."""
+        return bool(self.shared_tokens.any())
 
     def series(self) -> dict[str, Ints]:
-        """What was found, by the name of its metric."""
+        """Return the numbers of found tokens by metric."""
         lattice = {"recall": self.found, "recall_predicted_length": self.found_predicted}
-        shared = {"recall_shared_words": self.found_shared_words, "recall_shared_vocabulary": self.found_shared}
+        shared = {"recall_shared_tokens": self.found_shared_tokens, "recall_shared_vocabulary": self.found_shared}
         return lattice | (shared if self.has_shared else {})
 
     def share(self, found: Ints) -> list[float]:
-        """Recall by K."""
+        """Return recall by K."""
         return [int(count) / max(self.tokens, 1) for count in found]
 
 
 def measure(
     tables: CandidateTables, aligner: Aligner, pairs: Iterable[tuple[Sentences, Sentences]], window: int, threads: int
 ) -> Recall:
-    """Recall over shards of (source, target). Raises ValueError for pieces outside the vocabulary of the tables."""
+    """Measure recall over shards of (source, target). Raises ValueError for pieces outside the vocabulary of the tables."""
     recall = Recall()
     ranking = Ranking(aligner, tables.summary.target_size)
     options = CandidateOptions(candidates=CANDIDATES[-1], threads=threads)
@@ -81,7 +82,7 @@ def measure(
                 f"target piece {target.values.max()} is outside the tables' vocabulary of {tables.summary.target_size}; "
                 "encode the text with the vocabulary of the tables"
             )
-        for rows in batches(np.diff(target.starts)):
+        for rows in row_ranges(np.diff(target.starts)):
             _add_lattices(recall, tables, source, target, rows, window, options)
         for row in range(len(target.starts) - 1):
             _add_shared(recall, ranking, sentence(source, row), sentence(target, row))
@@ -89,11 +90,12 @@ def measure(
 
 
 def sentence(sentences: Sentences, row: int) -> Ints:
+    """Return the pieces of one sentence."""
     return np.asarray(sentences.values[sentences.starts[row] : sentences.starts[row + 1]], np.int64)
 
 
-def batches(lengths: Ints) -> Iterator[range]:
-    """Consecutive rows that, padded to the longest, have at most `SLOTS` slots (or are one)."""
+def row_ranges(lengths: Ints) -> Iterator[range]:
+    """Yield ranges of consecutive rows that have at most `SLOTS` slots when they are padded, or a single row."""
     first, longest = 0, 0
     for row, length in enumerate(lengths):
         longest = max(longest, int(length))
@@ -127,7 +129,7 @@ def _add_lattices(
 
 
 def padded(sentences: Sentences, rows: range) -> Ints:
-    """[rows, longest], with -2 behind the shorter ones."""
+    """Return the pieces of some rows as [rows, longest], padded with -2."""
     lengths = np.diff(sentences.starts)[rows.start : rows.stop]
     result = np.full((len(rows), int(lengths.max(initial=0))), -2, np.int64)
     result[np.arange(result.shape[1]) < lengths[:, None]] = sentences.values[
@@ -137,7 +139,7 @@ def padded(sentences: Sentences, rows: range) -> Ints:
 
 
 class Ranking:
-    """The target pieces of each source piece by the aligner's P(y | x), ties in the order of ids."""
+    """Ranking of the target pieces of each source piece by the aligner's P(y | x), on a tie by id."""
 
     def __init__(self, aligner: Aligner, target_size: int) -> None:
         self._aligner = aligner
@@ -145,44 +147,47 @@ class Ranking:
         self._none = max(target_size, CANDIDATES[-1])
         self._rank = np.full(target_size, self._none, np.int64)
         self._probability = np.zeros(target_size)
-        self._place = np.full(target_size, self._none, np.int64)
+        self._position = np.full(target_size, self._none, np.int64)
 
     def _row(self, piece: int) -> tuple[Ints, Floats]:
         if piece not in self._rows:
             targets, probabilities = self._aligner.row(piece)
-            offered = np.flatnonzero(targets >= len(RESERVED))
-            best = offered[np.lexsort((targets[offered], -probabilities[offered]))][: CANDIDATES[-1]]
+            allowed = np.flatnonzero(targets >= len(RESERVED))
+            best = allowed[np.lexsort((targets[allowed], -probabilities[allowed]))][: CANDIDATES[-1]]
             self._rows[piece] = targets[best], probabilities[best]
         return self._rows[piece]
 
     def shared(self, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
-        """Where each target piece stands among all pieces of the source's rows, ordered by their largest P(y | x), its best rank in
-        a row (both past the largest K where it is in none), and the ranks of all of them."""
+        """Rank target pieces for a source.
+
+        Returns the rank of each target piece among all pieces of the source's rows by their largest P(y | x), its best rank in a
+        row (both beyond the largest K for a piece that is in no row), and the best ranks of all pieces.
+        """
         rows = [self._row(int(piece)) for piece in np.unique(source)]
         for targets, probabilities in rows:
             self._rank[targets] = np.minimum(self._rank[targets], np.arange(len(targets)))
             self._probability[targets] = np.maximum(self._probability[targets], probabilities)
-        words = np.unique(np.concatenate([np.zeros(0, np.int64), *(targets for targets, _ in rows)]))
-        words = words[np.lexsort((words, -self._probability[words]))]
-        self._place[words] = np.arange(len(words))
-        found = self._place[target], self._rank[target], self._rank[words]
-        self._rank[words], self._probability[words], self._place[words] = self._none, 0.0, self._none
+        pieces = np.unique(np.concatenate([np.zeros(0, np.int64), *(targets for targets, _ in rows)]))
+        pieces = pieces[np.lexsort((pieces, -self._probability[pieces]))]
+        self._position[pieces] = np.arange(len(pieces))
+        found = self._position[target], self._rank[target], self._rank[pieces]
+        self._rank[pieces], self._probability[pieces], self._position[pieces] = self._none, 0.0, self._none
         return found
 
 
 def _add_shared(recall: Recall, ranking: Ranking, source: Ints, target: Ints) -> None:
-    places, ranks, all_ranks = ranking.shared(source, target)
+    positions, ranks, all_ranks = ranking.shared(source, target)
     recall.sentences += 1
-    recall.found_shared_words += [int((places < count).sum()) for count in CANDIDATES]
+    recall.found_shared_tokens += [int((positions < count).sum()) for count in CANDIDATES]
     recall.found_shared += [int((ranks < count).sum()) for count in CANDIDATES]
-    recall.shared_words += [int((all_ranks < count).sum()) for count in CANDIDATES]
+    recall.shared_tokens += [int((all_ranks < count).sum()) for count in CANDIDATES]
 
 
 def record(recall: Recall, context: Context) -> None:
-    """Recall as metrics (the step is K), as a table and as a figure."""
+    """Write recall as metrics (by K), as a table and as a figure."""
     series = {key: recall.share(found) for key, found in recall.series().items()}
-    for place, count in enumerate(CANDIDATES):
-        context.metrics(count, {key: values[place] for key, values in series.items()})
+    for index, count in enumerate(CANDIDATES):
+        context.metrics(count, {key: values[index] for key, values in series.items()})
     caption = _caption(recall)
     context.write_json(context.records("tables", "lattice_recall.json"), _table(recall, series, caption))
     named = {NAMES[key]: list(zip(CANDIDATES, values, strict=True)) for key, values in series.items()}
@@ -194,18 +199,19 @@ def _table(recall: Recall, series: dict[str, list[float]], caption: str) -> dict
     columns = {"K": [str(count) for count in CANDIDATES]}
     columns |= {f"{NAMES[key]}, %": [f"{100 * value:.1f}" for value in values] for key, values in series.items()}
     if recall.has_shared:
-        columns["words"] = [f"{count / max(recall.sentences, 1):.0f}" for count in recall.shared_words]
+        columns["tokens"] = [f"{count / max(recall.sentences, 1):.0f}" for count in recall.shared_tokens]
     rows = [list(row) for row in zip(*columns.values(), strict=True)]
     return {"title": "Recall of lattices", "caption": caption, "columns": list(columns), "rows": rows}
 
 
 def _caption(recall: Recall) -> str:
     lattice = (
-        f"Share of the {recall.tokens:,} target tokens of {recall.sentences:,} validation sentences, EOS left out, that are among "
-        "the K candidates of their slot, with as many slots as the reference has tokens and with those of the predicted length."
+        f"Percentage of the {recall.tokens:,} target tokens of {recall.sentences:,} validation sentences (without EOS) among the K "
+        "candidates of their slot, in lattices with the length of the reference and with the predicted length."
     )
     shared = (
-        " Beside it vocabularies that all slots of a sentence share, by the aligner's probabilities: the K most probable words of "
-        "any source token, and the K most probable words of each source token (the last column: how many these are together)."
+        " For comparison: vocabularies that all slots of a sentence share, by the aligner's probabilities: the K most probable "
+        "tokens of any source token, and the K most probable tokens of each source token (last column: mean size of this "
+        "vocabulary)."
     )
     return lattice + (shared if recall.has_shared else "")

@@ -14,10 +14,11 @@ from stages.lattice.recall import record
 
 
 def run(inputs: LatticeInputs, config: LatticeConfig, context: StepContext) -> None:
-    """Write `tables.bin` and `lattice.json`; recall as metrics, a table and a figure. Runs that an attempt counted are kept.
+    """Write `tables.bin` and `lattice.json`, and recall as metrics, a table and a figure.
 
-    The bytes are the same for any shards and workers. Raises DataError when there is no link to count, ArtifactError for shards and
-    links that are damaged or do not belong together, TransientError when it was asked to stop (what was counted is kept).
+    The bytes do not depend on shards and workers. Raises DataError when there is no link to count, ArtifactError for shards and
+    links that are damaged or do not belong together. Raises TransientError when the step was asked to stop; counted groups are
+    kept.
     """
     job = Job(inputs, config, context.for_workers())
     groups = groups_of(inputs)
@@ -31,14 +32,15 @@ def run(inputs: LatticeInputs, config: LatticeConfig, context: StepContext) -> N
     if not summary.linked:
         raise DataError(
             f"lattice: expected links within {config.max_offset} positions in pairs of at most {config.max_length} pieces, "
-            f"got none: {summary.pairs} such pairs, {summary.empty} with an empty side, {summary.too_long} that are longer"
+            f"got none: {summary.pairs} such pairs, {summary.empty} with an empty side, {summary.too_long} longer ones; "
+            "increase lattice.max_offset or lattice.max_length"
         )
     record(recall, context)
     context.write_json(context.directory / "lattice.json", describe(summary))
 
 
 def describe(summary: TableSummary) -> dict[str, Any]:
-    """`lattice.json`: the summary of the table, and what share of the links it lacks."""
+    """Return the content of `lattice.json`: the summary of the tables, and the fractions of dropped and of cut links."""
     values = asdict(summary) | {"vocabulary": summary.vocabulary.hex(), "links": summary.links.hex()}
     seen = summary.linked + summary.dropped
     return values | {"dropped_share": summary.dropped / seen, "cut_share": (summary.linked - summary.kept) / summary.linked}

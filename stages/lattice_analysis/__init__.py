@@ -1,4 +1,4 @@
-"""Look into the lattices of a sequence-to-lattice system: what the search changes, and what each part of decoding takes."""
+"""Analyse the lattices of a sequence-to-lattice system: ranks before the search, and the latency of each part of decoding."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ class LatticeAnalysisInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LatticeAnalysisConfig:
-    """What is looked at."""
+    """Numbers of analysed and of timed sentences."""
 
     name: str
-    """What tables and figures call the system and the text."""
+    """Name of the system and the text in tables and figures."""
     timed: int
-    """Sentences that are timed part by part, evenly spaced."""
+    """Number of sentences that are timed part by part, evenly spaced."""
     rows: int = 1000
-    """Sentences whose paths are looked at, at most, evenly spaced."""
+    """Largest number of sentences whose paths are analysed, evenly spaced."""
 
 
 STAGE: Stage[LatticeAnalysisInputs, LatticeAnalysisConfig, LatticeAnalysis] = Stage(
     name="lattice_analysis", version=1, run=Implementation(__name__), output=LatticeAnalysis, exclusive=True
 )
-"""Ranks before the search, latency by part."""

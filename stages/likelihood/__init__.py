@@ -1,4 +1,4 @@
-"""Score the translations of a test set itself: how likely does a system hold each?"""
+"""Score the references of a test set: the log-probability of each target under a system."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class LikelihoodInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class LikelihoodConfig:
-    """There is nothing to choose: each target is scored as it stands."""
+    """There are no options: each target is scored as it is."""
 
 
 STAGE: Stage[LikelihoodInputs, LikelihoodConfig, Likelihood] = Stage(
-    name="likelihood", version=1, run=Implementation(__name__), output=Likelihood, distributes=True
+    name="likelihood", version=2, run=Implementation(__name__), output=Likelihood, distributes=True
 )
-"""Log-probabilities of given translations, and perplexity."""
+"""The version was raised when batches changed, and with them the rounding of log-probabilities."""

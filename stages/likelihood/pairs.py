@@ -4,37 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from stages.artifacts import System
-from stages.context import Context
-from stages.decoding.driver import load
-
-if TYPE_CHECKING:
-    import models.bundle.system
+import models.bundle.system
 
 
 class Scored(NamedTuple):
-    """What a system holds of one pair."""
+    """The log-probability of one pair."""
 
     log_probability: float | None
-    """In nats; None where the pair was left out."""
+    """Log-probability in nats; None if the pair is left out."""
     tokens: int
-    """Of the target, with EOS."""
+    """Tokens of the target, with EOS."""
     left_out: str | None
-    """Why there is no score: a side is `empty` or `over_long`, or the target `impossible`; None where there is one."""
-
-
-def loaded(system: System, context: Context) -> models.bundle.system.System:
-    """A system that is ready to score, in one worker of a step. Raises ArtifactError when its directory holds no whole one."""
-    import torch
-
-    torch.set_num_threads(context.resources.threads)
-    return load(system, "cuda" if context.resources.gpus else "cpu")
+    """Reason why there is no score: a side is `empty` or `over_long`, or the target is `impossible`. None if there is a score."""
 
 
 def score_pairs(system: models.bundle.system.System, sources: Sequence[str], targets: Sequence[str]) -> list[Scored]:
-    """The log-probability of each target, or why it is left out, in the order of the pairs."""
+    """Return the log-probability of each target, or the reason why it is left out, in the order of the pairs."""
     pairs = system.encode_pairs(sources, targets)
     reasons = [left_out(system, len(source), len(target)) for source, target in pairs]
     scores = iter(system.score_ids([pair for pair, reason in zip(pairs, reasons, strict=True) if reason is None]))
@@ -48,7 +35,7 @@ def score_pairs(system: models.bundle.system.System, sources: Sequence[str], tar
 
 
 def left_out(system: models.bundle.system.System, source: int, target: int) -> str | None:
-    """Why a pair of so many tokens cannot be scored."""
+    """Return why a pair cannot be scored, given the numbers of tokens of its sides; None if it can."""
     if not (source and target):
         return "empty"
     return "over_long" if source > system.max_source_tokens or target > system.max_target_tokens else None

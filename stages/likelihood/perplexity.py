@@ -1,4 +1,4 @@
-"""How well an n-gram model predicts a text, by KenLM's own queries."""
+"""The perplexity of a text under an n-gram model, measured with KenLM."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from stages.context import Context
 from stages.errors import StageError
 
 TOLERANCE = 1e-4
-"""By which the logarithm of a word's probability may differ from KenLM's, on average."""
+"""Largest mean difference between the log-probabilities of words from the model and from KenLM."""
 
 
 def measure(model: NgramModel, fitted: dict[str, Any], arpa: Path, lines: Path, context: Context) -> None:
-    """Perplexity and unknown words of `lines`, as metrics and in a table.
+    """Report the perplexity and the unknown words of `lines` as metrics and as a table.
 
-    Raises StageError where KenLM, which is asked about the ARPA file of the same model, does not agree with the model.
+    Raises StageError when KenLM, given the ARPA file of the same model, does not agree with the model.
     """
     found, theirs = model.perplexity(lines, threads=context.resources.threads), kenlm_perplexity(arpa, lines)
     same = (found.words, found.unknown) == (theirs.words, theirs.unknown)
     if not same or abs(found.log_prob - theirs.log_prob) > TOLERANCE * found.words:
         raise StageError(
-            f"{arpa}: expected of the model what KenLM says, {theirs}, got {found}; this is a defect, please report it"
+            f"{arpa}: expected the perplexity that KenLM computes, {theirs}, got {found}; this is a defect, please report it"
         )
     context.metrics(
         0,
@@ -39,7 +39,7 @@ def measure(model: NgramModel, fitted: dict[str, Any], arpa: Path, lines: Path, 
 
 
 def kenlm_perplexity(arpa: Path, lines: Path) -> Perplexity:
-    """What the kenlm package says of an ARPA file, sentence by sentence, `</s>` included."""
+    """Return the perplexity that the kenlm package computes with an ARPA file, sentence by sentence, with `</s>`."""
     import kenlm
 
     quiet = kenlm.Config()
@@ -52,11 +52,11 @@ def kenlm_perplexity(arpa: Path, lines: Path) -> Perplexity:
         state, following = kenlm.State(), kenlm.State()
         model.BeginSentenceWrite(state)
         for word in (*sentence, "</s>"):
-            said = model.BaseFullScore(state, word, following)
+            scored = model.BaseFullScore(state, word, following)
             state, following = following, state
-            log_prob += said.log_prob
-            unknown += said.oov
-            unknown_log_prob += said.log_prob * said.oov
+            log_prob += scored.log_prob
+            unknown += scored.oov
+            unknown_log_prob += scored.log_prob * scored.oov
         sentences += 1
         words += len(sentence) + 1
     log10 = math.log(10)
@@ -77,7 +77,7 @@ def _table(model: NgramModel, fitted: dict[str, Any], found: Perplexity) -> dict
     ]
     caption = (
         f"Perplexity {found.perplexity:.2f} ({found.known_perplexity:.2f} without unknown words) of {found.sentences:,} validation "
-        f"sentences with {found.words:,} words, sentence ends among them; {100 * found.unknown_rate:.2f}% are unknown. "
+        f"sentences with {found.words:,} words including ends of sentences, of which {100 * found.unknown_rate:.2f}% are unknown. "
         "Measured with KenLM."
     )
     return {"title": "Language model", "caption": caption, "columns": ["Order", "n-grams", "D1", "D2", "D3+"], "rows": rows}

@@ -14,20 +14,21 @@ import pyarrow as pa
 
 from stages.artifacts import System, Text
 from stages.context import Context, StepContext, WorkerContext
+from stages.decoding.systems import load_for_worker
 from stages.errors import ArtifactError, DataError, TransientError
 from stages.likelihood import LikelihoodConfig, LikelihoodInputs
-from stages.likelihood.pairs import loaded, score_pairs
+from stages.likelihood.pairs import score_pairs
 from stages.shards import drop_shards_from, read_shard, rows_of, shard_path, shard_paths, write_shard
 
 PIECE_ROWS = 256
-"""Pairs scored at a time, and in a shard: a killed attempt loses no more than this of each worker."""
+"""Rows of a piece and of a shard. A killed attempt loses at most one piece of each worker."""
 
 
 def run(inputs: LikelihoodInputs, config: LikelihoodConfig, context: StepContext) -> None:
-    """Write the log-probability of every target (of several references, the first) and `likelihood.json`.
+    """Write the log-probability of every target (the first reference) and `likelihood.json`.
 
-    Pairs with an empty side or one too long for the network are left out and counted. Raises DataError when none is left,
-    TransientError when it was asked to stop (what was scored is kept).
+    Pairs with an empty side, or a side that is too long for the network, are left out and counted. Raises DataError when all pairs
+    are left out. Raises TransientError when the step was asked to stop; scored pieces are kept.
     """
     pieces = list(cut(inputs.text, context))
     missing = [piece for piece in pieces if not piece.is_whole()]
@@ -42,14 +43,17 @@ def run(inputs: LikelihoodInputs, config: LikelihoodConfig, context: StepContext
     drop_shards_from(context.directory, len(pieces))
     summary = summarise([row for piece in pieces for row in read_shard(piece.scored).to_pylist()])
     if not summary["tokens"]:
-        raise DataError(f"likelihood: expected pairs that the system can score, got none of {total} ({summary['left_out']})")
+        raise DataError(
+            f"likelihood: expected pairs that the system can score, got none of {total} ({summary['left_out']}); "
+            "check the lengths of the test set"
+        )
     context.metrics(0, {"perplexity": summary["perplexity"]})
     context.write_json(context.directory / "likelihood.json", {**summary, "vocabulary": vocabulary_of(inputs.system)})
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Rows `start` to `start + rows` of a text shard, and where their log-probabilities go."""
+    """Rows `start` to `start + rows` of a text shard, and the file for their log-probabilities."""
 
     shard: Path
     start: int
@@ -57,11 +61,11 @@ class Piece:
     scored: Path
 
     def read(self) -> pa.Table:
-        """The rows' `id`, `source` and `target`."""
+        """Return the columns `id`, `source` and `target` of the rows."""
         return read_shard(self.shard).select(["id", "source", "target"]).slice(self.start, self.rows)
 
     def is_whole(self) -> bool:
-        """Did an earlier attempt score them?"""
+        """Return whether an earlier attempt scored the piece."""
         try:
             return self.scored.is_file() and bool(read_shard(self.scored)["id"].equals(self.read()["id"]))
         except (ArtifactError, KeyError):
@@ -69,7 +73,7 @@ class Piece:
 
 
 def cut(text: Text, context: Context) -> Iterator[Piece]:
-    """The pieces of a text, in order."""
+    """Yield the pieces of a text, in order."""
     count = 0
     for path in shard_paths(text.path):
         rows = rows_of(path)
@@ -79,9 +83,9 @@ def cut(text: Text, context: Context) -> Iterator[Piece]:
 
 
 def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Piece], int]:
-    """One worker: loads the system once, then scores pieces; the rows of each."""
+    """Load the system, and return a function that scores a piece and returns its number of rows."""
     artifact, context = argument
-    system = loaded(artifact, context)
+    system = load_for_worker(artifact, context)
 
     def score(piece: Piece) -> int:
         table = piece.read()
@@ -99,7 +103,7 @@ def make_scorer(argument: tuple[System, WorkerContext]) -> Callable[[Piece], int
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What `likelihood.json` says of scored rows; perplexity = exp(-log-probability / tokens), tokens with EOS."""
+    """Return the content of `likelihood.json`. Perplexity is exp(-log-probability / tokens), tokens with EOS."""
     kept = [row for row in rows if row["left_out"] is None]
     tokens, total = sum(row["tokens"] for row in kept), fsum(row["log_probability"] for row in kept)
     left_out = Counter(row["left_out"] for row in rows if row["left_out"] is not None)
@@ -113,5 +117,5 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def vocabulary_of(system: System) -> str:
-    """What tells vocabularies apart: perplexities over different ones are not comparable."""
+    """Return a digest of the target vocabulary. Perplexities over different vocabularies are not comparable."""
     return sha256((system.path / "target.spm").read_bytes()).hexdigest()[:8]

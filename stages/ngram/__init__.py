@@ -14,26 +14,26 @@ from stages.stage import Implementation, Stage
 @dataclass(frozen=True)
 class NgramInputs:
     training: tuple[Text, ...] | tuple[Tokens, ...]
-    """Tokens for a model over subword pieces, text for one over words (split at blanks)."""
+    """Tokens for a model over pieces, text for a model over words (separated by blanks)."""
     validation: Text | Tokens
-    """Likewise; its perplexity is measured."""
+    """Text or tokens whose perplexity is measured."""
     vocabulary: Vocabulary | None = None
-    """The one that tokens were encoded with."""
+    """Vocabulary of the tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NgramConfig:
-    """Interpolated modified Kneser-Ney (Chen and Goodman 1998), as KenLM estimates it."""
+    """Interpolated modified Kneser-Ney smoothing (Chen and Goodman 1998), as in KenLM."""
 
     order: Annotated[int, Ge(2), Le(6)] = 5
-    """Words of the longest n-grams."""
+    """Length of the longest n-grams."""
     prune: tuple[Annotated[int, Ge(0)], ...] = (0,)
-    """By order: n-grams that occur no more often are left out (0 keeps all); the last value holds for all higher orders.
+    """Thresholds by order: n-grams that occur no more often are dropped (0 keeps all). The last value holds for all higher orders.
     [0, 1, 5] is common for large texts."""
     unit: Literal["pieces", "words"] = "pieces"
-    """What an n-gram is made of. Searches over subword pieces need pieces."""
+    """Unit of n-grams. Searches over pieces need pieces."""
     side: Literal["source", "target"] = "target"
-    """Whose text is modelled."""
+    """Side of the text that is modelled."""
     discount_fallback: (
         tuple[Annotated[float, Ge(0), Le(1)], Annotated[float, Ge(0), Le(2)], Annotated[float, Ge(0), Le(3)]] | None
     ) = (
@@ -41,11 +41,12 @@ class NgramConfig:
         1.0,
         1.5,
     )
-    """Discounts for adjusted counts of 1, 2 and 3 or more where the text is too small to tell; empty: that is an error."""
+    """Discounts for adjusted counts of 1, 2 and 3 or more that are used if the text is too small to estimate them. Empty: such a
+    text is an error."""
     engine: Literal["native", "lmplz"] = "native"
-    """The estimator of this project, which works in memory, or KenLM's, which sorts on disk."""
+    """Native code, which estimates in memory, or KenLM's program, which sorts on disk."""
     executable: str = "lmplz"
-    """KenLM's program: a path, or a name to be found on PATH."""
+    """KenLM's program: a path, or a name that is on PATH."""
 
 
 STAGE: Stage[NgramInputs, NgramConfig, Ngram] = Stage(name="ngram", version=1, run=Implementation(__name__), output=Ngram)

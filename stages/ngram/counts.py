@@ -1,4 +1,4 @@
-"""What counts of n-grams tell besides BLEU: over- and under-translation, and precision at the ends of hypotheses.
+"""Metrics from counts of n-grams: over-translation, under-translation, and precision at the ends of hypotheses.
 
 Sentences are lists of words. `references` holds the references of each sentence, at least one.
 """
@@ -14,17 +14,18 @@ Words = Sequence[str]
 Counts = Counter[tuple[str, ...]]
 
 OVER, UNDER = 2, 4
-"""Longest n-grams of OTEM and UTEM, as their authors have them."""
+"""Longest n-grams of OTEM and UTEM, as in their paper."""
 ENDS = {"all": slice(None), **{f"first {n}": slice(n) for n in (5, 10, 15)}, **{f"last {n}": slice(-n, None) for n in (5, 10, 15)}}
-"""Parts of a hypothesis whose precision is told (Imamura and Sumita 2020, Table 3)."""
+"""Parts of a hypothesis whose precision is computed (Imamura and Sumita 2020, Table 3)."""
 END_ORDERS = (1, 4)
+"""Lengths of the n-grams of this precision."""
 
 
 def otem(hypotheses: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
-    """Over-translation (Yang et al. 2018): how much is said more often than in a reference; 0 is best, unsmoothed.
+    """Return OTEM (Yang et al. 2018), the degree of over-translation: lower is better, 0 is best, unsmoothed.
 
-    lp exp(mean_n ln p_n), n = 1 and 2: p_n is the share of the n-grams that are too many, lp = exp(1 - r / c) where the c words
-    are no fewer than the r of the closest references.
+    OTEM = lp exp(mean_n ln p_n) for n = 1, 2, where p_n is the fraction of n-grams that occur more often than in a reference, and
+    lp = exp(1 - r / c) if the hypotheses have c >= r words, r being the words of the closest references.
     """
     totals, excess = [0] * OVER, [0] * OVER
     for hypothesis, texts in zip(hypotheses, references, strict=True):
@@ -38,19 +39,20 @@ def otem(hypotheses: Sequence[Words], references: Sequence[Sequence[Words]]) -> 
 
 
 def _excess(count: int, allowed: Sequence[int]) -> int:
-    """By how much an n-gram is said too often: to say once what a reference does not say is no over-translation.
+    """The number of superfluous occurrences of an n-gram: the smallest positive excess over any reference, or 0.
 
-    Of several references the least that is not 0 counts: one which says it often does not clear the others.
+    An n-gram that is not in a reference may occur once.
     """
     found = [count - max(times, 1) for times in allowed if count > max(times, 1)]
     return min(found, default=0)
 
 
 def utem(hypotheses: Sequence[Words], references: Sequence[Sequence[Words]]) -> float:
-    """Under-translation (Yang et al. 2018): how much of a reference is not said; 0 is best, unsmoothed.
+    """Return UTEM (Yang et al. 2018), the degree of under-translation: lower is better, 0 is best, unsmoothed.
 
-    lp exp(mean_n ln p_n), n = 1 to 4: p_n is the share of the references' n-grams that are missing (of several references, the
-    least missing and the most in all), lp = exp(1 - c / r) where the c words are no more than the r of the closest references.
+    UTEM = lp exp(mean_n ln p_n) for n = 1 to 4, where p_n is the fraction of n-grams of the references that are missing (with
+    several references: the smallest number of missing n-grams divided by the largest total), and lp = exp(1 - c / r) if the
+    hypotheses have c <= r words, r being the words of the closest references.
     """
     totals, missing = [0] * UNDER, [0] * UNDER
     for hypothesis, texts in zip(hypotheses, references, strict=True):
@@ -64,12 +66,12 @@ def utem(hypotheses: Sequence[Words], references: Sequence[Sequence[Words]]) -> 
 
 
 def ngrams(words: Words, order: int) -> Counts:
-    """How often each n-gram of `order` words occurs."""
+    """Return the counts of the n-grams of `order` words."""
     return Counter(tuple(words[start : start + order]) for start in range(len(words) - order + 1))
 
 
 def _lengths(hypotheses: Sequence[Words], references: Sequence[Sequence[Words]]) -> tuple[int, int]:
-    """Words of the hypotheses, and of the references closest to them in length (of two, the shorter)."""
+    """The numbers of words of the hypotheses, and of the references that are closest in length (on a tie, the shorter)."""
     closest = [
         min(map(len, texts), key=lambda length: (abs(length - len(hypothesis)), length))
         for hypothesis, texts in zip(hypotheses, references, strict=True)
@@ -78,15 +80,17 @@ def _lengths(hypotheses: Sequence[Words], references: Sequence[Sequence[Words]])
 
 
 def _mean(parts: Sequence[int], totals: Sequence[int]) -> float:
-    """Geometric mean of shares; 0 where one is 0 or of nothing."""
+    """The geometric mean of the fractions; 0 if one of them is 0 or undefined."""
     if not all(parts):
         return 0.0
     return exp(sum(log(part / total) for part, total in zip(parts, totals, strict=True)) / len(parts))
 
 
 def head_and_tail(hypotheses: Sequence[Words], references: Sequence[Sequence[Words]], longer_than: int = 30) -> dict[str, Any]:
-    """Precision in per cent of n-grams of the first and of the last words only, against whole references: {sentences, longer_than,
-    precision: {order: {part: value}}}. Only sentences count whose (first) reference has more than `longer_than` words.
+    """Return the n-gram precision in per cent of parts of hypotheses (`ENDS`) against whole references.
+
+    Only sentences whose first reference has more than `longer_than` words are counted. The result is {sentences, longer_than,
+    precision: {order: {part: value}}}.
     """
     pairs = [(words, texts) for words, texts in zip(hypotheses, references, strict=True) if len(texts[0]) > longer_than]
     precision = {
@@ -97,16 +101,17 @@ def head_and_tail(hypotheses: Sequence[Words], references: Sequence[Sequence[Wor
 
 
 def _precision(pairs: Sequence[tuple[Words, Sequence[Words]]], order: int) -> float | None:
-    """As BLEU counts it: each n-gram as often at most as in the reference that has it most often. None where there is none."""
+    """The clipped precision of BLEU: an n-gram counts at most as often as in the reference with most of it. None without
+    n-grams."""
     matches, total = 0, 0
     for words, texts in pairs:
         counts = ngrams(words, order)
         total += counts.total()
-        matches += (counts & _most(ngrams(text, order) for text in texts)).total()
+        matches += (counts & _max_counts(ngrams(text, order) for text in texts)).total()
     return round(100 * matches / total, 4) if total else None
 
 
-def _most(counts: Iterator[Counts]) -> Counts:
+def _max_counts(counts: Iterator[Counts]) -> Counts:
     result: Counts = Counter()
     for each in counts:
         result |= each

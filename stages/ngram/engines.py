@@ -1,4 +1,4 @@
-"""The two estimators of n-gram models: this project's, and KenLM's program lmplz."""
+"""The two estimators of n-gram models: native code, and KenLM's program lmplz."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ if TYPE_CHECKING:
     from stages.ngram import NgramConfig
 
 DISCOUNTS = re.compile(r"^(\d+) \S+ D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
-"""Lines of lmplz's stderr."""
-
+"""Pattern of lines on the stderr of lmplz."""
 
 MEMORY_GIB = 8.0
-"""Memory that estimation may take where none is reserved: the native engine refuses a larger text, lmplz goes to disk."""
+"""Memory for estimation if the step reserves no memory. Beyond it the native engine raises an error, and lmplz sorts on disk."""
 
 
 def estimate(training: Path, config: NgramConfig, context: Context) -> tuple[NgramModel, dict[str, Any]]:
-    """A model of the lines of `training`, and what `ngram.json` says of how it was fitted. Special words count as white space."""
+    """Return a model of the lines of `training`, and the entries of `ngram.json` on its estimation.
+
+    Special words (`<s>`, `</s>`, `<unk>`) in the text are treated as white space.
+    """
     if list(config.prune) != sorted(config.prune) or not config.prune:
-        raise DataError(f"ngram.prune: expected counts, none smaller than the one before, got {list(config.prune)}")
+        raise DataError(f"ngram.prune: expected thresholds in ascending order, got {list(config.prune)}")
     return _natively(training, config, context) if config.engine == "native" else _by_lmplz(training, config, context)
 
 
@@ -43,9 +45,9 @@ def _natively(training: Path, config: NgramConfig, context: Context) -> tuple[Ng
             memory_gib=_memory_gib(context),
         )
     except MemoryError as error:
-        raise StageError(f"ngram: {error} (cluster.resources.ngram.memory_gib, or ngram.engine: lmplz)") from error
+        raise StageError(f"ngram: {error} (options cluster.resources.ngram.memory_gib, ngram.engine)") from error
     except ValueError as error:
-        raise DataError(f"ngram: {error} (ngram.discount_fallback)") from error
+        raise DataError(f"ngram: {error} (option ngram.discount_fallback)") from error
     found = model.estimation
     assert found is not None
     return model, {
@@ -58,22 +60,22 @@ def _natively(training: Path, config: NgramConfig, context: Context) -> tuple[Ng
 
 
 def find_executable(name: str) -> str:
-    """Its path. Raises StageError where there is none."""
+    """Return the path of the program. Raises StageError if it is not found."""
     if found := shutil.which(name):
         return found
     raise StageError(
-        f"ngram.executable: expected KenLM's program lmplz as {name}, found none; install it and name its path, "
+        f"ngram.executable: expected KenLM's program lmplz as {name}, found no such program; install it and give its path, "
         "or set ngram.engine to native"
     )
 
 
 def _memory_gib(context: Context) -> float:
-    """What estimation may take: what is reserved for the step, else `MEMORY_GIB`."""
+    """The memory for estimation: that of the step's resources, or `MEMORY_GIB`."""
     return context.resources.memory_gib or MEMORY_GIB
 
 
 def command(executable: str, config: NgramConfig, folder: Path, memory_gib: float) -> list[str]:
-    """lmplz's arguments; it reads the text from stdin and writes ARPA to stdout."""
+    """Return the arguments of lmplz, which reads the text from stdin and writes a model in the ARPA format to stdout."""
     memory = f"{max(1, int(memory_gib * 1024))}M"
     arguments = [executable, "-o", str(config.order), "-S", memory, "-T", f"{folder}/lmplz.", "--skip_symbols"]
     arguments += ["--prune", *map(str, config.prune[: config.order])]
@@ -89,24 +91,31 @@ def _by_lmplz(training: Path, config: NgramConfig, context: Context) -> tuple[Ng
     try:
         model = NgramModel.load(arpa)
     except ValueError as error:
-        raise StageError(f"{executable}: expected a model in the ARPA format, got: {error}; is it lmplz? ({log})") from error
+        raise StageError(
+            f"{executable}: expected a model in the ARPA format, got: {error} ({log}); check that ngram.executable is lmplz"
+        ) from error
     if model.order != config.order:
-        raise StageError(f"{executable}: expected a model of order {config.order}, got order {model.order} ({log})")
-    said = DISCOUNTS.findall(log.read_text(encoding="utf-8", errors="replace"))
-    return model, {"discounts": [[float(value) for value in values] for _, *values in said]}
+        raise StageError(
+            f"{executable}: expected a model of order {config.order}, got order {model.order} ({log}); "
+            "check that ngram.executable is lmplz"
+        )
+    found = DISCOUNTS.findall(log.read_text(encoding="utf-8", errors="replace"))
+    return model, {"discounts": [[float(value) for value in values] for _, *values in found]}
 
 
 def _run(arguments: list[str], stdin: Path, stdout: Path, log: Path, context: Context) -> None:
-    """Raises StageError when the program fails, TransientError when this step is asked to stop."""
+    """Run the program. Raises StageError when it fails, TransientError when the step is asked to stop."""
     try:
-        with stdin.open("rb") as source, stdout.open("wb") as out, log.open("wb") as said:
-            process = subprocess.Popen(arguments, stdin=source, stdout=out, stderr=said)
+        with stdin.open("rb") as source, stdout.open("wb") as out, log.open("wb") as messages:
+            process = subprocess.Popen(arguments, stdin=source, stdout=out, stderr=messages)
     except OSError as error:
-        raise StageError(f"{arguments[0]}: expected KenLM's program lmplz, but it cannot be run: {error}") from error
+        raise StageError(
+            f"{arguments[0]}: expected KenLM's program lmplz, but it cannot be run: {error}; check ngram.executable"
+        ) from error
     try:
         while process.poll() is None:
             if context.stop_requested():
-                raise TransientError("asked to stop while lmplz was running; it starts anew")
+                raise TransientError("asked to stop while lmplz was running; it starts again from the beginning")
             time.sleep(0.02)
     finally:
         if process.poll() is None:
@@ -116,4 +125,4 @@ def _run(arguments: list[str], stdin: Path, stdout: Path, log: Path, context: Co
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         code = process.returncode
         ended = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-        raise StageError(f"{arguments[0]}: {ended}; it said last: {' '.join(lines[-2:]) or 'nothing'} ({log})")
+        raise StageError(f"{arguments[0]}: {ended}; its last messages: {' '.join(lines[-2:]) or 'none'} ({log})")

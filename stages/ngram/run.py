@@ -12,11 +12,10 @@ from stages.ngram.text import write_lines
 
 
 def run(inputs: NgramInputs, config: NgramConfig, context: StepContext) -> None:
-    """Write `model.ngram`, `model.arpa` and `ngram.json`; perplexity as metrics and in a table. Equal input and config give equal
-    bytes for any number of threads.
+    """Write `model.ngram`, `model.arpa` and `ngram.json`, and the perplexity as metrics and as a table.
 
-    Raises DataError for text that gives no model, StageError where it is too large for the native engine and where lmplz is missing
-    or fails.
+    Equal inputs and config give equal bytes for any number of threads. Raises DataError for text from which no model can be
+    estimated, StageError when the text is too large for the native engine and when lmplz is missing or fails.
     """
     folder = context.directory / CHECKPOINTS
     folder.mkdir(parents=True, exist_ok=True)
@@ -24,7 +23,9 @@ def run(inputs: NgramInputs, config: NgramConfig, context: StepContext) -> None:
     sentences = write_lines(inputs.training, inputs.vocabulary, config, training)
     measured = write_lines((inputs.validation,), inputs.vocabulary, config, validation)
     if not sentences or not measured:
-        raise DataError(f"ngram: expected training and validation text, got {sentences} and {measured} sentences")
+        raise DataError(
+            f"ngram: expected training and validation text, got {sentences} and {measured} sentences; check the text files"
+        )
     context.progress(1, 3, "parts")
     model, fitted = estimate(training, config, context)
     for name, write in {"model.ngram": model.save, "model.arpa": model.write_arpa}.items():

@@ -1,4 +1,4 @@
-"""One side of texts or tokens as plain lines, as estimators of n-gram models read them."""
+"""Write one side of texts or tokens as lines for the estimators of n-gram models."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def write_lines(parts: Sequence[Text | Tokens], vocabulary: Vocabulary | None, config: NgramConfig, path: Path) -> int:
-    """Write the chosen side of all rows, pieces between spaces; how many rows there are.
+    """Write the chosen side of all rows, with spaces between pieces, and return the number of rows.
 
-    Raises StageError for inputs that do not fit `config.unit`, DataError for ids that are outside the vocabulary.
+    Raises StageError for inputs that do not fit `config.unit`, DataError for ids outside the vocabulary.
     """
     expected = Tokens if config.unit == "pieces" else Text
     if not all(isinstance(part, expected) for part in parts) or (config.unit == "pieces" and vocabulary is None):
@@ -42,7 +42,7 @@ def write_lines(parts: Sequence[Text | Tokens], vocabulary: Vocabulary | None, c
 
 
 def piece_names(vocabulary: Vocabulary, side: str) -> pa.Array:
-    """The text of each piece, by id. Raises DataError for one that cannot stand in a line of pieces."""
+    """Return the text of each piece by id. Raises DataError for a piece that is empty or contains white space."""
     pieces = processor(vocabulary.path, side)
     names = [str(pieces.id_to_piece(index)) for index in range(pieces.get_piece_size())]
     if (blank := next((index for index, name in enumerate(names) if not name or SEPARATORS.search(name)), None)) is not None:
@@ -54,7 +54,7 @@ def piece_names(vocabulary: Vocabulary, side: str) -> pa.Array:
 
 
 def spelled(column: pa.ChunkedArray, names: pa.Array, shard: Path) -> list[str]:
-    """Rows of ids as pieces between spaces."""
+    """Return rows of ids as lines of pieces with spaces between them."""
     lists = column.combine_chunks().cast(pa.list_(pa.int64()))
     if len(lists) == 0:
         return []
@@ -62,8 +62,8 @@ def spelled(column: pa.ChunkedArray, names: pa.Array, shard: Path) -> list[str]:
         pieces = names.take(lists.flatten())
     except pa.ArrowIndexError as error:
         raise DataError(
-            f"{shard}: expected ids of the vocabulary's {len(names)} pieces, got others; encode the text with the vocabulary that "
-            "this model uses"
+            f"{shard}: expected ids of the vocabulary's {len(names)} pieces, got larger ids; encode the text with the vocabulary "
+            "of this model"
         ) from error
     offsets = pc.subtract(lists.offsets, lists.offsets[0])
     joined = pc.binary_join(pa.ListArray.from_arrays(offsets, pieces), pa.scalar(" ", pieces.type))

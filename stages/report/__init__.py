@@ -1,4 +1,4 @@
-"""Put scores, timings and curves on one page."""
+"""Write the report of a run: scores, timings, training curves and analyses on one page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stages.stage import Implementation, Stage
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One row of the results: a system with one search on one test set."""
+    """A row of the results: a system with one search on one test set."""
 
     system: str
     search: str
@@ -33,62 +33,67 @@ class Evaluated:
     hypotheses: Hypotheses
     scores: Scores
 
+    @property
+    def entry(self) -> str:
+        """The name of the row: `system/search`."""
+        return f"{self.system}/{self.search}"
+
 
 @dataclass(frozen=True)
 class ReportInputs:
     corpus: Text
-    """Training text, with its ledger."""
+    """The training text with its ledger."""
     tests: dict[str, Text]
     trainings: dict[str, Trained]
     evaluated: tuple[Evaluated, ...]
     timings: dict[str, Timings] = field(default_factory=dict)
-    """By test set."""
+    """Timings by test set."""
     cut: dict[str, Tokens] = field(default_factory=dict)
-    """Where long sources are cut: the tokens of the training text (`train`) and of each test set."""
+    """If long sources are truncated: the tokens of the training text (`train`) and of each test set."""
     counts: dict[str, Artifact] = field(default_factory=dict)
-    """By step: links, tables, language models."""
+    """Links, candidate tables and language models, by step."""
     likelihoods: dict[str, dict[str, Likelihood]] = field(default_factory=dict)
-    """By test set and system."""
+    """Likelihoods by test set and system."""
     contrasts: dict[str, Contrasted] = field(default_factory=dict)
-    """By system."""
+    """Contrastive evaluations by system."""
     dag_analyses: dict[str, dict[str, DagAnalysis]] = field(default_factory=dict)
-    """By text (`train` and test sets) and system."""
+    """Analyses by text (`train` and test sets) and system."""
     lattice_analyses: dict[str, dict[str, LatticeAnalysis]] = field(default_factory=dict)
-    """By test set and system."""
+    """Analyses by test set and system."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
-    """By system and search: length penalties that were tuned."""
+    """Tuned length penalties by `system/search`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Together:
-    """Two systems that write the same arrangement, one of them several tokens at a time."""
+class SystemPair:
+    """Two systems with the same generation order: one writes several tokens a step, the other writes one."""
 
     parallel: str
     """System that writes several tokens a step."""
     sequential: str
     """System that writes one token a step."""
     step_size: int
-    """Tokens that `parallel` writes together."""
+    """Tokens in a step of `parallel`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig:
-    """What the page says of the run."""
+    """Contents of the report."""
 
     title: str
     """Name of the run."""
     baseline: str
     """Result that the others are compared with: `system/search`."""
     task: TaskName = "translation"
-    """What was learnt."""
+    """Task of the systems; determines the metric of the comparisons."""
     samples: int = 5
-    """Sources of each test set shown with all systems' hypotheses."""
+    """Sources of each test set that are shown with the hypotheses of all systems."""
     min_bleu: float = 0.0
-    """The run fails when the baseline scores less on any test set: a check that the machinery learnt something."""
+    """Lowest BLEU of the baseline on each test set; the step fails if the baseline scores less."""
     min_rouge: float = 0.0
-    """The same in ROUGE-L."""
-    together: dict[str, Together] = field(default_factory=dict)
-    """Pairs of systems that the mutual information of tokens written together is estimated from, by name."""
+    """Lowest ROUGE-L of the baseline on each test set."""
+    system_pairs: dict[str, SystemPair] = field(default_factory=dict)
+    """Pairs of systems from which the mutual information of the tokens of a step is estimated, by name."""
 
 
 STAGE: Stage[ReportInputs, ReportConfig, Report] = Stage(name="report", version=4, run=Implementation(__name__), output=Report)

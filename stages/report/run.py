@@ -5,17 +5,17 @@ from __future__ import annotations
 from stages.context import StepContext
 from stages.errors import StageError
 from stages.report import ReportConfig, ReportInputs
-from stages.report.extras import collect
-from stages.report.page import page
-from stages.report.results import gather, results_json, shortfalls
-from stages.report.text import markdown
+from stages.report.findings.results import gather, results_json, shortfalls
+from stages.report.page.extras import collect
+from stages.report.page.html import page
+from stages.report.page.markdown import markdown
 
 
 def run(inputs: ReportInputs, config: ReportConfig, context: StepContext) -> None:
     """Write `results.json`, `records/report.md`, `records/report.html` and the figures.
 
-    Raises DataError when the baseline was not evaluated or perplexities cannot be compared, and StageError, once the page is
-    written, when the baseline scores too little.
+    Raises DataError when the baseline was not evaluated or perplexities cannot be compared. Raises StageError, after the page is
+    written, when the baseline scores less than required.
     """
     findings = gather(inputs, config)
     failures = shortfalls(findings, {"bleu": config.min_bleu, "rougeL": config.min_rouge})
@@ -27,4 +27,4 @@ def run(inputs: ReportInputs, config: ReportConfig, context: StepContext) -> Non
     context.write_text(context.records("report.html"), page(config.title, findings, extras, failures))
     context.write_json(context.directory / "results.json", results_json(findings, config))
     if failures:
-        raise StageError(f"the check failed: {'; '.join(failures)}; the page is {context.records('report.html')}")
+        raise StageError(f"report: the check failed: {'; '.join(failures)}; the page is {context.records('report.html')}")

@@ -31,24 +31,25 @@ class ScoreInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreConfig:
-    """Which metrics are computed, and how."""
+    """Metrics and analyses of hypotheses."""
 
     target_language: str
-    """Language code of the hypotheses; chooses the tokeniser."""
+    """Language code of the hypotheses; determines the tokeniser."""
     tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """sacreBLEU tokeniser; auto follows the target language. ROUGE takes it too, but has words of its own in place of 13a."""
+    """Tokeniser of sacreBLEU; `auto` follows the target language. ROUGE uses it too, except for 13a, which ROUGE replaces by its
+    own words."""
     lowercase: bool = False
-    """Compare without case (`-lc`); ROUGE always does."""
+    """Ignore case (`-lc`). ROUGE always does."""
     metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
     head_and_tail: bool = False
-    """Also the precision of the first and of the last words of hypotheses of long sentences?"""
+    """Compute the precision of the first and of the last words of hypotheses of long sentences."""
     long_sentences: int = 30
-    """Words of the reference above which a sentence is long."""
+    """Number of words of the reference above which a sentence is long."""
     length_bins: tuple[int, ...] = ()
-    """Also BLEU by the length of the reference: bins of up to so many words, and one above the last; none: no bins."""
+    """Compute BLEU by reference length: upper ends of the bins in words; a last bin holds longer references. Empty: no bins."""
     diversity: bool = False
-    """Also the quality of all hypotheses of a sentence, and how far they differ?"""
+    """Compute the quality and the diversity of all hypotheses of a sentence."""
 
 
 STAGE: Stage[ScoreInputs, ScoreConfig, Scores] = Stage(name="score", version=1, run=Implementation(__name__), output=Scores)

@@ -1,4 +1,4 @@
-"""BLEU taken apart: by the length of references, and of samples against their diversity."""
+"""BLEU by the length of references, and the quality and diversity of samples."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from stages.score.metrics import Comparison, score
 def by_length(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], lengths: Sequence[int], bins: Sequence[int], how: Comparison
 ) -> dict[str, Any]:
-    """BLEU of the sentences whose first reference has up to `bins[0]` words, above that up to `bins[1]`, and so on; the last bin
-    has no end. `lengths` are the words of first references."""
+    """Return BLEU by the length of the first reference.
+
+    `bins` are the upper ends of the bins in words; a last bin holds longer references. `lengths` are the lengths of the first
+    references in words.
+    """
     inside: list[list[int]] = [[] for _ in range(len(bins) + 1)]
     for row, length in enumerate(lengths):
         inside[bisect_left(bins, length)].append(row)
@@ -25,11 +28,11 @@ def by_length(
 
 
 def diversity(samples: Sequence[Sequence[str]], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:
-    """Quality and diversity of the samples of each sentence (Shen et al. 2019).
+    """Return the quality and diversity of the samples of each sentence (Shen et al. 2019).
 
-    `bleu`: of one sample a sentence against all references, the mean over ranks. `pairwise_bleu`: each sample against each other
-    one of its sentence as the only reference, over all such pairs of all sentences; the lower, the more diverse. Sentences with
-    fewer samples than the most, such as blank ones, are left out and counted.
+    `bleu`: BLEU of one sample a sentence against all references, mean over ranks. `pairwise_bleu`: BLEU of each sample against each
+    other sample of its sentence as the only reference, over all such pairs; lower is more diverse. Sentences with fewer samples
+    than others, such as blank ones, are left out and counted.
     """
     count = max(map(len, samples), default=0)
     full = [row for row, texts in enumerate(samples) if len(texts) == count]

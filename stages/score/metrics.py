@@ -1,4 +1,4 @@
-"""Corpus metrics with signatures: sacreBLEU's, ROUGE, and those of the papers beside them: tokenised BLEU, OTEM and UTEM."""
+"""Corpus metrics with signatures: those of sacreBLEU, ROUGE, tokenised BLEU, OTEM and UTEM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stages.ngram.counts import OVER, UNDER, otem, utem
 from stages.score import rouge
 from stages.score.tokenizers import bleu_metric, sacrebleu_tokenizer, tokenizer_of
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """How hypotheses and references are compared."""
+    """Language, tokeniser and case of a comparison of hypotheses with references."""
 
     language: str
     tokenizer: str
@@ -24,7 +25,7 @@ class Comparison:
 
 
 def build_metric(name: str, how: Comparison) -> Metric:
-    """sacreBLEU's metric called `name`; the tokenised kinds expect text that went through `preparation`."""
+    """Return the metric `name` of sacreBLEU. Tokenised metrics expect text that was prepared with `preparation`."""
     from sacrebleu.metrics import CHRF, TER
 
     if name == "chrf":
@@ -36,16 +37,16 @@ def build_metric(name: str, how: Comparison) -> Metric:
 
 
 def split_compounds(tokenized: str) -> str:
-    """`rich-text format` -> `rich ##AT##-##AT## text format`, as the evaluation of GNMT did (Wu et al. 2016) on Moses tokens."""
+    """Split compounds of Moses tokens: `rich-text format` -> `rich ##AT##-##AT## text format` (GNMT, Wu et al. 2016)."""
     return re.sub(r"(\S)-(\S)", r"\1 ##AT##-##AT## \2", tokenized)
 
 
 def preparation(name: str, language: str) -> tuple[Callable[[str], str], str]:
-    """What happens to text before metric `name` sees it, and how the signature calls it.
+    """Return the function that prepares text for metric `name`, and its part of the signature.
 
-    `tokenized_bleu` splits hyphens aggressively (Moses `-a`, as fairseq's preparation of WMT14 does); `compound_split_bleu`
-    tokenises without and then splits compounds, so that no hyphen is split twice. Chinese, Japanese and Korean have no Moses
-    tokens: sacreBLEU's tokeniser of the language stands in.
+    `tokenized_bleu` splits hyphens aggressively (Moses `-a`, as in fairseq's preparation of WMT14). `compound_split_bleu` tokenises
+    without this option and then splits compounds, so that no hyphen is split twice. For Chinese, Japanese and Korean, which Moses
+    does not tokenise, sacreBLEU's tokeniser of the language is used.
     """
     if name not in ("tokenized_bleu", "compound_split_bleu"):
         return str, ""
@@ -64,7 +65,7 @@ def preparation(name: str, language: str) -> tuple[Callable[[str], str], str]:
 
 
 def reference_streams(references: Sequence[Sequence[str]]) -> list[list[str | None]]:
-    """References by sentence -> sacreBLEU's streams: one list a reference, None where a sentence has fewer."""
+    """Convert references by sentence to the streams of sacreBLEU: a list for each reference, with None for missing references."""
     streams = max(map(len, references), default=1)
     return [[texts[k] if k < len(texts) else None for texts in references] for k in range(streams)]
 
@@ -72,16 +73,16 @@ def reference_streams(references: Sequence[Sequence[str]]) -> list[list[str | No
 def prepared(
     name: str, language: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]
 ) -> tuple[list[str], list[list[str | None]], str]:
-    """Hypotheses and reference streams as metric `name` takes them, and what the signature says of it."""
+    """Return hypotheses and reference streams that are prepared for metric `name`, and the part of the signature on it."""
     prepare, note = preparation(name, language)
     streams = reference_streams([[prepare(text) for text in texts] for texts in references])
     return [prepare(text) for text in hypotheses], streams, note
 
 
 def score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:
-    """One metric over a corpus: `score` and `signature`; for BLEU also precisions, brevity penalty and lengths in tokens.
+    """Return `score` and `signature` of a metric over a corpus; for BLEU also precisions, brevity penalty and lengths in tokens.
 
-    `references` holds the references of each sentence (at least one). Raises DataError for a tokeniser that is not installed.
+    `references` holds the references of each sentence, at least one. Raises DataError for a tokeniser that is not installed.
     """
     if name in rouge.ROUGE:
         return rouge.score(name, hypotheses, references, how.language, how.tokenizer)
@@ -95,10 +96,8 @@ def score(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[st
 
 
 def _over_or_under(name: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], how: Comparison) -> dict[str, Any]:
-    """OTEM or UTEM, times 100, over the words that BLEU sees."""
+    """OTEM or UTEM, times 100, over the words of BLEU."""
     import sacrebleu
-
-    from stages.ngram.counts import OVER, UNDER, otem, utem
 
     words = word_splitter(how)
     function, order = (otem, OVER) if name == "otem" else (utem, UNDER)
@@ -116,7 +115,7 @@ def _over_or_under(name: str, hypotheses: Sequence[str], references: Sequence[Se
 
 
 def word_splitter(how: Comparison) -> Callable[[str], list[str]]:
-    """Text to the words that BLEU compares. Raises DataError for a tokeniser that is not installed."""
+    """Return the function that splits text into the words of BLEU. Raises DataError for a tokeniser that is not installed."""
     tokenize = bleu_metric(how.tokenizer, False).tokenizer
     return lambda text: str(tokenize(text.lower() if how.lowercase else text)).split()
 

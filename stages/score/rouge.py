@@ -1,4 +1,4 @@
-"""ROUGE (Lin 2004) by the rouge-score package: F1 of each pair, of several references the best, and its mean over a corpus."""
+"""ROUGE (Lin 2004) with the package rouge-score: the mean of the F1 of each hypothesis with its best reference."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from rouge_score.rouge_scorer import RougeScorer
 
 ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
-"""N-grams of one and two words, longest common subsequence of whole texts, and of the sentences of texts."""
+"""Metrics of unigrams, bigrams, the longest common subsequence of texts, and that of the sentences of texts."""
 
 _SENTENCE_ENDS = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])\s*")
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text, as far as their last characters tell."""
+    """Split a text into sentences at their final punctuation."""
     return [sentence for sentence in _SENTENCE_ENDS.split(text) if sentence]
 
 
 def tokens_name(language: str, tokenizer: str) -> str:
-    """What ROUGE's words are called in signatures.
+    """Return the name of ROUGE's words in signatures.
 
-    `english`: letters a to z and digits, Porter-stemmed, as rouge-score has them. `words`: letters, marks and digits of any
-    script, for other languages. Where `tokenizer` is not sacreBLEU's usual one (13a) it is that one.
+    `english`: letters a to z and digits with Porter stemming, as in rouge-score. `words`: letters, marks and digits of any script,
+    for other languages. With a `tokenizer` other than 13a, its name.
     """
     if tokenizer != "13a":
         return tokenizer
@@ -38,12 +38,12 @@ def tokens_name(language: str, tokenizer: str) -> str:
 
 
 def tokens_of(signature: str) -> str:
-    """The name of the words that a score with this signature rests on."""
+    """Return the name of the words in a signature."""
     return dict(part.split(":", 1) for part in signature.split("|"))["tok"]
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters, marks and digits, in lower case."""
+    """Split a text into lower-cased runs of letters, marks and digits."""
     return "".join(letter if unicodedata.category(letter)[0] in "LMN" else " " for letter in text.lower()).split()
 
 
@@ -70,27 +70,28 @@ def _scorer(metric: str, tokens: str) -> RougeScorer:
 
 
 def f_measures(metric: str, tokens: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-    """F1 of each hypothesis, 0 to 100. `tokens` is a name that `tokens_name` gives; `references` holds those of each sentence.
+    """Return the F1 of each hypothesis, 0 to 100.
 
-    Raises DataError for a tokeniser that is not installed.
+    `tokens` is a result of `tokens_name`; `references` holds the references of each sentence. Raises DataError for a tokeniser that
+    is not installed.
     """
     scorer = _scorer(metric, tokens)
-    lines = _each_on_a_line if metric == "rougeLsum" else str
+    lines = _one_sentence_per_line if metric == "rougeLsum" else str
     return [
         100 * float(scorer.score_multi([lines(text) for text in texts], lines(hypothesis))[metric].fmeasure)
         for hypothesis, texts in zip(hypotheses, references, strict=True)
     ]
 
 
-def _each_on_a_line(text: str) -> str:
-    """What rouge-score takes for the sentences of a text."""
+def _one_sentence_per_line(text: str) -> str:
+    """The text in the form in which rouge-score finds its sentences."""
     return "\n".join(sentences(text))
 
 
 def score(
     metric: str, hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str, tokenizer: str
 ) -> dict[str, Any]:
-    """`score`, the mean F1 over the corpus, and `signature`."""
+    """Return `score`, the mean F1 over the corpus, and `signature`."""
     tokens = tokens_name(language, tokenizer)
     values = f_measures(metric, tokens, hypotheses, references)
     return {"score": round(fmean(values), 4) if values else 0.0, "signature": _signature(metric, tokens, references)}

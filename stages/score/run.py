@@ -12,10 +12,10 @@ from stages.score.tokenizers import tokenizer_of
 
 
 def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
-    """Write `scores.json`: metric name -> {score, signature, ...}, and where they are asked for `head_and_tail.json`,
-    `by_length.json` and `diversity.json`.
+    """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json` and
+    `diversity.json`.
 
-    Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text hold other sentences.
+    Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text have different sentences.
     """
     sentences = read_sentences(inputs.text.path)
     hypotheses = best_in_order(inputs.hypotheses, sentences)

@@ -1,4 +1,4 @@
-"""What a task changes: how quality is measured, and the words for what is read and written."""
+"""The tasks of systems, with their metrics and the words of reports."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ TaskName = Literal["translation", "summarization"]
 
 @dataclass(frozen=True)
 class Task:
-    """One thing that systems can learn."""
+    """A task that systems are trained for."""
 
     name: TaskName
     metric: str
-    """What candidates of a training, systems and searches are compared by (`stages.score.metrics`)."""
+    """Metric that compares candidates of a training, systems and searches (`stages.score.metrics`)."""
     shown: tuple[str, ...]
-    """Metrics that stand beside the speed of each entry."""
+    """Metrics in the main table of results."""
     unit: str
-    """What one source is."""
+    """Word for a source."""
     per_second: str
-    """Head of a column of speeds."""
+    """Head of the column of throughput."""
     outputs: str
-    """What systems write."""
+    """Word for outputs, in the plural."""
 
     @property
     def units(self) -> str:
-        """Several sources."""
+        """Word for sources, in the plural."""
         return f"{self.unit}s"
 
 

@@ -1,4 +1,4 @@
-"""sacreBLEU's tokenisers, and BLEU with one of them."""
+"""Tokenisers of sacreBLEU, and BLEU with one of them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
 
 TOKENIZERS = {"zh": "zh", "ja": "ja-mecab", "ko": "ko-mecab"}
-"""sacreBLEU's tokeniser by target language; 13a for all others."""
+"""Tokenisers by target language; 13a for all other languages."""
 
 EXTRAS = {"ja-mecab": "ja", "ko-mecab": "ko"}
-"""Optional part of sacreBLEU that a tokeniser needs."""
+"""Optional dependencies of sacreBLEU by tokeniser."""
 
 
 def tokenizer_of(language: str) -> str:
-    """sacreBLEU's tokeniser for a language code such as `de`, `zh-CN` or `ja`."""
+    """Return the name of sacreBLEU's tokeniser for a language code such as `de`, `zh-CN` or `ja`."""
     return TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
 def bleu_metric(tokenizer: str, lowercase: bool, *, effective_order: bool = False) -> Metric:
+    """Return sacreBLEU's BLEU with a tokeniser. Raises DataError if the tokeniser is not installed."""
     from sacrebleu.metrics import BLEU
 
     try:
@@ -32,18 +33,20 @@ def bleu_metric(tokenizer: str, lowercase: bool, *, effective_order: bool = Fals
         extra = EXTRAS.get(tokenizer, tokenizer)
         raise DataError(
             f"evaluation: tokeniser {tokenizer} needs an optional package that is not installed;"
-            f' run: pip install "sacrebleu[{extra}]", or choose another tokenizer (char, for one)'
+            f' run: pip install "sacrebleu[{extra}]", or choose another tokenizer, such as char'
         ) from error
 
 
 def sentence_bleu(tokenizer: str) -> Callable[[str, str], float]:
-    """sacreBLEU's BLEU of one sentence and one reference, exponentially smoothed, of the orders that the sentence has. Raises
-    DataError for a tokeniser that is not installed."""
+    """Return the sentence BLEU of sacreBLEU with one reference (exponential smoothing, effective order).
+
+    Raises DataError for a tokeniser that is not installed.
+    """
     metric = bleu_metric(tokenizer, False, effective_order=True)
     return lambda text, reference: float(metric.sentence_score(text, [reference]).score)
 
 
 def sacrebleu_tokenizer(name: str) -> Callable[[str], str]:
-    """sacreBLEU's tokeniser called `name`, which puts a space between tokens. Raises DataError for one that is not installed."""
+    """Return sacreBLEU's tokeniser `name`, which inserts spaces between tokens. Raises DataError if it is not installed."""
     tokenize: Callable[[str], str] = bleu_metric(name, False).tokenizer
     return tokenize

@@ -1,4 +1,4 @@
-"""Put everything that decoding needs into one directory."""
+"""Bundle all files that decoding needs in one directory."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ class SystemInputs:
     trained: Trained
     vocabulary: Vocabulary
     ngram: Ngram | None = None
-    """A language model over the target's pieces, for searches that ask it."""
+    """Language model over target pieces, for searches that use one."""
     tables: Tables | None = None
-    """Candidate tables, for a family that looks its words up: those that its training was validated with."""
+    """Candidate tables that the training was validated with, for a family that uses them."""
     tuned: dict[str, Tuned] = field(default_factory=dict)
-    """Length penalties by the labels of searches; the others have their own."""
+    """Tuned length penalties by label of search. Other searches keep their own length penalty."""
     members: tuple[Trained, ...] = ()
-    """Further trainings of the same network: all write together, by the mean of their probabilities."""
+    """Further trainings of the same network, for an ensemble that averages probabilities."""
     companions: dict[str, System] = field(default_factory=dict)
-    """Other systems that this one works with, by role."""
+    """Other systems that this system uses, by role."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SystemConfig:
-    """What a system says of itself."""
+    """Description of a system."""
 
     name: str
     """Name of the system."""
     family: str
     """Family of its network."""
     source_language: str
-    """Language code of what it reads."""
+    """Language code of sources."""
     target_language: str
-    """Language code of what it writes."""
+    """Language code of outputs."""
     searches: dict[str, SearchConfig]
     """Its searches by label."""
     task: TaskName = "translation"
-    """What it does."""
+    """Task of the system."""
     max_source_tokens: int | None = None
-    """Longer sources are cut to their first so many tokens, as in training; None: only what the network cannot take is cut."""
+    """Longer sources are truncated to this number of tokens, as in training. None: the limit of the network."""
     default: str = ""
-    """Label of the search that it decodes with unless another is asked for. Empty: the first."""
+    """Label of the search that is used if no other is given. Empty: the first."""
     averaging: TrainingConfig | None = None
-    """Which of the candidates that its training kept are averaged; None: those that the training averaged."""
+    """Recipe that selects the candidates of the training to average. None: those that the training averaged."""
 
 
 STAGE: Stage[SystemInputs, SystemConfig, System] = Stage(

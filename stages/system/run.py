@@ -24,14 +24,16 @@ from stages.tune.penalty import with_tuned_penalty
 
 
 def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> None:
-    """Write the system and load it once, so that what does not fit together fails here.
+    """Write the system and load it once, so that parts that do not fit are found here.
 
-    Raises ArtifactError when weights, network and vocabulary do not belong to one another, StageError when the disk is full.
+    Raises ArtifactError when weights, network and vocabulary do not belong together, StageError when the disk is full.
     """
     trained, vocabulary = inputs.trained.path, inputs.vocabulary.path
     description = json.loads((trained / "model.json").read_text(encoding="utf-8"))
     if description["family"] != config.family:
-        raise ArtifactError(f"{trained}: expected a network of family {config.family}, got {description['family']}")
+        raise ArtifactError(
+            f"{trained}: expected a network of family {config.family}, got {description['family']}; use a training of this family"
+        )
     _check_links(inputs)
     try:
         write_system(
@@ -62,7 +64,7 @@ def run(inputs: SystemInputs, config: SystemConfig, context: StepContext) -> Non
 
 
 def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any], context: Context) -> Path:
-    """The file with the weights of the training, or with the mean of other candidates of it."""
+    """The file with the weights of the training, or with the mean of the selected candidates."""
     if config.averaging is None:
         return inputs.trained.path / WEIGHTS
     path = context.directory / CHECKPOINTS / "mean.safetensors"
@@ -72,24 +74,24 @@ def _weights(inputs: SystemInputs, config: SystemConfig, network: dict[str, Any]
 
 
 def _mean(trained: Path, recipe: TrainingConfig, task: TaskName) -> dict[str, Tensor]:
-    """The mean of the candidates that `recipe` chooses; it may choose fewer than the training did, which kept no others."""
+    """The mean of the candidates that `recipe` selects, which are among those that the training kept."""
     found = json.loads((trained / "training.json").read_text(encoding="utf-8"))["validations"]
     validations = [averaging.Validation(one["update"], one["loss"], one[TASKS[task].metric]) for one in found]
     return averaging.mean([load_file(trained / "kept" / f"{update}.safetensors") for update in averaging.kept(recipe, validations)])
 
 
 def _check_links(inputs: SystemInputs) -> None:
-    """Raises ArtifactError for tables of other links than those that the training was validated with."""
+    """Raise ArtifactError for tables of other links than those that the training was validated with."""
     if inputs.tables is None:
         return
     path = inputs.tables.file
-    told = json.loads((inputs.trained.path / "training.json").read_text(encoding="utf-8")).get("links")
+    expected = json.loads((inputs.trained.path / "training.json").read_text(encoding="utf-8")).get("links")
     try:
         found = links_of(path)
     except BundleError as error:
         raise ArtifactError(f"{error}; remove the artifact and run again") from error
-    if told is not None and found != told:
+    if expected is not None and found != expected:
         raise ArtifactError(
-            f"{path}: expected candidate tables of the links {told[:16]}, which the training was validated with, got those of "
-            f"{found[:16]}; they were counted from another alignment"
+            f"{path}: expected candidate tables of the links {expected[:16]}, which the training was validated with, got those of "
+            f"{found[:16]}; use the tables of the training, or train again"
         )

@@ -14,30 +14,30 @@ from stages.stage import Implementation, Stage
 @dataclass(frozen=True)
 class TrainInputs:
     tokens: tuple[Tokens, ...]
-    """Training tokens; their shards form one list, which every epoch visits in an order of its own."""
+    """Training tokens. Their shards form one list, which every epoch visits in a different order."""
     validation: Tokens
     validation_text: Text
     vocabulary: Vocabulary
     initial: Trained | System | None = None
-    """A network to start from: its weights are taken wherever name and shape are the same."""
+    """Network whose weights initialise those with the same name and shape."""
     tables: Tables | None = None
-    """Candidate tables, for a family that looks its words up: validation decodes with them."""
+    """Candidate tables with which validation decodes, for a family that uses them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """One training: the network and the recipe."""
+    """Network and recipe of one training."""
 
     family: str
-    """Which family of models."""
+    """Family of the network."""
     network: NetworkConfig
-    """The network's sizes, of the family's config type."""
+    """Sizes and options of the network, of the family's config type."""
     training: TrainingConfig
-    """The recipe."""
+    """Recipe of the training."""
     target_language: str = ""
-    """Language code of the target, for the tokeniser of validation BLEU (13a where nothing else is known of it)."""
+    """Language code of the target, which determines the tokeniser of validation BLEU (13a for most languages)."""
     task: TaskName = "translation"
-    """What is learnt; says by what metric greedy outputs are validated."""
+    """Task of the training; determines the metric of greedy outputs in validation."""
 
 
 STAGE: Stage[TrainInputs, TrainConfig, Trained] = Stage(

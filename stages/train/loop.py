@@ -1,4 +1,4 @@
-"""The body of the train stage: what one training worker does."""
+"""The loop of one training worker."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ from stages.train.meter import Meter, finite, perplexity
 from stages.train.state import TrainingFiles
 from stages.train.token_files import TokenFiles, vocabulary_sizes
 from stages.train.validation import Validator
-from stages.workers.interrupts import held_back
+from stages.workers.interrupts import delayed_signals
 
 log = logging.getLogger("fewstep")
 
 KERNELS = "256"
-"""Compiled matrix products that oneDNN keeps (each takes about 0.6 MB, one update needs some 50; its default is 1024)."""
+"""Size of oneDNN's cache of compiled matrix products. Each takes about 0.6 MB, one update needs about 50, and the default is
+1024."""
 
-GPU_ASK_EVERY = 10
-"""Updates between two questions to the first worker whether to save; on a GPU each answer is waited for."""
+GPU_SAVE_CHECK_EVERY = 10
+"""Updates between two checks whether to save, on a GPU, where each check waits for the device."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What every training worker is given."""
+    """Inputs and config of all training workers."""
 
     inputs: TrainInputs
     config: TrainConfig
@@ -54,11 +55,11 @@ class Job:
 
 
 def train(job: Job, training_worker: TrainingWorker) -> None:
-    """One worker's training, from the newest checkpoint to the results. See `stages.train.run` for what is raised."""
+    """Run the training of one worker, from the newest checkpoint to the results. Raises the errors of `stages.train.run`."""
     torch.set_num_threads(training_worker.threads)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
     try:
-        with held_back() as interrupted:
+        with delayed_signals() as interrupted:
             worker = Worker(job, training_worker)
             worker.train(interrupted)
             worker.finish()
@@ -67,7 +68,7 @@ def train(job: Job, training_worker: TrainingWorker) -> None:
 
 
 class Worker:
-    """One training worker at work."""
+    """State of one training worker."""
 
     def __init__(self, job: Job, training_worker: TrainingWorker) -> None:
         self.job, self.training_worker, self.recipe = job, training_worker, job.config.training
@@ -89,7 +90,7 @@ class Worker:
         self.saved = time.monotonic()
 
     def train(self, interrupted: Callable[[], bool]) -> None:
-        """Make the updates that are left. Raises TransientError, its state saved, when asked to stop."""
+        """Run the remaining updates. Raises TransientError, with its state saved, when the step was asked to stop."""
         start = self.progress
         log.info("training from update %d of %d", start.update, self.recipe.updates)
         if (used := arithmetic(self.recipe.precision, self.training_worker.device)) != self.recipe.precision:
@@ -141,9 +142,9 @@ class Worker:
         self.meter.resume()
 
     def _save_if_due(self, done: bool, interrupted: Callable[[], bool]) -> None:
-        """Save at the end, by the first worker's clock, or when it was asked to stop."""
+        """Save at the end, when the first worker's clock says so, or when the step was asked to stop."""
         update = self.progress.update
-        if not done and self.training_worker.device != "cpu" and update % GPU_ASK_EVERY:
+        if not done and self.training_worker.device != "cpu" and update % GPU_SAVE_CHECK_EVERY:
             return
         first = self.training_worker.rank == 0
         asked = first and (interrupted() or self.job.context.stop_requested())
@@ -155,10 +156,12 @@ class Worker:
             self.saved = time.monotonic()
             self.meter.resume()
         if stop and not done:
-            raise TransientError(f"training was asked to stop; its state after update {update} is saved, a rerun continues there")
+            raise TransientError(
+                f"asked to stop: the state of the training after update {update} is saved; a rerun continues there"
+            )
 
     def finish(self) -> None:
-        """Write the results (the first worker does)."""
+        """Write the results, on the first worker."""
         if self.training_worker.rank == 0:
             facts: dict[str, Any] = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
             if self.job.inputs.initial is not None:
@@ -169,9 +172,9 @@ class Worker:
 
 
 def give_back_memory() -> None:
-    """Hand free pages back to the system, where the C library can.
+    """Return free pages to the system, if the C library can.
 
-    Batches of ever new shapes leave holes between longer-lived blocks; glibc keeps them, some 0.5 MB an update.
+    Batches of new shapes leave holes between long-lived blocks, which glibc keeps: about 0.5 MB per update.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
@@ -179,7 +182,10 @@ def give_back_memory() -> None:
 
 
 def stream_of(job: Job, family: Family, sizes: Sizes) -> tuple[Stream, dict[str, int]]:
-    """The stream of training batches, and how many pairs are left out of it, by reason. Raises DataError when all are."""
+    """Return the stream of training batches, and the number of pairs that are left out by reason.
+
+    Raises DataError when all pairs are left out.
+    """
     recipe = job.config.training
     files = TokenFiles([tokens.path for tokens in job.inputs.tokens], sizes)
     limit = min(recipe.max_tokens, recipe.batch_tokens - 1)
@@ -204,8 +210,8 @@ def stream_of(job: Job, family: Family, sizes: Sizes) -> tuple[Stream, dict[str,
         left += fitting
     if left == 0:
         raise DataError(
-            f"{', '.join(str(tokens.path) for tokens in job.inputs.tokens)}: no pair is left to train on of {sum(rows)}: "
-            f"{dropped['too_long']} longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
-            f"{dropped['unfit']} that the network cannot take"
+            f"{', '.join(str(tokens.path) for tokens in job.inputs.tokens)}: expected pairs to train on, got none of {sum(rows)}: "
+            f"{dropped['too_long']} are longer than {limit} tokens (training.max_tokens, training.batch_tokens), "
+            f"{dropped['unfit']} do not fit the network; increase these limits or max_positions"
         )
     return Stream(rows, files.pool, keep, recipe.batch_tokens, recipe.seed), dropped

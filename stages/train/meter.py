@@ -1,4 +1,4 @@
-"""Lines of metrics from the reports of a training."""
+"""Metrics of a training from the reports of its updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from models.training.loop import Report
 
 
 class Meter:
-    """Sums over the updates since the last line of metrics. Only time spent training counts."""
+    """Sums over the updates since the last line of metrics. Time outside of updates is not counted."""
 
     def __init__(self) -> None:
         self._reports: list[Report] = []
@@ -19,16 +19,17 @@ class Meter:
         self.resume()
 
     def resume(self) -> None:
-        """Leave out the time since the last update."""
+        """Exclude the time since the last update."""
         self._mark = time.monotonic()
 
     def add(self, report: Report) -> None:
+        """Add the report of an update."""
         self._reports.append(report)
         self._seconds += time.monotonic() - self._mark
         self.resume()
 
     def line(self) -> dict[str, float]:
-        """The metrics of these updates, those that are finite; starts anew."""
+        """Return the finite metrics of these updates, and reset the sums."""
         reports, names = self._reports, list(self._reports[0].sums)
         tensor = torch.stack([torch.stack([report.sums[name] for name in names]) for report in reports]).sum(0)
         sums = dict(zip(names, tensor.tolist(), strict=True))
@@ -48,10 +49,10 @@ class Meter:
 
 
 def perplexity(nats: float) -> float:
-    """e to the power of so many nats a token."""
+    """Return the perplexity of a loss in nats per token, with an upper limit of exp(100)."""
     return math.exp(min(nats, 100.0))
 
 
 def finite(line: dict[str, float]) -> dict[str, float]:
-    """The values that JSON can hold."""
+    """Return the finite values, since JSON has no others."""
     return {name: value for name, value in line.items() if math.isfinite(value)}

@@ -10,7 +10,7 @@ from stages.train.loop import Job, train
 def run(inputs: TrainInputs, config: TrainConfig, context: StepContext) -> None:
     """Write the files of `Trained`. A rerun continues from the newest checkpoint and ends with the same bytes.
 
-    Raises DataError for tokens that cannot be trained on and for a precision that the device lacks, StageError when training
-    diverges or the disk is full, TransientError when it was asked to stop (its state is then saved).
+    Raises DataError for tokens that cannot be trained on and for a precision that the device does not support, StageError when the
+    training diverges or the disk is full, and TransientError, with its state saved, when the step was asked to stop.
     """
     context.workers.train(train, Job(inputs, config, context.for_workers()))

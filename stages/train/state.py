@@ -1,4 +1,4 @@
-"""What a training keeps in files: resume checkpoints, candidates, and in the end its results."""
+"""The files of a training: checkpoints, candidates and results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ START = Position()
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is."""
+    """Progress of a training: updates, position in the stream of batches, and validations."""
 
     update: int = 0
     position: Position = START
@@ -44,25 +44,26 @@ class TrainingFiles:
     """The files of one training. Only the first worker writes."""
 
     def __init__(self, context: Context, config: TrainConfig) -> None:
-        self._work, self._config = context, config.training
+        self._context, self._config = context, config.training
         self._owner = context.directory.name  # the step's fingerprint: its inputs, config and version
         self.directory = context.directory / CHECKPOINTS
         self.candidates = self.directory / "candidates"
 
     def candidate(self, update: int) -> Path:
+        """Return the file with the weights after an update."""
         return self.candidates / f"{update}.safetensors"
 
     def save_candidate(self, update: int, model: nn.Module) -> None:
-        """Keep the weights as they are now. Raises StageError when the disk is full."""
+        """Write the current weights as a candidate. Raises StageError when the disk is full."""
         path = self.candidate(update)
         try:
             durable.make_directory(self.candidates)
-            durable.write_whole(path, lambda temporary: save_weights(temporary, model.state_dict()), self._work.temporary(path))
+            durable.write_whole(path, lambda temporary: save_weights(temporary, model.state_dict()), self._context.temporary(path))
         except OSError as error:
             raise unwritable(path, error) from error
 
     def save(self, progress: Progress, model: nn.Module, optimizer: Optimizer) -> None:
-        """Write a resume checkpoint and drop candidates that no checkpoint needs. Raises StageError when the disk is full."""
+        """Write a checkpoint and delete candidates that no checkpoint needs. Raises StageError when the disk is full."""
         state = {
             "step": self._owner,
             "update": progress.update,
@@ -70,7 +71,7 @@ class TrainingFiles:
             "validations": [list(validation) for validation in progress.validations],
         }
         try:
-            checkpoint.save(self.directory, Checkpoint(model.state_dict(), optimizer.state(), state), self._work.attempt)
+            checkpoint.save(self.directory, Checkpoint(model.state_dict(), optimizer.state(), state), self._context.attempt)
         except OSError as error:
             raise unwritable(self.directory / str(progress.update), error) from error
         self._drop_candidates()
@@ -84,12 +85,12 @@ class TrainingFiles:
                 path.unlink()
 
     def wanted(self, validations: Sequence[Validation]) -> list[int]:
-        """Updates of the candidates that the results need: those that are averaged, the last, and by option the first."""
+        """Return the updates of the candidates that the results need: averaged ones, the last, and optionally the first."""
         ends = [*validations[-1:], *(validations[:1] if self._config.keep_first else ())]
         return sorted({*averaging.kept(self._config, validations), *(validation.update for validation in ends)})
 
     def resume(self, model: nn.Module, optimizer: Optimizer, training_worker: TrainingWorker) -> Progress:
-        """Continue from the newest checkpoint that is whole, the same on every worker.
+        """Load the newest complete checkpoint, the same on every worker, and return its progress.
 
         Raises ArtifactError when it belongs to another training.
         """
@@ -101,7 +102,7 @@ class TrainingFiles:
         if found.state["step"] != self._owner:
             raise ArtifactError(
                 f"{self.directory / str(update)}: this checkpoint belongs to a training with other inputs or another config "
-                f"(expected that of {self._owner}, got that of {found.state['step']}); remove {self.directory} to start anew"
+                f"(expected that of {self._owner}, got that of {found.state['step']}); remove {self.directory} to start again"
             )
         model.load_state_dict(found.model)
         optimizer.load(found.optimizer)
@@ -110,7 +111,7 @@ class TrainingFiles:
 
     def finish(self, progress: Progress, config: TrainConfig, sizes: Sizes, facts: dict[str, Any]) -> None:
         """Average the candidates and write the results of the stage. Raises StageError when the disk is full."""
-        directory = self._work.directory
+        directory = self._context.directory
         averaged = averaging.kept(self._config, progress.validations)
         try:
             shutil.rmtree(directory / "kept", ignore_errors=True)
@@ -131,6 +132,6 @@ class TrainingFiles:
                 ],
                 **facts,
             }
-            self._work.write_json(directory / "training.json", report)
+            self._context.write_json(directory / "training.json", report)
         except OSError as error:
             raise unwritable(directory, error) from error

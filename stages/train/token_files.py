@@ -17,13 +17,15 @@ from stages.shards import read_shard, shard_paths
 
 
 def vocabulary_sizes(vocabulary: Vocabulary) -> Sizes:
-    """Raises ArtifactError for an unreadable `vocabulary.json`."""
+    """Return the sizes of a vocabulary. Raises ArtifactError for a damaged `vocabulary.json`."""
     path = vocabulary.path / "vocabulary.json"
     try:
         described = json.loads(path.read_text(encoding="utf-8"))
         return Sizes(described["source_size"], described["target_size"], described["joint"])
     except (OSError, ValueError, KeyError) as error:
-        raise ArtifactError(f"{path}: expected JSON with joint, source_size and target_size, got: {error!r}") from error
+        raise ArtifactError(
+            f"{path}: expected JSON with joint, source_size and target_size, got: {error!r}; remove the artifact and run again"
+        ) from error
 
 
 class TokenFiles:
@@ -34,12 +36,12 @@ class TokenFiles:
         self._sizes = sizes
 
     def lengths(self, shard: int) -> tuple[Ints, Ints]:
-        """Source and target lengths of the rows of a shard, without EOS; the ids themselves are not read."""
+        """Return the source and target lengths of the rows of a shard, without EOS. The ids are not read."""
         table = read_shard(self.paths[shard])
         return _ragged(table, "source").lengths, _ragged(table, "target").lengths
 
     def pool(self, shards: Sequence[int]) -> Pool:
-        """These shards in memory. Raises DataError for an id that is outside the vocabulary."""
+        """Read these shards into memory. Raises DataError for an id outside the vocabulary."""
         tables = [read_shard(self.paths[shard]) for shard in shards]
         ids = np.concatenate([np.zeros(0, np.int64), *(table["id"].to_numpy() for table in tables)])
         return Pool(
@@ -59,16 +61,16 @@ class TokenFiles:
     def _check(self, rows: Ragged, side: str, size: int, shard: int, table: Any) -> None:
         if len(rows.values) == 0 or int(rows.values.max()) < size:
             return
-        place = int(rows.values.argmax())
-        row = int(np.searchsorted(rows.offsets, place, side="right")) - 1
+        position = int(rows.values.argmax())
+        row = int(np.searchsorted(rows.offsets, position, side="right")) - 1
         raise DataError(
-            f"{self.paths[shard]}: row {row} (id {table['id'][row].as_py()}): {side} token {int(rows.values[place])} is "
-            f"outside the vocabulary of {size}; encode the text with the vocabulary that this training uses"
+            f"{self.paths[shard]}: row {row} (id {table['id'][row].as_py()}): {side} token {int(rows.values[position])} is "
+            f"outside the vocabulary of {size}; encode the text with the vocabulary of this training"
         )
 
 
 def _ragged(table: Any, side: str) -> Ragged:
-    """A list column; its values stay in the mapped file, its offsets are int64 from 0."""
+    """A list column with values in the memory-mapped file and int64 offsets from 0."""
     column = table.column(side).combine_chunks()
     offsets = column.offsets.to_numpy().astype(np.int64)
     if len(offsets) == 0:

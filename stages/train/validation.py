@@ -1,4 +1,4 @@
-"""Validation of a network in training: loss over the validation tokens, BLEU or ROUGE-L of greedy outputs. Workers share it."""
+"""Validation in training: loss on the validation tokens, and BLEU or ROUGE-L of greedy outputs. All workers take part."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from fewstep import CandidateTables
 from fewstep.vocabulary import vocabulary_digest
+from models.bundle.batched_decoding import batches, decode_sentences
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan
 from models.training.parallel import all_gather, all_reduce
 from models.training.seeds import seed_of
 from models.training.worker import TrainingWorker
-from stages.decoding.batching import batches
 from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
 from stages.score.metrics import Comparison, score
@@ -27,14 +27,14 @@ from stages.train.token_files import TokenFiles, vocabulary_sizes
 from stages.vocabulary.run import processor
 
 BATCH_TOKENS = 4096
-"""Padded tokens in a batch of validation at most (a longer sentence is alone)."""
+"""Largest number of padded tokens in a batch. A longer sentence forms a batch of its own."""
 
 
 class Validator:
-    """Validation text and tokens, read once."""
+    """The validation text and tokens, which are read once."""
 
     def __init__(self, inputs: TrainInputs, config: TrainConfig, training_worker: TrainingWorker) -> None:
-        """Raises DataError when there is nothing to validate on, or when the metric lacks its tokeniser."""
+        """Raise DataError when there are no pairs to validate on, or when the tokeniser of the metric is not installed."""
         self._config, self._training_worker = config, training_worker
         self._family = family_named(config.family).functions
         files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
@@ -42,7 +42,10 @@ class Validator:
         source, target = self._pool.source.lengths, self._pool.target.lengths
         rows = np.array([row for row in range(len(source)) if self._fits(int(source[row]), int(target[row]))], dtype=np.int64)
         if len(rows) == 0:
-            raise DataError(f"{inputs.validation.path}: expected pairs to validate on, got none that the network can take")
+            raise DataError(
+                f"{inputs.validation.path}: expected pairs to validate on, got none that the network can take; "
+                "check the lengths of the validation text"
+            )
         budget = max(BATCH_TOKENS, int(np.maximum(source, target)[rows].max()) + 1)
         self._batches = plan(source, target, rows, budget, seed_of("validation"))
         self._prepare_quality(inputs)
@@ -67,7 +70,7 @@ class Validator:
         return bool(self._family.fits(self._config.network, source_length, target_length))
 
     def validate(self, model: nn.Module, update: int) -> Validation:
-        """The same on every worker. The network is left in training mode."""
+        """Return the loss and quality of the network, equal on all workers. The network is in training mode afterwards."""
         model.eval()
         loss = self._loss(model, update)
         quality = self._quality(model) if self._references else None
@@ -75,7 +78,7 @@ class Validator:
         return Validation(update, loss, quality)
 
     def _loss(self, model: nn.Module, update: int) -> float:
-        """The objective without label smoothing per counted token, in nats; float32."""
+        """The loss without label smoothing in nats per counted token, computed in float32."""
         torch.manual_seed(seed_of(self._config.training.seed, update, self._training_worker.rank, "validation"))
         sums = torch.zeros(2, dtype=torch.float64, device=self._training_worker.device)
         with torch.inference_mode():
@@ -86,20 +89,20 @@ class Validator:
         return float(sums[0] / sums[1])
 
     def _quality(self, model: nn.Module) -> float:
-        """The task's metric; a source that the network cannot take counts as an empty output."""
+        """The metric of the task. A source that the network cannot take has an empty output."""
         decoder: Any = self._family.decoder(model, **self._tables)
-        mine: dict[int, list[int]] = {}
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
-        for batch in batches(lengths, BATCH_TOKENS)[self._training_worker.rank :: self._training_worker.world_size]:
-            found = decoder.decode(decoder.prepare([self._sources[row] for row in batch], self._search), self._search)
-            mine |= {row: ranked[0].ids for row, ranked in zip(batch, found, strict=True)}
-        ids = {row: found for part in all_gather(self._training_worker, mine) for row, found in part.items()}
+        own_batches = batches(lengths, BATCH_TOKENS)[self._training_worker.rank :: self._training_worker.world_size]
+        rows = [row for batch in own_batches for row in batch]
+        found = decode_sentences(decoder, [self._sources[row] for row in rows], self._search, batch_tokens=BATCH_TOKENS)
+        own = {row: ranked[0].ids for row, ranked in zip(rows, found, strict=True)}
+        ids = {row: found for part in all_gather(self._training_worker, own) for row, found in part.items()}
         texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
         return float(score(self._metric, texts, self._references, self._how)["score"])
 
 
 def _tables(inputs: TrainInputs) -> dict[str, CandidateTables]:
-    """What the decoder of a family that looks its words up is given. Raises ArtifactError for tables of another vocabulary."""
+    """The candidate tables as an argument of the decoder, if there are any. Raises ArtifactError for another vocabulary."""
     if inputs.tables is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Choose the length penalty of a search by what it scores on the validation text."""
+"""Choose the length penalty of a search by its score on the validation text."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class TuneInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneConfig:
-    """What is tried, and how it is compared."""
+    """Candidate length penalties and the metric that compares them."""
 
     search: SearchConfig
-    """The search, which penalises length; its own length penalty is not read."""
+    """A search with a length penalty, which is replaced by the candidates."""
     length_penalties: tuple[float, ...]
-    """Length penalties to try; of equally good ones the first is taken."""
+    """Candidates. The first of the best ones is chosen."""
     target_language: str
-    """Language code of the hypotheses; chooses the tokeniser."""
+    """Language code of the hypotheses; determines the tokeniser."""
     task: TaskName = "translation"
-    """What is learnt; chooses the metric."""
+    """Task of the system; determines the metric."""
     tokenizer: str = "auto"
-    """sacreBLEU tokeniser; auto follows the target language."""
+    """Tokeniser of sacreBLEU; `auto` follows the target language."""
     lowercase: bool = False
-    """Compare without case?"""
+    """Ignore case in the comparison."""
     batch_tokens: int = 4000
-    """Padded source tokens in a batch."""
+    """Padded source tokens in a batch, EOS included."""
 
 
 STAGE: Stage[TuneInputs, TuneConfig, Tuned] = Stage(

@@ -1,4 +1,4 @@
-"""The length penalty that a tuning chose."""
+"""Apply a tuned length penalty."""
 
 from __future__ import annotations
 

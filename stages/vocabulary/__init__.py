@@ -21,15 +21,15 @@ class VocabularyConfig:
     """Subword vocabulary."""
 
     size: Annotated[int, Gt(8)] = 8000
-    """Pieces, the seven reserved ids included (of each side when separate)."""
+    """Number of pieces, including the seven reserved ids (of each side if the vocabularies are separate)."""
     joint: bool = True
-    """One vocabulary for both sides, with tied embeddings, or one for each."""
+    """Use one vocabulary for both sides, with tied embeddings, instead of one for each side."""
     model: Literal["unigram", "bpe"] = "unigram"
-    """SentencePiece model type."""
+    """Model type of SentencePiece."""
     character_coverage: Annotated[float, Gt(0), Le(1)] = 1.0
-    """Fraction of characters covered; the rest become unknown."""
+    """Fraction of characters that the pieces cover; other characters are unknown."""
     sentences: Annotated[int, Ge(1)] = 2_000_000
-    """Lines, evenly spaced over the text, that it is trained on at most (of each side)."""
+    """Largest number of lines of each side to train on; they are evenly spaced over the text."""
 
 
 STAGE: Stage[VocabularyInputs, VocabularyConfig, Vocabulary] = Stage(

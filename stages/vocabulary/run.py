@@ -17,13 +17,13 @@ from stages.shards import read_shards
 from stages.vocabulary import VocabularyConfig, VocabularyInputs
 
 LONGEST_LINE = 1 << 20
-"""Bytes; SentencePiece leaves longer lines out of its training."""
+"""Longest line in bytes. SentencePiece leaves longer lines out of the training."""
 
 
 def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext) -> None:
     """Write `source.spm`, `target.spm` and `vocabulary.json`. Equal text and config give equal bytes.
 
-    Raises DataError when the text cannot fill `size` pieces, or has more characters than fit.
+    Raises DataError when the text gives fewer than `size` pieces, or has more characters than pieces.
     """
     sides = ("source", "target")
     if config.joint:
@@ -38,9 +38,9 @@ def run(inputs: VocabularyInputs, config: VocabularyConfig, context: StepContext
 
 
 def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "joint") -> bytes:
-    """A serialised SentencePiece model of exactly `config.size` pieces, the first of them `RESERVED`.
+    """Return a serialised SentencePiece model of exactly `config.size` pieces, which begin with `RESERVED`.
 
-    Mask, blank and length are control symbols: no text becomes one, not even their names.
+    Mask, blank and length are control symbols: no text is encoded to them, not even their names.
     """
     model: BytesIO = BytesIO()
     try:
@@ -71,22 +71,25 @@ def train_pieces(lines: Iterator[str], config: VocabularyConfig, side: str = "jo
 
 
 def processor(directory: Path, side: str) -> SentencePieceProcessor:
-    """The SentencePiece model of one side of a vocabulary. Raises ArtifactError when it is missing or has other reserved ids."""
+    """Load the SentencePiece model of one side of a vocabulary.
+
+    Raises ArtifactError when it is missing or has other reserved ids.
+    """
     path = directory / f"{side}.spm"
     try:
         loaded = SentencePieceProcessor(model_proto=path.read_bytes())
     except (OSError, RuntimeError) as error:
-        raise ArtifactError(f"{path}: expected a SentencePiece model, got: {error}") from error
+        raise ArtifactError(f"{path}: expected a SentencePiece model, got: {error}; remove the artifact and run again") from error
     first = tuple(loaded.id_to_piece(list(range(min(len(RESERVED), loaded.get_piece_size())))))
     if first != RESERVED:
         raise ArtifactError(f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; train it with fewstep")
     return loaded
 
 
-def _lines(directory: Path, sides: tuple[str, ...], most: int) -> Iterator[str]:
-    """At most `most` lines of each side, evenly spaced: rows floor(i n / most) of n rows."""
+def _lines(directory: Path, sides: tuple[str, ...], max_lines: int) -> Iterator[str]:
+    """Up to `max_lines` evenly spaced lines of each side: rows floor(i n / max_lines) of n rows."""
     rows = sum(table.num_rows for table in read_shards(directory))
-    chosen = min(rows, most)
+    chosen = min(rows, max_lines)
     for side in sides:
         start, taken = 0, 0
         for table in read_shards(directory):
@@ -103,15 +106,15 @@ def _write(path: Path, data: bytes, context: Context) -> None:
 
 
 def _explained(error: RuntimeError, config: VocabularyConfig, side: str) -> DataError:
-    """SentencePiece's complaint in terms of the config."""
+    """An error of SentencePiece in terms of the config."""
     text = str(error)
-    if most := re.search(r"value <= (\d+)", text):
+    if max_size := re.search(r"value <= (\d+)", text):
         return DataError(
-            f"vocabulary.size ({side}): expected at most {most[1]} for this text, got {config.size}; choose a smaller size"
+            f"vocabulary.size ({side}): expected at most {max_size[1]} for this text, got {config.size}; choose a smaller size"
         )
-    if least := re.search(r"required_chars\. \d+ vs (\d+)", text):
+    if min_size := re.search(r"required_chars\. \d+ vs (\d+)", text):
         return DataError(
-            f"vocabulary.size ({side}): expected at least {least[1]}, for the characters of this text alone, got {config.size}; "
+            f"vocabulary.size ({side}): expected at least {min_size[1]}, the number of characters of this text, got {config.size}; "
             "choose a larger size or a smaller character_coverage"
         )
-    return DataError(f"vocabulary ({side}): expected text that SentencePiece can learn pieces from, got: {text}")
+    return DataError(f"vocabulary ({side}): expected text from which SentencePiece can learn pieces, got: {text}; check the text")

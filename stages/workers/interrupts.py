@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT held back until state is saved."""
+"""Delay SIGTERM and SIGINT until state is saved."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def held_back() -> Iterator[Callable[[], bool]]:
-    """Hold back the first signal until the block ends; yields a function that tells whether one has come.
+def delayed_signals() -> Iterator[Callable[[], bool]]:
+    """Delay the first signal until the block ends. Yields a function that returns whether a signal was received.
 
-    A second signal acts at once. In a thread other than the main one nothing is held back.
+    A second signal acts at once. In threads other than the main thread no signal is delayed.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    came: list[int] = []
+    received: list[int] = []
     previous: dict[int, Any] = {}
 
     def restore() -> None:
@@ -28,14 +28,14 @@ def held_back() -> Iterator[Callable[[], bool]]:
             signal.signal(number, handler)
 
     def note(number: int, frame: Any) -> None:
-        came.append(number)
+        received.append(number)
         restore()
 
     for number in SIGNALS:
         previous[number] = signal.signal(number, note)
     try:
-        yield lambda: bool(came)
+        yield lambda: bool(received)
     finally:
         restore()
-        if came:
-            signal.raise_signal(came[0])
+        if received:
+            signal.raise_signal(received[0])

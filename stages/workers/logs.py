@@ -1,4 +1,4 @@
-"""The log file of an attempt, written to by the step and by its workers in other processes."""
+"""The log file of an attempt, which the step and its workers in other processes write to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stages.errors import FULL
 
 
 class _LogFile(logging.FileHandler):
-    """Loses lines that a full disk has no room for, and says nothing about it: the step itself will."""
+    """A log file that silently loses lines on a full disk, since the step itself reports the full disk."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         error = sys.exc_info()[1]
@@ -22,7 +22,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def logged(path: Path) -> Iterator[logging.Logger]:
-    """Append what this process logs under `fewstep` to `path`."""
+    """Append log records of the logger `fewstep` to `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = _LogFile(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s [%(process)d] %(message)s"))
@@ -35,7 +35,7 @@ def logged(path: Path) -> Iterator[logging.Logger]:
         yield logger
     finally:
         logger.removeHandler(handler)
-        with suppress(OSError):  # of lines that the disk had no room for
+        with suppress(OSError):  # lines that are lost on a full disk
             handler.close()
         logger.setLevel(level)
         logger.propagate = propagate

@@ -1,4 +1,4 @@
-"""Workers on Ray: an actor pool over shards, and Ray Train. Nothing else in stages knows Ray."""
+"""Workers on Ray: a pool of actors for shards, and Ray Train. No other module of the stages imports Ray."""
 
 from __future__ import annotations
 
@@ -45,32 +45,32 @@ LOST = (
     RayActorError,
     WorkerCrashedError,
 )
-"""What Ray raises when a process or a node went away under the work: worth another attempt."""
+"""Errors of Ray for a lost process or node, after which another attempt may succeed."""
 
 MAX_DEATHS = 3
-"""How often the workers of one shard may die before the shard is held to be the cause."""
+"""Number of workers that die on one shard before the shard is considered the cause."""
 
 
 @dataclass(frozen=True)
 class RayWorkers:
-    """Machines for one step, each worker holding `resources`."""
+    """Workers of one step on a Ray cluster. Each of them holds `resources`."""
 
     resources: Resources
     name: str
-    """Name of the step, for Ray's displays."""
+    """Name of the step in Ray's displays."""
     scratch: Path
-    """Where Ray Train may keep its own files; dropped with the step's checkpoints."""
+    """Directory for the files of Ray Train, which is deleted with the checkpoints of the step."""
     log: Path
     """Log file of this attempt."""
     deaths: Path
-    """Where the deaths of workers are told, a JSON object a line: {time, shard, seconds (of work that went with it), error}."""
+    """File of dead workers, a JSON object a line: {time, shard, seconds (lost work), error}."""
     avoid: tuple[str, ...] = ()
-    """Nodes that the workers are kept off."""
+    """Nodes on which no worker is started."""
 
     def map(self, make: Callable[[A], Callable[[T], R]], argument: A, shards: Sequence[T]) -> Iterator[tuple[int, R]]:
-        """See `stages.workers.Workers.map`. A dead actor is replaced and its shard given to another.
+        """See `stages.workers.Workers.map`. A dead actor is replaced, and its shard is given to another actor.
 
-        A worker that is alone is this process, which need not be started: with it dies the attempt.
+        A single worker is this process, so that no actor is started. If it dies, the attempt ends.
         """
         if self.resources.alone:
             log.info("worker ready on node %s", _node())
@@ -95,12 +95,13 @@ class RayWorkers:
                     result = ray.get(done)
                 except LOST as error:
                     deaths[index] += 1
-                    self._tell_death(index, time.time() - begun, error)
+                    self._record_death(index, time.time() - begun, error)
                     if deaths[index] == MAX_DEATHS:
                         raise StageError(
-                            f"{self.name}: shard {index}: {MAX_DEATHS} workers died over it, the last so: {error}"
+                            f"{self.name}: shard {index}: {MAX_DEATHS} workers died on it, the last with: {error}; "
+                            "check the logs of the step and its memory"
                         ) from error
-                    log.warning("%s: a worker died on shard %d, another takes it: %s", self.name, index, error)
+                    log.warning("%s: a worker died on shard %d, which is given to another worker: %s", self.name, index, error)
                     pool.drop(actor)
                     waiting.appendleft(index)
                 except RayTaskError as error:
@@ -115,21 +116,21 @@ class RayWorkers:
     def _here(self) -> LocalWorkers:
         return LocalWorkers(self.resources.threads)
 
-    def _tell_death(self, shard: int, seconds: float, error: Exception) -> None:
+    def _record_death(self, shard: int, seconds: float, error: Exception) -> None:
         self.deaths.parent.mkdir(parents=True, exist_ok=True)
         line = {"time": time.time(), "shard": shard, "seconds": round(seconds, 3), "error": _first_line(error)}
         with self.deaths.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def train(self, loop: Callable[[A, TrainingWorker], None], argument: A) -> None:
-        """See `stages.workers.Workers.train`. A dead worker ends the attempt with a TransientError; the next one resumes.
+        """See `stages.workers.Workers.train`. When a worker dies, the attempt ends with a TransientError and the next one resumes.
 
-        One that is alone is this process: Ray Train would start three more, each of which imports torch.
+        A single worker is this process. (Ray Train would start three further processes, each of which imports torch.)
         """
         if self.resources.alone:
             log.info("training worker 1 of 1 on node %s", _node())
             return self._here.train(loop, argument)
-        from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # here: takes seconds, which others are spared
+        from ray.train import RunConfig, ScalingConfig, TrainingFailedError  # imported here, since it takes seconds
         from ray.train.torch import TorchTrainer
 
         trainer = TorchTrainer(
@@ -150,8 +151,10 @@ class RayWorkers:
 
 
 class _Pool:
-    """Up to `workers` actors. Work is given to those that have started alone: one that finds no room, since its node is gone, holds
-    up nothing while there are others."""
+    """A pool of up to `workers` actors.
+
+    Shards are given only to actors that have started, so that an actor that cannot start, as its node is lost, delays no shard.
+    """
 
     def __init__(self, workers: RayWorkers, make: Callable[..., Any], argument: Any) -> None:
         actor: Any = _Mapper
@@ -159,44 +162,49 @@ class _Pool:
         self._new: Callable[[], Any] = lambda: actor.options(**held).remote(make, argument, workers.log)
         self._limit = workers.resources.workers or 1
         self._all: list[Any] = []
-        self._stillborn = 0
+        self._failed_starts = 0
         self.idle: list[Any] = []
         self.starting: dict[Any, Any] = {}
-        """What tells that an actor has started -> the actor."""
+        """Actors that are starting, by the reference of their call of `ready`."""
 
     def fill(self, needed: int) -> None:
-        """Start actors, `needed` of them in all if so many may be."""
+        """Start actors until there are `needed` of them or the limit is reached."""
         while len(self._all) < min(self._limit, needed):
             actor = self._new()
             self._all.append(actor)
             self.starting[actor.ready.remote()] = actor
 
-    def started(self, told: Any) -> None:
-        """Take in an actor that has started, or did not live so long. Raises StageError when too many died at the start."""
-        actor = self.starting.pop(told)
+    def started(self, ready: Any) -> None:
+        """Add an actor that has started, or drop one that died at the start. Raises StageError after too many such deaths."""
+        actor = self.starting.pop(ready)
         try:
-            ray.get(told)
+            ray.get(ready)
             self.idle.append(actor)
         except LOST as error:
             self.drop(actor)
-            self._stillborn += 1
-            if self._stillborn > MAX_DEATHS * self._limit:
-                raise StageError(f"{self._stillborn} workers died before they had started, the last so: {error}") from error
+            self._failed_starts += 1
+            if self._failed_starts > MAX_DEATHS * self._limit:
+                raise StageError(
+                    f"{self._failed_starts} workers died before they had started, the last with: {error}; check the nodes of the "
+                    "cluster"
+                ) from error
         except RayTaskError as error:
             raise explained(error) from error
 
     def drop(self, actor: Any) -> None:
+        """Remove and kill an actor."""
         self._all.remove(actor)
         ray.kill(actor)
 
     def close(self) -> None:
+        """Kill all actors."""
         for actor in self._all:
             ray.kill(actor)
 
 
 @ray.remote(max_restarts=0, max_task_retries=0)
 class _Mapper:
-    """One worker of a map: makes its function once, applies it to many shards."""
+    """A worker of a map: creates its function once and applies it to shards."""
 
     def __init__(self, make: Callable[[Any], Callable[[Any], Any]], argument: Any, log_file: Path) -> None:
         self._log_file = log_file
@@ -204,11 +212,12 @@ class _Mapper:
         self._function: Callable[[Any], Any] | None = None
 
     def ready(self) -> None:
-        """Answered once the actor has started."""
+        """Return once the actor has started."""
 
     def apply(self, shard: Any) -> Any:
+        """Return the result for a shard."""
         with logged(self._log_file) as logger:
-            if self._function is None:  # made here: what `make` raises in a constructor would pass for the actor's death
+            if self._function is None:  # not in the constructor: there an error of `make` would look like the actor's death
                 self._function = self._make(self._argument)
                 logger.info("worker ready on node %s", _node())
             return self._function(shard)
@@ -236,7 +245,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
 
 
 def options(resources: Resources, avoid: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Ray's options for one worker that holds `resources`, on none of the nodes to `avoid`."""
+    """Return Ray's options for a worker that holds `resources`, on a node that is not in `avoid`."""
     return {
         "label_selector": _labels(avoid),
         "num_cpus": resources.cpus or 0,
@@ -260,10 +269,12 @@ def _bundle(resources: Resources) -> dict[str, float]:
 
 
 def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (RayTaskError,)) -> FewstepError:
-    """Ray's account of a failure as one of ours: what the stage raised, or a TransientError when a process was lost. `shells` only
-    wrap what went wrong."""
+    """Convert an error of Ray: to the error that the stage raised, or to a TransientError if a process was lost.
+
+    Errors of the types `shells` only wrap others.
+    """
     for cause in _causes(error):
-        if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # Ray's copy has a traceback for a message
+        if isinstance(cause, FewstepError) and not isinstance(cause, RayTaskError):  # the message of Ray's copy is a traceback
             return cause
     for cause in _causes(error):
         if isinstance(cause, LOST):
@@ -276,7 +287,7 @@ def explained(error: BaseException, shells: tuple[type[BaseException], ...] = (R
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and all that it wraps: causes, Ray's `cause`, and the failures of the workers of a training."""
+    """The error and all errors that it wraps: causes, Ray's `cause`, and the failures of training workers."""
     if error is None:
         return
     yield error

@@ -77,7 +77,7 @@ def test_an_error_in_making_a_worker_is_passed_on(machines: Machines, tmp_path: 
 
 
 def test_a_shard_that_kills_its_workers_is_named(machines: Machines, tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="decode:x: shard 1: 3 workers died over it"):
+    with pytest.raises(StageError, match="decode:x: shard 1: 3 workers died on it"):
         list(workers(tmp_path).map(deadly, "", [0, 1]))
 
 

@@ -25,16 +25,16 @@ def demo(store: Path, *settings: str) -> RunReport:
     return execute.run(config, plan, Store(config.store.path), config_file="demo-summarization.yaml", in_process=True)
 
 
-def test_both_orders_learn_what_to_tell(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_both_orders_learn_to_summarise(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = tmp_path / "store"
     assert demo(store, "defaults.training.updates=400", "evaluation.min_rouge=50").failed == {}
     results = json.loads(next(store.glob("report/*/results.json")).read_text())
     scores = {row["system"]: row["metrics"]["rougeL"]["score"] for row in results["rows"] if row["search"] == "greedy"}
-    lead = results["leads"]["demo"]["scores"]["rougeL"]
+    lead = results["lead_baselines"]["demo"]["scores"]["rougeL"]
     assert scores.keys() == {"autoregressive", "interleaved"}
     assert min(scores.values()) > max(50, lead + 15)
     markdown = next(store.glob("report/*/records/report.md")).read_text()
-    assert "Sources longer than 64 tokens, cut there: " in markdown
+    assert "Sources truncated to 64 tokens: " in markdown
 
     for path in store.glob("decode/*/manifest.json"):
         manifest = json.loads(path.read_text())

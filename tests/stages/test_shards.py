@@ -90,7 +90,7 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("stages.shards.os.replace", full)
+    monkeypatch.setattr("stages.shards.durable.rename", full)
     with pytest.raises(StageError, match="No space left"):
         write_shard(path, table(0, 3), work_in(tmp_path))
     assert list(path.parent.iterdir()) == []

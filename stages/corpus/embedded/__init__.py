@@ -1,8 +1,9 @@
-"""The embedded corpus: English-German sentences made by rule, without end, and the same everywhere; `documents` are made of them.
+"""The embedded corpus: an endless, reproducible stream of English-German sentences from a grammar, and of `documents` built from
+them.
 
-Pair `index` of a part is a pure function of the two. One English sentence has several German translations (synonyms, an adverb
-or a clause in front), of which one is drawn: what makes parallel decoding hard, besides verbs at the end of the clause, verbs
-that are parted from their particle, and agreement over a distance.
+Pair `index` of a part is a pure function of the part and the index. An English sentence has several German translations (synonyms,
+an adverb or a clause in front), of which one is drawn. This makes parallel decoding hard, as do verbs at the end of a clause,
+separable verbs, and agreement over a distance.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from stages.corpus.embedded.draw import Draw
 __all__ = ["LANGUAGES", "LENGTHS", "documents", "pairs", "render"]
 
 LANGUAGES = {"translation": ("en", "de"), "summarization": ("en", "en")}
-"""Languages of the two sides of what is embedded for each task."""
+"""Languages of the two sides of the embedded corpus of each task."""
 LENGTHS = range(4, 26)
-"""Words of either side."""
+"""Numbers of words of either side."""
 
 
 def pairs(part: str, start: int, count: int) -> Iterator[tuple[str, str]]:
-    """Pairs (English, German) number `start`, `start + 1`, ... of a part."""
+    """Yield `count` pairs (English, German) of a part from number `start`."""
     for index in range(start, start + count):
         yield render(part, index)[1:]
 
 
 def render(part: str, index: int) -> tuple[grammar.Sentence, str, str]:
-    """What pair `index` of a part says, in English and in German."""
+    """Return the structure of pair `index` of a part, its English and its German sentence."""
     draw = Draw(f"{part}/{index}")
     while True:
         meaning = grammar.sentence(draw)

@@ -1,7 +1,7 @@
-"""Minimal pairs: a translation, and the same with one finite verb in the wrong number (as Lingeval97, Sennrich 2017).
+"""Minimal pairs: a translation, and the same translation with one finite verb in the wrong number (LingEval97, Sennrich 2017).
 
-What makes a verb's number hard to get right is its distance from the subject, so pairs of near and of far subjects are drawn
-equally often, and of singular and of plural ones: whoever prefers one number is right half of the time.
+The number of a verb is harder to predict the further the verb is from its subject. All distances are therefore drawn equally often,
+and so are singular and plural subjects: a system that always prefers one number is correct in half of the pairs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Language = Literal["en", "de"]
 LENGTHS = range(4, 26)
 """Words of a sentence."""
 BANDS = (range(1, 2), range(2, 3), range(3, 5), range(5, 7), range(7, 10), range(10, 13), range(13, 26))
-"""Distances that are told apart. English verbs come no further than the first five from their subjects."""
+"""Bands of distances. English verbs are at most as far from their subjects as the fifth band."""
 
 _MARK = "*"
 
@@ -33,23 +33,26 @@ class Contrast(NamedTuple):
     right: str
     wrong: str
     distance: int
-    """Words from the subject's noun to its verb; 1: they are neighbours."""
+    """Words from the noun of the subject to its verb; 1 if they are adjacent."""
 
 
 def bands(target: Language) -> tuple[range, ...]:
-    """The distances that pairs with targets of a language have."""
+    """Return the bands of distances of pairs with targets of a language."""
     return BANDS if target == "de" else BANDS[:5]
 
 
 def label(band: range) -> str:
-    """`1`, `3-4`, `13+`."""
+    """Return the name of a band: `1`, `3-4`, `13+`."""
     if band == BANDS[-1]:
         return f"{band.start}+"
     return str(band.start) if len(band) == 1 else f"{band.start}-{band.stop - 1}"
 
 
 def contrasts(target: Language, number: int) -> Iterator[Contrast]:
-    """The first `number` pairs with targets of a language, no two the same: bands in turn, each with either number in turn."""
+    """Yield the first `number` distinct pairs with targets of a language.
+
+    Bands alternate, and so does the grammatical number within each band.
+    """
     wanted, seen = bands(target), set()
     for index in range(number):
         band, plural = wanted[index % len(wanted)], bool(index // len(wanted) % 2)
@@ -62,7 +65,7 @@ def contrasts(target: Language, number: int) -> Iterator[Contrast]:
 
 
 def _contrast(target: Language, name: str, plural: bool, band: range) -> Contrast | None:
-    """A pair whose last clause has a subject in that number, in that distance of its verb; none when another sentence is drawn."""
+    """Draw a pair. Return None unless the subject of its last clause has the given number and is as far from its verb as `band`."""
     meaning = _sentence(Draw(f"{name}/meaning"))
     clause = meaning.second or meaning.main
     if clause.subject.plural is not plural or not (target == "de" or _shows_number(clause)):
@@ -74,8 +77,8 @@ def _contrast(target: Language, name: str, plural: bool, band: range) -> Contras
         return str(written.render(sentence, Draw(f"{name}/target"))).split()
 
     right, wrong = words(clause), words(replace(clause, disagrees=True))
-    verb = next(place for place, (one, other) in enumerate(zip(right, wrong, strict=True)) if one != other)
-    noun = next(place for place, word in enumerate(words(_marked(clause))) if _MARK in word)
+    verb = next(position for position, (one, other) in enumerate(zip(right, wrong, strict=True)) if one != other)
+    noun = next(position for position, word in enumerate(words(_marked(clause))) if _MARK in word)
     if verb - noun not in band:
         return None
     source = read.render(meaning, Draw(f"{name}/source"))
@@ -84,14 +87,14 @@ def _contrast(target: Language, name: str, plural: bool, band: range) -> Contras
 
 
 def _shows_number(clause: Clause) -> bool:
-    """Has the English verb two forms, of which none is a past too (read)?"""
+    """Return whether the English verb form differs by number and is not also a past form (as "read" is)."""
     if clause.modal:
         return clause.modal.singular != clause.modal.plural
     return clause.tense == "present" and clause.verb.base != clause.verb.past
 
 
 def _sentence(draw: Draw) -> Sentence:
-    """A statement, or one that a subordinate clause follows: the verb in question is that of the last clause."""
+    """Draw a statement, alone or followed by a subordinate clause. The verb of the last clause is the one in question."""
     if draw.chance(40):
         return Sentence("statement", grammar.clause(draw, rich=True))
     tense: grammar.Tense = "past" if draw.chance(40) else "present"
@@ -103,7 +106,7 @@ def _sentence(draw: Draw) -> Sentence:
 
 
 def _marked(clause: Clause) -> Clause:
-    """With a mark on the noun of the subject, so that it can be found in the sentence."""
+    """Mark the noun of the subject, so that it can be found in the sentence."""
     noun = clause.subject.noun
     words = tuple(word._replace(singular=word.singular + _MARK, plural=word.plural + _MARK) for word in noun.german)
     marked = Noun(noun.singular + _MARK, noun.plural + _MARK, words, noun.relative)

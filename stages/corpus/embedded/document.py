@@ -1,9 +1,8 @@
-"""Documents with summaries: short stories in English in which one thing happens to something or somebody, amid scenery.
+"""Short English documents with summaries: one event, and several sentences of scenery.
 
-A document has three to six sentences, in any order. In one, among the first three, somebody does something to somebody or
-something; in the others people and animals sleep, dance, arrive. The summary is that one sentence without its adjectives,
-adverbs and clauses. So neither the first sentence nor any other copied whole is a good summary, and what is one can be learned
-from a few thousand documents.
+A document has three to six sentences. One of the first three is the event, a clause with an object; in the others people and
+animals sleep, dance or arrive. The summary is the event without its adjectives, adverbs and subordinate clauses. No sentence of a
+document is therefore a good summary as it stands, and the task can be learned from a few thousand documents.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from stages.corpus.embedded import english, grammar, lexicon
 from stages.corpus.embedded.draw import Draw
 
 SENTENCES = range(3, 7)
-"""Sentences of a document."""
+"""Numbers of sentences of a document."""
 EARLY = range(3)
-"""Places of the sentence that is summarised."""
+"""Positions of the event."""
 
 
 def documents(part: str, start: int, count: int) -> Iterator[tuple[str, str]]:
-    """Pairs (document, summary) number `start`, `start + 1`, ... of a part; each is a pure function of the two."""
+    """Yield `count` pairs (document, summary) of a part from number `start`. Each is a pure function of the part and its number."""
     for index in range(start, start + count):
         yield document(f"document/{part}/{index}")
 
 
 def document(name: str) -> tuple[str, str]:
-    """The document of this name, and its summary."""
+    """Return the document of this name and its summary."""
     draw = Draw(name)
     clauses = [scenery(draw) for _ in range(draw.pick(SENTENCES) - 1)]
-    told = event(draw)
-    clauses.insert(draw.pick(EARLY), told)
-    names = [f"{name}/told" if clause is told else f"{name}/{index}" for index, clause in enumerate(clauses)]
+    main = event(draw)
+    clauses.insert(draw.pick(EARLY), main)
+    names = [f"{name}/told" if clause is main else f"{name}/{index}" for index, clause in enumerate(clauses)]
     text = " ".join(map(_sentence, clauses, names))
-    return text, _sentence(core(told), f"{name}/told")  # with the same choices as the sentence that it sums up
+    return text, _sentence(core(main), f"{name}/told")  # the same seed: event and summary share their choices of words
 
 
 def event(draw: Draw) -> grammar.Clause:
@@ -46,7 +45,7 @@ def event(draw: Draw) -> grammar.Clause:
 
 
 def scenery(draw: Draw) -> grammar.Clause:
-    """Draw a clause with nothing but a subject, a verb and adverbs."""
+    """Draw a clause of a subject, a verb and adverbs."""
     while True:
         clause = grammar.clause(draw, rich=True)
         if clause.verb in lexicon.INTRANSITIVE:
@@ -54,7 +53,7 @@ def scenery(draw: Draw) -> grammar.Clause:
 
 
 def core(clause: grammar.Clause) -> grammar.Clause:
-    """Who did what (to whom): a clause without all that could be left out."""
+    """Return a clause without its optional parts: subject, verb and objects without adjectives and modifiers."""
     return replace(
         clause,
         subject=_bare(clause.subject),

@@ -8,7 +8,7 @@ from stages.corpus.embedded.lexicon import Verb
 
 
 def render(sentence: Sentence, draw: Draw) -> str:
-    """One English sentence."""
+    """Return the sentence in English."""
     text = _words(sentence, draw)
     return text[0].upper() + text[1:] + ("?" if sentence.shape == "question" else ".")
 
@@ -34,7 +34,7 @@ def _statement(clause: Clause, draw: Draw, *, fronted: bool = False) -> str:
 
 
 def predicate(clause: Clause) -> str:
-    """The verb of a statement with all that agrees with the subject."""
+    """Return the verb of a statement with its auxiliaries and adverb of frequency, in agreement with the subject."""
     plural = clause.plural
     often = f"{clause.frequency.english} " if clause.frequency else ""
     if clause.modal:
@@ -49,14 +49,14 @@ def predicate(clause: Clause) -> str:
 
 
 def finite_verb(verb: Verb, tense: Tense, plural: bool) -> str:
-    """A verb in the third person."""
+    """Return a verb in the third person."""
     if tense == "past":
         return verb.past
     return verb.base if plural else verb.third
 
 
 def noun_phrase(phrase: Phrase) -> str:
-    """A noun phrase with all that hangs on it."""
+    """Return a noun phrase with its modifier and relative clause."""
     noun = phrase.noun.plural if phrase.plural else phrase.noun.singular
     words = f"{phrase.adjective.english} {noun}" if phrase.adjective else noun
     determiner = phrase.determiner.english
@@ -84,7 +84,7 @@ def _question(clause: Clause, draw: Draw) -> str:
 
 
 def _rest(clause: Clause, draw: Draw, *, time: bool = True) -> str:
-    """Objects, manner, place and time, each with a space before it."""
+    """Return objects, manner, place and time, each with a preceding space."""
     direct = f" {noun_phrase(clause.object)}" if clause.object else ""
     recipient = f" {noun_phrase(clause.recipient)}" if clause.recipient else ""
     if direct and recipient and draw.chance(40):

@@ -1,6 +1,6 @@
-"""The German side of the embedded corpus: declension, verb clusters and the places of the finite verb.
+"""The German side of the embedded corpus: declension, verb clusters and the position of the finite verb.
 
-A main clause has its finite verb second and the rest of its verbs last; a question has it first, a subordinate clause last.
+The finite verb is second in a main clause, first in a question and last in a subordinate clause; other verbs are at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CASES: tuple[Case, ...] = ("nominative", "accusative", "dative")
 
 
 def _table(**columns: str) -> dict[tuple[Column, Case], str]:
-    """Endings by column and case; `-` is no ending."""
+    """Return endings by column and case; `-` is an empty ending."""
     return {
         (column, case): "" if ending == "-" else ending  # type: ignore[misc]
         for column, endings in columns.items()
@@ -45,15 +45,15 @@ class Cluster(NamedTuple):
     """The verbs of a clause."""
 
     finite: str
-    """As it stands in a main clause."""
+    """The finite verb of a main clause, without particle."""
     end: str
-    """What closes a main clause: particle, participle or infinitive; may be empty."""
+    """Particle, participle or infinitive at the end of a main clause; may be empty."""
     last: str
-    """All verbs as they close a subordinate clause."""
+    """All verbs in the order of a subordinate clause."""
 
 
 def render(sentence: Sentence, draw: Draw) -> str:
-    """One German sentence; `draw` chooses among the translations."""
+    """Return the sentence in German; `draw` chooses among translations of words."""
     text = _words(sentence, draw).removesuffix(",")
     return text[0].upper() + text[1:] + ("?" if sentence.shape == "question" else ".")
 
@@ -74,9 +74,10 @@ def _words(sentence: Sentence, draw: Draw) -> str:
 
 
 def main_clause(clause: Clause, draw: Draw, *, front: int = 0, after_clause: bool = False) -> str:
-    """Finite verb second. In `front` per cent of the cases an adverb stands before it; after a subordinate clause, nothing.
+    """Return a main clause, with the finite verb in second position.
 
-    The comma that closes a relative clause may be the last character.
+    With a probability of `front` per cent an adverb precedes the verb. After a subordinate clause the verb comes first. The result
+    may end with the comma of a relative clause.
     """
     subject = noun_phrase(clause.subject, "nominative", draw)
     verbs = cluster(clause, draw)
@@ -92,7 +93,7 @@ def main_clause(clause: Clause, draw: Draw, *, front: int = 0, after_clause: boo
 
 
 def subordinate_clause(clause: Clause, draw: Draw) -> str:
-    """All verbs last, the finite one at the very end."""
+    """Return a subordinate clause without conjunction: all verbs are at the end, the finite verb last."""
     subject = noun_phrase(clause.subject, "nominative", draw)
     return " ".join([subject, *_middle(clause, draw).values(), cluster(clause, draw).last])
 
@@ -105,12 +106,12 @@ def _question(clause: Clause, word: Conjunction, draw: Draw) -> str:
 
 
 def cluster(clause: Clause, draw: Draw) -> Cluster:
-    """The verbs of a clause, agreeing with its subject."""
+    """Return the verbs of a clause in agreement with its subject."""
     return verb_cluster(draw.variant(clause.verb.german), clause.tense, clause.modal, clause.plural)
 
 
 def verb_cluster(verb: GermanVerb, tense: Tense, modal: Modal | None, plural: bool) -> Cluster:
-    """Present, perfect, or modal with infinitive, in the third person."""
+    """Return a present, a perfect, or a modal with infinitive, in the third person."""
     if modal:
         finite, infinitive = modal.german_plural if plural else modal.german_singular, verb.particle + verb.infinitive
         return Cluster(finite, infinitive, f"{infinitive} {finite}")
@@ -122,7 +123,7 @@ def verb_cluster(verb: GermanVerb, tense: Tense, modal: Modal | None, plural: bo
 
 
 def _middle(clause: Clause, draw: Draw) -> dict[str, str]:
-    """What stands between the verbs, in order: time, dative, accusative, negation, manner, place."""
+    """Return the parts between the verbs in order: time, dative, accusative, negation, manner, place."""
     words: dict[str, str] = {}
     if moment := clause.time or clause.frequency:
         words["time"] = draw.variant(moment.german)
@@ -141,7 +142,7 @@ def _middle(clause: Clause, draw: Draw) -> dict[str, str]:
 
 
 def noun_phrase(phrase: Phrase, case: Case, draw: Draw, determiner: Determiner | None = None) -> str:
-    """A noun phrase with all that hangs on it; one with a relative clause ends with the comma that closes the clause."""
+    """Return a noun phrase with its modifier and relative clause. A relative clause ends with a comma."""
     noun = draw.variant(phrase.noun.german)
     column: Column = "plural" if phrase.plural else noun.gender
     words = [article(determiner or phrase.determiner, column, case)]
@@ -156,14 +157,14 @@ def noun_phrase(phrase: Phrase, case: Case, draw: Draw, determiner: Determiner |
 
 
 def article(determiner: Determiner, column: Column, case: Case) -> str:
-    """A determiner in agreement with its noun."""
+    """Return a determiner in agreement with its noun."""
     if determiner.declension == "definite":
         return DEFINITE[column, case]
     return determiner.stem + DETERMINER_ENDINGS[determiner.declension][column, case]
 
 
 def inflected(noun: GermanNoun, plural: bool, case: Case) -> str:
-    """A noun in its case and number."""
+    """Return a noun in the given number and case."""
     if plural:
         return noun.dative_plural if case == "dative" else noun.plural
     return noun.singular if case == "nominative" else noun.oblique

@@ -1,4 +1,4 @@
-"""What a sentence of the embedded corpus says, before it is put into either language."""
+"""The language-independent structure of sentences of the embedded corpus."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Relative:
-    """A relative clause; `subject` is empty when the pronoun is the subject, otherwise the pronoun is the direct object."""
+    """A relative clause. Its pronoun is the subject if `subject` is None, else the direct object."""
 
     verb: Verb
     tense: Tense
@@ -40,7 +40,7 @@ class Relative:
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A subject and what it does."""
+    """A subject and its predicate."""
 
     subject: Phrase
     verb: Verb
@@ -56,31 +56,31 @@ class Clause:
     manner: Adverb | None = None
     place: Adverb | None = None
     disagrees: bool = False
-    """Its finite verb is in the wrong number: half of a minimal pair (`stages.corpus.embedded.contrast`)."""
+    """True if the finite verb has the wrong number, in half of a minimal pair (`stages.corpus.embedded.contrast`)."""
 
     @property
     def plural(self) -> bool:
-        """Is its finite verb in the plural?"""
+        """True if the finite verb is in the plural."""
         return self.subject.plural != self.disagrees
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One clause (a statement, or a question with `word`), or two of them joined by `link`."""
+    """A sentence of one clause (a statement, or a question with the word `link`) or of two clauses joined by `link`."""
 
     shape: Literal["statement", "question", "coordinate", "subordinate", "reported"]
     main: Clause
     second: Clause | None = None
     link: Conjunction | None = None
-    """Conjunction, or question word (empty for yes and no)."""
+    """Conjunction, or question word (empty for a yes-no question)."""
     second_first: bool = False
-    """The English sentence begins with its subordinate clause."""
+    """True if the English sentence begins with its subordinate clause."""
     fronted: bool = False
-    """The English sentence begins with the time of its main clause."""
+    """True if the English sentence begins with the adverb of time of its main clause."""
 
 
 def sentence(draw: Draw) -> Sentence:
-    """Draw what a sentence says."""
+    """Draw a sentence."""
     kind = int(draw.pick(range(100)))
     if kind < 45:
         main = clause(draw, rich=True)
@@ -99,7 +99,7 @@ def sentence(draw: Draw) -> Sentence:
 
 
 def clause(draw: Draw, *, rich: bool = False, question: str | None = None, tense: Tense | None = None) -> Clause:
-    """Draw a clause; a `rich` one has more adverbs, and material between its subject and its verb."""
+    """Draw a clause. A `rich` clause has more adverbs and more often a modifier between subject and verb."""
     tense = tense or ("past" if draw.chance(40) else "present")
     verb = _verb(draw)
     while question == "where" and not verb.place:
@@ -129,7 +129,8 @@ def clause(draw: Draw, *, rich: bool = False, question: str | None = None, tense
 
 
 def subject_phrase(draw: Draw, verb: Verb, distance: int) -> Phrase:
-    """Draw a subject; in `distance` per cent of the cases a relative clause or a prepositional phrase parts it from its verb."""
+    """Draw a subject. With a probability of `distance` per cent a relative clause or prepositional phrase separates it from the
+    verb."""
     nouns = lexicon.PEOPLE + lexicon.ANIMALS if verb in lexicon.INTRANSITIVE and not verb.manner else lexicon.PEOPLE
     head = phrase(draw, nouns, 35, every=True)
     if not draw.chance(distance):
@@ -151,7 +152,8 @@ def relative(draw: Draw) -> Relative:
 
 
 def phrase(draw: Draw, nouns: tuple[Noun, ...], plural: int, *, every: bool = False) -> Phrase:
-    """Draw a noun phrase, plural in `plural` per cent of the cases; one that may be a subject may also be of `every`."""
+    """Draw a noun phrase, in the plural with a probability of `plural` per cent. `every` permits the determiner "every"
+    (subjects)."""
     noun = draw.pick(nouns)
     if draw.chance(plural):
         determiner = draw.pick(lexicon.PLURAL_DETERMINERS)
@@ -185,7 +187,7 @@ def _times(tense: Tense, modal: Modal | None, negated: bool) -> tuple[Adverb, ..
 
 
 def _can_be_negated(subject: Phrase, recipient: Phrase | None, direct: Phrase | None, modal: Modal | None) -> bool:
-    """Only where both languages put the negation in one place: no vague phrase but a single object with `a`."""
+    """Return whether the negation has the same scope in both languages: the only vague phrase is an object with "a"."""
     if subject.determiner.english in lexicon.VAGUE or (modal and not modal.negative):
         return False
     if recipient and recipient.determiner.english in lexicon.VAGUE:

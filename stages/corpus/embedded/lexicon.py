@@ -1,4 +1,4 @@
-"""The words of the embedded corpus: English lemmas, each with the German words that translate it equally well."""
+"""The words of the embedded corpus: English lemmas, each with equally good German translations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class GermanNoun(NamedTuple):
     singular: str
     plural: str
     oblique: str
-    """Accusative and dative singular; differs from the nominative in the weak declension."""
+    """Accusative and dative singular, which differ from the nominative in the weak declension."""
 
     @property
     def dative_plural(self) -> str:
@@ -44,13 +44,13 @@ class Verb(NamedTuple):
     past: str
     german: tuple[GermanVerb, ...]
     direct: tuple[str, ...] = ()
-    """Nouns that may be its accusative object; empty: it takes none."""
+    """Nouns that may be the accusative object; empty for a verb without one."""
     dative: bool = False
-    """Takes a person in the dative."""
+    """True if the verb takes a person in the dative."""
     manner: bool = False
-    """Can be done quickly, quietly, ..."""
+    """True if the verb permits an adverb of manner."""
     place: bool = True
-    """Can be done somewhere."""
+    """True if the verb permits an adverb of place."""
 
 
 class Modal(NamedTuple):
@@ -59,7 +59,7 @@ class Modal(NamedTuple):
     german_singular: str
     german_plural: str
     negative: str
-    """English negative; empty where it would mean something else than the German one."""
+    """English negative; empty if its meaning differs from the German negative."""
 
 
 class Adverb(NamedTuple):
@@ -70,16 +70,16 @@ class Adverb(NamedTuple):
 class Adjective(NamedTuple):
     english: str
     german: tuple[str, ...]
-    """Stems, to which endings are added."""
+    """Stems without endings."""
 
 
 class Determiner(NamedTuple):
     english: str
     stem: str
-    """German stem; its endings are its declension's (`stages.corpus.embedded.german`)."""
+    """German stem; `declension` determines the endings (`stages.corpus.embedded.german`)."""
     declension: Literal["definite", "demonstrative", "ein", "strong", "fixed"]
     plural: bool = False
-    """Goes with the plural (every determiner is for one number)."""
+    """True for a determiner of plural nouns. Each determiner is for one number."""
 
 
 class Conjunction(NamedTuple):
@@ -88,7 +88,7 @@ class Conjunction(NamedTuple):
 
 
 def _noun(english: str, *german: str, plural: str = "", relative: str = "that") -> Noun:
-    """German nouns are written `gender singular plural [oblique]`."""
+    """Return a noun. German nouns are written `gender singular plural [oblique]`."""
     words = [word.split() for word in german]
     nouns = tuple(GermanNoun(w[0], w[1], w[2], w[3] if len(w) > 3 else w[1]) for w in words)  # type: ignore[arg-type]
     return Noun(english, plural or english + "s", nouns, relative)
@@ -160,7 +160,8 @@ def _verb(
     manner: bool = False,
     place: bool = True,
 ) -> Verb:
-    """English: `base, third, past`. German: `[particle|]infinitive third participle`, and `sein` where that is the auxiliary."""
+    """Return a verb. English forms: `base, third, past`. German forms: `[particle|]infinitive third participle [sein]`, with `sein`
+    if that is the auxiliary."""
     base, third, past = forms.split(", ")
     return Verb(base, third, past, tuple(map(_german_verb, german)), direct, dative, manner, place)
 
@@ -241,7 +242,7 @@ REPORTING = (
     _verb("know, knows, knew", "wissen weiß gewusst"),
     _verb("hope, hopes, hoped", "hoffen hofft gehofft"),
 )
-"""Verbs of a main clause that a dass-clause depends on."""
+"""Verbs of a main clause that take a dass-clause."""
 
 MODALS = (
     Modal("must", "must", "muss", "müssen", ""),
@@ -265,7 +266,7 @@ PRESENT_TIMES = (
     Adverb("at the weekend", ("am Wochenende",)),
 )
 ONCE = PRESENT_TIMES[:2]
-"""Those that a negation does not change ("not every day" is no "never")."""
+"""Times with the same meaning in a negated clause ("not every day" does not mean "never")."""
 COMING_TIMES = (Adverb("tomorrow", ("morgen",)), Adverb("soon", ("bald",)), *PRESENT_TIMES)
 FREQUENCIES = (Adverb("often", ("oft", "häufig")), Adverb("sometimes", ("manchmal", "ab und zu")))
 MANNERS = (
@@ -305,7 +306,7 @@ THING_ADJECTIVES = (
 THE = Determiner("the", "", "definite")
 A = Determiner("a", "ein", "ein")
 NO = Determiner("a", "kein", "ein")
-"""What `a` becomes in a negated German clause."""
+"""The determiner `a` in a negated German clause."""
 EVERY = Determiner("every", "jed", "demonstrative")
 SINGULAR_DETERMINERS = (
     *(THE,) * 4,
@@ -327,7 +328,7 @@ PLURAL_DETERMINERS = (
     Determiner("her", "ihr", "ein", plural=True),
 )
 VAGUE = frozenset({"a", "many", "some", "two", "three", "every"})
-"""Determiners whose meaning under a negation depends on its place."""
+"""Determiners whose meaning in a negated clause depends on the position of the negation."""
 
 MODIFIERS = (
     ("with", "mit", ("bag", "dog", "coat", "suitcase", "bicycle", "flower")),
@@ -336,7 +337,7 @@ MODIFIERS = (
     ("behind", "hinter", ("house", "car")),
     ("in front of", "vor", ("shop", "house", "window")),
 )
-"""English and German preposition (dative) of a phrase that stands between a subject and its verb, and its nouns."""
+"""English preposition, German preposition (dative) and nouns of phrases between a subject and its verb."""
 
 SUBORDINATORS = (
     Conjunction("because", ("weil", "da")),

@@ -9,7 +9,7 @@ from pipeline.plan.stages import STAGES
 from pipeline.plan.wiring import build_plan
 from pipeline.store.artifacts import Store
 from stages.errors import DataError
-from stages.report import Together
+from stages.report import SystemPair
 from tests.pipeline.plan.toy_plans import CONFIG, fingerprint, needs, planned
 
 WITHOUT_STUDENTS = {"autoregressive": {"use": "teacher"}, "graph": {"family": "dag"}}
@@ -149,7 +149,7 @@ def test_pairs_of_systems_in_the_report_have_a_step_size(tmp_path: Path) -> None
     systems = {"one": {"order": "bidirectional-autoregressive"}, "four": {"order": "interleaved-sa"}}
     plan = planned(tmp_path, systems=systems, evaluation=evaluation)
     (step,) = [step for step in plan.steps if step.name == "report:run"]
-    assert step.config.together == {"fold": Together(parallel="four", sequential="one", step_size=4)}
+    assert step.config.system_pairs == {"fold": SystemPair(parallel="four", sequential="one", step_size=4)}
 
 
 def test_text_is_distilled_only_if_a_system_uses_it(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Text to align, and the artifacts of its alignment."""
+"""Text to align, and readers of the result."""
 
 from __future__ import annotations
 

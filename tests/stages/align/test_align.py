@@ -1,4 +1,4 @@
-"""Links of the native engine for any workers, shards and moments of a kill."""
+"""Links of the native engine do not depend on workers, shards and kills."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.stages.align.align_text import ROWS, WORDS, described, functions, pai
 
 @dataclass(frozen=True)
 class ShuffledWorkers(LocalWorkers):
-    """Workers that return items in another order, each with a pickled copy of the argument; they may die."""
+    """Returns items in another order, each from a worker that got all arguments pickled; may die."""
 
     lives: list[int] = field(default_factory=lambda: [10**9])
     done: list[Any] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ShuffledWorkers(LocalWorkers):
 
 
 def results(directory: Path) -> dict[str, bytes]:
-    """Return the files that artifacts are compared by."""
+    """The files of an artifact that are compared."""
     files = (path for path in directory.rglob("*") if path.is_file())
     names = {str(path.relative_to(directory)): path for path in files}
     return {name: path.read_bytes() for name, path in names.items() if not name.startswith(("records", "checkpoints"))}
@@ -113,7 +113,7 @@ def test_in_memory_and_any_number_of_shards_give_the_same_bytes(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("limit", [1 << 26, 0])
-def test_a_kill_at_any_item_costs_no_finished_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_a_kill_loses_no_finished_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(stages.align.native, "IN_MEMORY_BYTES", limit)
     inputs = AlignInputs(text_of(tmp_path / "text", ROWS, 60))
     whole = ShuffledWorkers()
@@ -135,7 +135,7 @@ def test_a_kill_at_any_item_costs_no_finished_one(tmp_path: Path, monkeypatch: p
         assert results(out) == expected
 
 
-def test_a_stop_is_heard_between_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_to_stop_is_obeyed_between_items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = AlignInputs(text_of(tmp_path / "text", ROWS))
     for limit in (1 << 26, 0):
         monkeypatch.setattr(stages.align.native, "IN_MEMORY_BYTES", limit)
@@ -179,7 +179,7 @@ def test_text_without_a_usable_pair_and_fits_of_few_passes(tmp_path: Path, monke
         assert AlignmentModel.load(out / "forward.align").align(pairs_of(ROWS)) == fast_align(pairs_of(ROWS), options=options).links
 
 
-def test_unit_and_input_have_to_agree(tmp_path: Path) -> None:
+def test_unit_and_input_must_agree(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="unit pieces: expected tokens"):
         run(AlignInputs(text_of(tmp_path / "text", ROWS)), AlignConfig(), work_in(tmp_path / "out"))
     tokens = tokens_of(tmp_path / "tokens", ROWS)
@@ -192,7 +192,9 @@ def test_unit_and_input_have_to_agree(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shards", [1, 3, 17])
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_links_are_upstreams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, in_memory: bool) -> None:
+def test_links_equal_those_of_the_upstream_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int, in_memory: bool
+) -> None:
     golden = public_data("golden")
     lines = (golden / "fast_align.pairs.txt").read_text().splitlines()
     rows = [(source, target) for source, target in (line.split(" ||| ") for line in lines)]

@@ -1,4 +1,4 @@
-"""Links of the upstream program, and its failures."""
+"""Links from the upstream program, and its failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAITHFUL = "from kernels.fast_align.command_line import main\nsys.exit(main())"
 
 
 def program(folder: Path, body: str) -> str:
-    """A stand-in for the upstream program that records what it is given."""
+    """A fake of the upstream program that records its arguments."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "fast_align"
     path.write_text(UPSTREAM.format(python=sys.executable, path=sys.path, folder=str(folder), body=body))
@@ -46,7 +46,7 @@ def upstream(executable: str, **more: Any) -> AlignConfig:
     return AlignConfig(engine="fast_align", unit="words", executable=executable, **more)
 
 
-def test_the_upstream_program_is_called_and_understood(tmp_path: Path) -> None:
+def test_the_upstream_program_is_called_and_its_links_are_read(tmp_path: Path) -> None:
     inputs = AlignInputs(text_of(tmp_path / "text", [*ROWS, ("é1 " * 60, "f1")]))
     executable = program(tmp_path / "bin", FAITHFUL)
     run(inputs, upstream(executable, max_length=50, p0=0.1, iterations=4), work_in(tmp_path / "out"))
@@ -91,17 +91,17 @@ def test_the_upstream_program_on_pieces_and_path(tmp_path: Path, monkeypatch: py
     [
         (
             "print('out of cells', file=sys.stderr); sys.exit(3 if reverse else 0)",
-            "the reverse run ended with code 3; it said last: out of cells",
+            "the reverse run ended with code 3; its last message: out of cells",
         ),
-        ("os.kill(os.getpid(), 9)", "run was ended by signal 9; it said last: nothing"),
-        ("print('0-0')", r"the forward run was given \d+ pairs and wrote 1 lines; expected one each"),
-        (f"{FAITHFUL.splitlines()[0]}\nmain()\nprint()", r"was given \d+ pairs and wrote \d+ lines; expected one each"),
+        ("os.kill(os.getpid(), 9)", "run was ended by signal 9; its last message: none"),
+        ("print('0-0')", r"expected a line for each of \d+ pairs from the forward run, got 1 lines"),
+        (f"{FAITHFUL.splitlines()[0]}\nmain()\nprint()", r"expected a line for each of \d+ pairs from the .* run, got \d+ lines"),
         (
             "[print('0-0 x') for line in open(sys.argv[2])]",
             r"forward run, line 1 \(pair 8\): expected links such as 0-0 1-2, got 'x'",
         ),
-        ("[print('99-0') for line in open(sys.argv[2])]", "the link 99-0 does not fit a pair of"),
-        ("[print('0-0 0-0') for line in open(sys.argv[2])]", "the link 0-0 does not fit a pair of"),
+        ("[print('99-0') for line in open(sys.argv[2])]", r"expected a link within a pair of \d+ and \d+ words, got 99-0"),
+        ("[print('0-0 0-0') for line in open(sys.argv[2])]", r"expected a link within a pair of \d+ and \d+ words, got 0-0"),
         ("[print('0-0') for line in open(sys.argv[2])]", "expected the messages of 5 iterations, got those of 0"),
     ],
 )
@@ -115,7 +115,9 @@ def test_an_upstream_program_that_fails(tmp_path: Path, body: str, message: str)
 def test_a_missing_upstream_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = AlignInputs(text_of(tmp_path / "text", ROWS))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StageError, match="expected the fast_align program as fast_align, found none; install it and name its path"):
+    with pytest.raises(
+        StageError, match="expected the fast_align program as fast_align, found no such program; install it and give its path"
+    ):
         run(inputs, AlignConfig(engine="fast_align", unit="words"), work_in(tmp_path / "out"))
     broken = tmp_path / "broken"
     broken.write_text("#!/no/such/interpreter\n")
@@ -124,7 +126,7 @@ def test_a_missing_upstream_program(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         run(inputs, upstream(str(broken)), work_in(tmp_path / "out"))
 
 
-def test_what_upstream_cannot_take(tmp_path: Path) -> None:
+def test_words_that_the_upstream_program_cannot_take(tmp_path: Path) -> None:
     executable = program(tmp_path / "bin", FAITHFUL)
     for word in ("|||", "<eps>"):
         inputs = AlignInputs(text_of(tmp_path / word.strip("|<>"), [("a", "b"), ("a", f"b {word} c")]))

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import models.bundle.directory
+import stages.decoding.systems
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
@@ -20,7 +20,7 @@ from stages.workers import LocalWorkers, Resources
 
 
 class Echo:
-    """Gives its source back, one token for a greedy call, two for a call of a beam."""
+    """Copies its source. A search takes as many steps a token as its beam is wide."""
 
     def __init__(self) -> None:
         self.decoder = self
@@ -45,7 +45,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: BenchmarkConfig
         loaded.append(directory)
         return Echo()
 
-    monkeypatch.setattr(models.bundle.directory, "load_system", load_system, raising=False)
+    monkeypatch.setattr(stages.decoding.systems, "load_system", load_system)
     (tmp_path / "out").mkdir(exist_ok=True)
     context = StepContext(
         directory=tmp_path / "out",
@@ -66,31 +66,31 @@ def searches(*entries: str) -> dict[str, StepwiseSearch]:
     return {entry: StepwiseSearch(strategy="beam", beam_size=int(entry[-1])) for entry in entries}
 
 
-def test_entries_are_timed_in_turn_on_the_same_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_timed_on_the_same_sentences_in_interleaved_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = searches("base/beam1", "base/beam2", "new/beam3")
     config = BenchmarkConfig(searches=entries, baseline="base/beam2", sentences=4, rounds=2, batch_sizes=(2, 3), memory=False)
     context, loaded = run(tmp_path, monkeypatch, config)
     assert loaded == [tmp_path / "base", tmp_path / "new"]
     record: dict[str, Any] = json.loads(context.records("benchmark.json").read_text())
-    assert [(turn["round"], turn["entry"]) for turn in record["turns"]] == [(n, entry) for n in range(2) for entry in entries]
+    assert [(one["round"], one["entry"]) for one in record["timings"]] == [(n, entry) for n in range(2) for entry in entries]
     assert list(record["entries"]) == sorted(entries)
     assert record["entries"]["base/beam2"]["latency_ratio"]["median"] == 1.0
     assert record["entries"]["new/beam3"]["decoder_calls_per_sentence"] == 3 * (2 + 4 + 4 + 4) / 4
     for key in ("device", "cpu", "threads", "precision", "torch", "load_average"):
         assert key in record["environment"]
-    for name in ("benchmark", "benchmark-yardsticks", "benchmark-lengths"):
+    for name in ("benchmark", "benchmark-references", "benchmark-lengths"):
         table = json.loads(context.records("tables", f"{name}.json").read_text())
         assert [row[0] for row in table["rows"]] == list(entries)
         assert all(len(row) == len(table["columns"]) for row in table["rows"])
-    assert record["protocol"]["yardsticks"] == ["base/beam1", "base/beam2"]
-    assert record["protocol"]["peers"] == {"base/beam1": "base/beam1", "base/beam2": "base/beam2", "new/beam3": None}
+    assert record["protocol"]["reference_entries"] == ["base/beam1", "base/beam2"]
+    assert record["protocol"]["matched_baselines"] == {"base/beam1": "base/beam1", "base/beam2": "base/beam2", "new/beam3": None}
     alike = json.loads(context.records("tables", "benchmark.json").read_text())
     assert [row[alike["columns"].index("Like for like")] for row in alike["rows"]] == ["1.00x", "1.00x", "-"]
     assert set(record["entries"]["base/beam2"]["batches"]) == {"2", "3"}
-    assert [(part["shortest"], part["longest"]) for part in record["by_length"]] == [(2, 2), (4, 4), (4, 4), (4, 4)]
+    assert [(part["min_tokens"], part["max_tokens"]) for part in record["by_length"]] == [(2, 2), (4, 4), (4, 4), (4, 4)]
 
 
-def test_the_result_tells_what_was_timed_and_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_holds_what_was_timed_but_no_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = BenchmarkConfig(searches=searches("base/beam1"), baseline="base/beam1", sentences=4, rounds=2, memory=False)
     context, _ = run(tmp_path, monkeypatch, config)
     first = (context.directory / "systems.json").read_bytes()
@@ -102,7 +102,7 @@ def test_the_result_tells_what_was_timed_and_no_time(tmp_path: Path, monkeypatch
     assert (context.directory / "systems.json").read_bytes() == first
 
 
-def test_ctranslate2_is_a_yardstick_and_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctranslate2_is_a_reference_entry_and_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = {
         "base/beam1": StepwiseSearch(strategy="beam", beam_size=1),
         "new/greedy-ct2-int8": StepwiseSearch(engine="ctranslate2", precision="int8"),
@@ -111,10 +111,10 @@ def test_ctranslate2_is_a_yardstick_and_needs_its_package(tmp_path: Path, monkey
     config = BenchmarkConfig(searches=entries, baseline="base/beam1", sentences=4, rounds=2, memory=False)
     context, _ = run(tmp_path, monkeypatch, config)
     record = json.loads(context.records("benchmark.json").read_text())
-    assert record["protocol"]["yardsticks"] == ["base/beam1", "new/greedy-ct2-int8"]
-    assert record["entries"]["new/greedy-ct2-int8"]["beside"]["new/greedy-ct2-int8"]["latency_ratio"] == 1.0
+    assert record["protocol"]["reference_entries"] == ["base/beam1", "new/greedy-ct2-int8"]
+    assert record["entries"]["new/greedy-ct2-int8"]["relative_to"]["new/greedy-ct2-int8"]["latency_ratio"] == 1.0
     assert "ctranslate2" in record["environment"]
-    monkeypatch.setattr("stages.decoding.ctranslate2.find_spec", lambda name: None)
+    monkeypatch.setattr("stages.decoding.engines.find_spec", lambda name: None)
     with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
         run(tmp_path, monkeypatch, config)
 

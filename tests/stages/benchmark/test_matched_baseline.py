@@ -5,7 +5,7 @@ from models.config.options import Shortlist
 from models.dag.config import DagSearch
 from models.lattice.config import LatticeSearch
 from models.stepwise.config import StepwiseSearch
-from stages.benchmark.matched_baseline import peer
+from stages.benchmark.matched_baseline import matched_baseline
 
 BASELINES = {
     search.label: search
@@ -45,5 +45,5 @@ BASELINES = {
         (AggressiveSearch(verifier_precision="int8", shortlist=Shortlist(tokens=300)), "greedy-shortlist300x16-int8"),
     ],
 )
-def test_an_entry_is_compared_with_the_search_that_has_what_it_has(search, expected):
-    assert peer(search, BASELINES) == expected
+def test_the_matched_baseline_has_the_same_workload(search, expected):
+    assert matched_baseline(search, BASELINES) == expected

@@ -8,20 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.benchmark.timing import (
-    LEAD_IN,
-    STRETCH,
-    Output,
-    Translate,
-    Turn,
-    batches,
-    by_length,
-    by_sentence,
-    evenly_spaced,
-    measure,
-    percentile,
-    summarise,
-)
+from stages.benchmark.statistics import evenly_spaced, percentile
+from stages.benchmark.summary import by_length, by_sentence, summarise
+from stages.benchmark.timing import LEAD_IN, STRETCH, Output, RoundTimings, Translate, measure, sized_batches
 
 
 class Clock:
@@ -44,19 +33,19 @@ class Clock:
 LINES = ["a" * length for length in (3, 1, 4, 1, 5)]
 
 
-def test_entries_take_turns_and_ratios_are_consistent() -> None:
+def test_entries_alternate_and_ratios_are_consistent() -> None:
     clock, calls = Clock(), list[str]()
     entries = {
         "slow": clock.system(lambda lines: 0.004 * max(map(len, lines)), calls, "s"),
         "fast": clock.system(lambda lines: 0.001 * max(map(len, lines)), calls, "f"),
     }
-    turns = list(chain.from_iterable(measure(entries, LINES, rounds=3, batch_sizes=[2], clock=clock)))
-    assert [(turn.round, turn.entry) for turn in turns] == [(n, name) for n in range(3) for name in ("slow", "fast")]
+    timings = list(chain.from_iterable(measure(entries, LINES, rounds=3, batch_sizes=[2], clock=clock)))
+    assert [(own.round, own.entry) for own in timings] == [(n, name) for n in range(3) for name in ("slow", "fast")]
     assert calls[:4] == ["s2", "s1", "f2", "f1"], "the untimed warm-up"
     untimed = 4
     assert calls[4:] == (["s1"] * (untimed + 5) + ["f1"] * (untimed + 5) + ["s2", "f2", "s2", "f2", "s1", "f1"]) * 3
 
-    figures = summarise(turns, "slow")
+    figures = summarise(timings, "slow")
     slow, fast = figures["slow"], figures["fast"]
     assert slow["latency_ms"]["median"] == pytest.approx(12)
     assert slow["latency_ms"]["p95"] == pytest.approx(20)
@@ -71,33 +60,33 @@ def test_entries_take_turns_and_ratios_are_consistent() -> None:
     assert fast["target_tokens_per_sentence"] == pytest.approx(14 / 5)
 
 
-def test_every_batch_size_has_its_throughput_and_every_yardstick_its_ratio() -> None:
+def test_figures_have_a_throughput_for_each_batch_size_and_a_ratio_to_each_reference() -> None:
     clock, calls = Clock(), list[str]()
     entries = {
         "slow": clock.system(lambda lines: 0.004 * len(lines), calls, "s"),
         "flat": clock.system(lambda lines: 0.002, calls, "f"),
     }
-    turns = list(chain.from_iterable(measure(entries, ["a"] * 6, rounds=2, batch_sizes=[2, 3], clock=clock)))
+    timings = list(chain.from_iterable(measure(entries, ["a"] * 6, rounds=2, batch_sizes=[2, 3], clock=clock)))
     assert calls[:4] == ["s3", "s1", "f3", "f1"], "the untimed warm-up"
-    flat = summarise(turns, "slow", ["slow", "flat"])["flat"]
+    flat = summarise(timings, "slow", ["slow", "flat"])["flat"]
     assert flat["batches"]["2"]["sentences_per_second"]["median"] == pytest.approx(1000)
     assert flat["batches"]["3"]["sentences_per_second"]["median"] == pytest.approx(1500)
     assert flat["sentences_per_second"]["median"] == pytest.approx(1500), "that of the last size"
-    assert flat["beside"]["slow"]["latency_ratio"] == pytest.approx(2)
-    assert flat["beside"]["slow"]["throughput_ratios"] == pytest.approx({"2": 4, "3": 6})
-    assert flat["beside"]["flat"]["latency_ratio"] == pytest.approx(1)
+    assert flat["relative_to"]["slow"]["latency_ratio"] == pytest.approx(2)
+    assert flat["relative_to"]["slow"]["throughput_ratios"] == pytest.approx({"2": 4, "3": 6})
+    assert flat["relative_to"]["flat"]["latency_ratio"] == pytest.approx(1)
 
 
 def test_speed_up_by_source_length() -> None:
     """One entry takes the same time for any length, the other a millisecond for each token."""
     lengths = [9, 1, 5, 3, 2, 7, 8, 4]
-    turns = [
-        Turn(number, name, [float(length) if name == "growing" else 2.0 for length in lengths], source_tokens=lengths)
+    timings = [
+        RoundTimings(number, name, [float(length) if name == "growing" else 2.0 for length in lengths], source_tokens=lengths)
         for number in range(2)
         for name in ("growing", "flat")
     ]
-    parts = by_length(turns, "growing")
-    assert [(part["shortest"], part["longest"], part["sentences"]) for part in parts] == [
+    parts = by_length(timings, "growing")
+    assert [(part["min_tokens"], part["max_tokens"], part["sentences"]) for part in parts] == [
         (1, 2, 2),
         (3, 4, 2),
         (5, 7, 2),
@@ -110,15 +99,15 @@ def test_speed_up_by_source_length() -> None:
 def test_speed_up_over_sentences() -> None:
     """Fast batches come first; one round of three takes ten times as long for both entries."""
     lengths = list(range(1, 42))
-    turns = [
-        Turn(number, name, [factor * length * (10.0 if number == 1 else 1.0) for length in lengths], source_tokens=lengths)
+    timings = [
+        RoundTimings(number, name, [factor * length * (10.0 if number == 1 else 1.0) for length in lengths], source_tokens=lengths)
         for number in range(3)
         for name, factor in (("base", 1.0), ("half", 0.5))
     ]
-    for turn in turns:
-        if turn.entry == "half":
-            turn.latencies_ms[0] *= 4
-    found = by_sentence(turns, "base")
+    for own in timings:
+        if own.entry == "half":
+            own.latencies_ms[0] *= 4
+    found = by_sentence(timings, "base")
     assert found["base"] == [1.0] * 21
     assert found["half"] == pytest.approx([0.5] + [2.0] * 20)
 
@@ -130,8 +119,8 @@ def test_ratios_compare_the_halves_of_one_round() -> None:
         "slow": clock.system(lambda lines: 0.002 * next(load), calls, "s"),
         "fast": clock.system(lambda lines: 0.001 * next(load), calls, "f"),
     }
-    turns = list(chain.from_iterable(measure(entries, ["a", "b", "c"], rounds=3, batch_sizes=[3], clock=clock)))
-    figures = summarise(turns, "slow")
+    timings = list(chain.from_iterable(measure(entries, ["a", "b", "c"], rounds=3, batch_sizes=[3], clock=clock)))
+    figures = summarise(timings, "slow")
     assert figures["fast"]["latency_ratio"]["rounds"] == pytest.approx([2, 2, 2])
     assert figures["fast"]["throughput_ratio"]["rounds"] == pytest.approx([2, 2, 2])
     assert figures["fast"]["latency_ms"]["rounds"] == pytest.approx([1, 9, 2])
@@ -144,12 +133,12 @@ def test_a_slow_spell_within_a_round_meets_all_entries() -> None:
     entries = {
         name: clock.system(lambda lines: 0.003 if 0.3 < clock.now < 0.9 else 0.001, calls, name[0]) for name in ("one", "two")
     }
-    turns = next(measure(entries, ["a"] * 400, rounds=1, batch_sizes=[400], clock=clock))
+    timings = next(measure(entries, ["a"] * 400, rounds=1, batch_sizes=[400], clock=clock))
     stretch = LEAD_IN + STRETCH
     assert calls[4:] == (["o1"] * stretch + ["t1"] * stretch) * (400 // STRETCH) + ["o400", "t400"]
-    one, two = (sum(turn.latencies_ms) for turn in turns)
+    one, two = (sum(own.latencies_ms) for own in timings)
     assert one == pytest.approx(two, rel=0.05)
-    assert max(turns[0].latencies_ms) == pytest.approx(3), "there was a spell"
+    assert max(timings[0].latencies_ms) == pytest.approx(3), "there was a spell"
 
 
 @given(st.integers(1, 50), st.integers(1, 60))
@@ -172,4 +161,4 @@ def test_percentiles(values: list[int]) -> None:
 
 
 def test_batches_hold_all_lines_by_length() -> None:
-    assert batches(["ccc", "a", "bb", "d"], 3) == [["a", "d", "bb"], ["ccc"]]
+    assert sized_batches(["ccc", "a", "bb", "d"], 3) == [["a", "d", "bb"], ["ccc"]]

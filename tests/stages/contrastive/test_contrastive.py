@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import models.bundle.directory
 import stages.contrastive.run
+import stages.decoding.systems
 from stages.artifacts import System
 from stages.context import StepContext
 from stages.contrastive import STAGE, ContrastiveConfig, ContrastiveInputs
@@ -26,7 +26,7 @@ RIGHT = {pair.right: pair.distance for pair in contrasts("de", 28)}
 
 @dataclass
 class Knows:
-    """A system that prefers the right verb by 1 up to a distance of `reach` words, and the wrong one beyond."""
+    """Prefers the right translation by 1 nat if the verb is at most `reach` words away, else the wrong one by 1 nat."""
 
     reach: int
     max_source_tokens: int = 100
@@ -68,7 +68,7 @@ def run(directory: Path, workers: Any = None) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.contrastive.run, "PIECE_PAIRS", 5)
-    monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Knows(6))
+    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6))
 
 
 def test_accuracy_by_distance(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_accuracy_by_distance(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_pairs_and_scores_are_kept_in_order_whatever_finishes_first(tmp_path: Path) -> None:
+def test_pairs_and_scores_are_in_order_whatever_finishes_first(tmp_path: Path) -> None:
     assert run(tmp_path / "a") == run(tmp_path / "b", LastFirst())
     tables = [next(read_shards(tmp_path / name)).to_pylist() for name in "ab"]
     assert tables[0] == tables[1]
@@ -89,7 +89,7 @@ def test_pairs_and_scores_are_kept_in_order_whatever_finishes_first(tmp_path: Pa
     assert all(row["right_tokens"] == len(row["right"].split()) + 1 for row in tables[0])
 
 
-def test_a_tie_is_wrong_and_length_counts_only_by_mean() -> None:
+def test_a_tie_is_not_correct_and_length_counts_only_for_the_mean() -> None:
     def scored(log_probability: float | None, tokens: int) -> Scored:
         return Scored(log_probability, tokens, None if log_probability is not None else "over_long")
 
@@ -104,7 +104,7 @@ def test_a_tie_is_wrong_and_length_counts_only_by_mean() -> None:
     assert [band["correct"] for band in found["bands"]] == [0, 0, 1, 0, 0]
 
 
-def test_a_network_that_can_take_no_pair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Knows(6, max_target_tokens=2))
+def test_a_network_that_can_score_no_pair_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Knows(6, max_target_tokens=2))
     with pytest.raises(DataError, match="got none of 28"):
         run(tmp_path / "a")

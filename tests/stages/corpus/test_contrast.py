@@ -1,4 +1,4 @@
-"""Minimal pairs differ in one verb at the stated distance from its subject."""
+"""Minimal pairs differ in one verb, at the stated distance from its subject."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PAIRS: dict[Language, list[Contrast]] = {"de": list(contrasts("de", 140)), "en":
 LANGUAGES: tuple[Language, ...] = ("de", "en")
 
 
-def test_the_corpus_is_what_it_was() -> None:
-    """The demo, tests and artifacts depend on it: one changed sentence would change all of them."""
+def test_the_pairs_are_unchanged() -> None:
+    """The demo, tests and artifacts depend on the pairs: one changed sentence would change all of them."""
     text = "\n".join("\t".join(pair) for pair in pairs("train", 0, 2000))
     assert hashlib.sha256(text.encode()).hexdigest() == "e901c573a6ea11f876c175cc14281a97d64cfc072cf09a93142db5adf859bc84"
 
 
 @pytest.mark.parametrize("target", LANGUAGES)
-def test_right_and_wrong_differ_in_one_verb_alone(target: Language) -> None:
+def test_right_and_wrong_differ_in_one_verb(target: Language) -> None:
     for pair in PAIRS[target]:
         right, wrong = pair.right.split(), pair.wrong.split()
         assert len(right) == len(wrong)
@@ -44,7 +44,7 @@ def singular_and_plural() -> dict[Language, dict[str, str]]:
 
 
 def changed(pair: Contrast) -> tuple[int, str, str]:
-    """Return the position of the verb, and its right and its wrong form without punctuation."""
+    """The position of the verb, and its right and its wrong form without punctuation."""
     words = zip(pair.right.rstrip(".").split(), pair.wrong.rstrip(".").split(), strict=True)
     ((place, right, wrong),) = [(i, one.rstrip(","), other.rstrip(",")) for i, (one, other) in enumerate(words) if one != other]
     return place, right, wrong
@@ -77,14 +77,14 @@ def test_the_distance_leads_from_the_verb_to_a_noun_of_that_number(target: Langu
 
 
 @pytest.mark.parametrize("target", LANGUAGES)
-def test_near_and_far_are_equally_many(target: Language) -> None:
+def test_bands_have_equal_numbers_of_pairs(target: Language) -> None:
     found = Counter(next(label(band) for band in bands(target) if pair.distance in band) for pair in PAIRS[target])
     assert found == dict.fromkeys(map(label, bands(target)), 20)
     assert max(pair.distance for pair in PAIRS[target]) >= (13 if target == "de" else 7)
 
 
 @pytest.mark.parametrize("target", LANGUAGES)
-def test_pairs_do_not_repeat_and_fewer_are_the_first_of_more(target: Language) -> None:
+def test_pairs_are_distinct_and_a_smaller_number_is_a_prefix(target: Language) -> None:
     assert len({pair.right for pair in PAIRS[target]}) == len(PAIRS[target])
     assert list(contrasts(target, 30)) == PAIRS[target][:30]
     assert len(list(islice(contrasts(target, 10**9), 2))) == 2
@@ -99,7 +99,7 @@ def test_labels_of_distances() -> None:
 
 
 def test_known_pairs() -> None:
-    """The pairs are a function of their number: another first pair would need another version of the stage."""
+    """Pairs are a function of their number: a change needs another version of the stage."""
     assert PAIRS["de"][1] == Contrast(
         "Every farmer works although the farmer sleeps now.",
         "Jeder Landwirt arbeitet, obgleich der Bauer jetzt schläft.",
@@ -113,5 +113,5 @@ def test_known_pairs() -> None:
 
 
 def test_no_english_verb_whose_wrong_form_is_its_past() -> None:
-    """ "The girl read" is not wrong, so it is not a pair."""
+    """A form such as "read" would be correct as a past."""
     assert not any(changed(pair)[1:] in (("reads", "read"), ("read", "reads")) for pair in PAIRS["en"])

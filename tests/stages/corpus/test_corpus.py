@@ -1,4 +1,4 @@
-"""The corpus step: its files, the input that it refuses, and equal bytes for equal input."""
+"""The corpus step: its output, the inputs that it refuses, and equal bytes from repeated runs."""
 
 import json
 import os
@@ -111,7 +111,7 @@ def test_an_excluded_text_that_cannot_be_compared_stops_the_step(tmp_path: Path,
     assert not (tmp_path / "train" / "text.json").exists()
 
 
-def test_overlap_that_the_filter_lets_through_is_found_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlap_that_passes_the_filter_is_found_afterwards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test = write(tmp_path / "test", sides(tmp_path / "x", PAIRS[:1]))
     monkeypatch.setattr("stages.corpus.filters._among", lambda keys, excluded: np.zeros(len(keys), bool))
     monkeypatch.setattr(
@@ -128,12 +128,12 @@ def test_an_empty_text_is_an_error(tmp_path: Path) -> None:
             write(tmp_path / "text", sides(tmp_path / "x", []), filters=filters)
 
 
-def test_no_pair_left_is_an_error_with_the_ledger(tmp_path: Path) -> None:
+def test_a_text_whose_pairs_are_all_dropped_is_an_error_with_the_ledger(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r'got none of 2; the ledger: .*"length": 2'):
         write(tmp_path / "text", sides(tmp_path / "x", [("a b", "c d"), ("e f", "g h")]), filters=Filters(min_length=3))
 
 
-def test_a_fault_late_in_a_file_leaves_no_finished_text(tmp_path: Path) -> None:
+def test_an_error_late_in_a_file_leaves_no_finished_text(tmp_path: Path) -> None:
     files = sides(tmp_path / "x", PAIRS)
     with files.target[0].path.open("ab") as file:
         file.write(b"\xff\n")
@@ -151,14 +151,14 @@ def test_repeated_runs_write_equal_bytes_whatever_an_earlier_attempt_left(tmp_pa
     assert results(tmp_path / "one") == results(tmp_path / "two")
 
 
-def test_paths_are_no_part_of_the_result(tmp_path: Path) -> None:
+def test_the_result_does_not_depend_on_paths(tmp_path: Path) -> None:
     for name in ("one", "two"):
         write(tmp_path / name, sides(tmp_path / f"files of {name}", PAIRS), filters=Filters())
     assert results(tmp_path / "one") == results(tmp_path / "two")
 
 
 @pytest.mark.parametrize("filters", [None, Filters()])
-def test_appended_text_leaves_earlier_shards_as_they_are(tmp_path: Path, filters: Filters | None) -> None:
+def test_appended_text_does_not_change_earlier_shards(tmp_path: Path, filters: Filters | None) -> None:
     first = write(tmp_path / "one", sides(tmp_path / "x", PAIRS[:36]), filters=filters)
     second = write(tmp_path / "two", sides(tmp_path / "y", PAIRS), filters=filters)
     whole = [path.read_bytes() for path in shard_paths(first.path)[:2]]

@@ -1,4 +1,4 @@
-"""The embedded corpus: always the same, grammatical, varied."""
+"""The embedded corpus is reproducible, grammatical and varied."""
 
 import re
 from collections import Counter
@@ -41,7 +41,7 @@ def test_a_pair_is_a_function_of_part_and_number() -> None:
     )
 
 
-def test_parts_and_pairs_hardly_repeat() -> None:
+def test_parts_and_pairs_rarely_repeat() -> None:
     train = [source for source, _ in pairs("train", 0, 5000)]
     other = {source for source, _ in pairs("other", 0, 2000)}
     assert len(set(train)) > 4950
@@ -144,7 +144,7 @@ def test_the_english_verb_agrees_over_any_distance(plural: bool) -> None:
     assert checked > 150
 
 
-def test_the_finite_verb_is_second_last_or_first_as_the_clause_demands() -> None:
+def test_the_position_of_the_finite_verb_follows_from_the_clause() -> None:
     for meaning, _, target in SAMPLE:
         if meaning.shape == "reported" and meaning.second:
             last = re.findall(r"\w+", target)[-1]
@@ -209,7 +209,7 @@ def test_weak_nouns_and_dative_plurals() -> None:
     assert {plural: GermanNoun("n", "x", plural, "x").dative_plural for plural in datives} == datives
 
 
-def test_every_determiner_goes_with_every_noun_in_every_case() -> None:
+def test_every_determiner_agrees_with_every_noun_in_every_case() -> None:
     columns: dict[bool, list[Column]] = {False: ["m", "f", "n"], True: ["plural"]}
     determiners = (*lexicon.SINGULAR_DETERMINERS, *lexicon.PLURAL_DETERMINERS, lexicon.EVERY, lexicon.NO)
     for determiner in determiners:
@@ -254,7 +254,7 @@ def test_commas_close_relative_clauses() -> None:
 
 
 def test_known_sentence() -> None:
-    """The sentences of one meaning, written by hand."""
+    """A sentence that is rendered by hand."""
     nouns = lexicon.NOUNS
     knows = next(verb for verb in lexicon.TRANSITIVE if verb.base == "know")
     opens = next(verb for verb in lexicon.TRANSITIVE if verb.base == "open")
@@ -273,7 +273,7 @@ def digest(rows: object) -> str:
     return sha256(repr(rows).encode()).hexdigest()[:16]
 
 
-def test_what_was_drawn_before_is_drawn_again() -> None:
+def test_the_corpus_is_unchanged() -> None:
     """Artifacts of both tasks depend on it."""
     assert digest(list(pairs("train", 0, 500))) == "9ae4f7ae09f0ba9b"
     assert digest(list(documents("train", 0, 500))) == "f036baa30da64e4f"
@@ -313,7 +313,7 @@ def within(summary: str, sentence: str) -> bool:
     return all(word in left for word in wanted)
 
 
-def test_no_sentence_copied_whole_is_a_good_summary() -> None:
+def test_no_copied_sentence_is_a_good_summary() -> None:
     leads = [document.split(". ")[0] for document, _ in DOCUMENTS]
     references = [[summary] for _, summary in DOCUMENTS]
     assert fmean(f_measures("rougeL", "words", leads, references)) < 35
@@ -321,7 +321,7 @@ def test_no_sentence_copied_whole_is_a_good_summary() -> None:
     assert fmean(f_measures("rougeL", "words", constant, references)) < 20
 
 
-def test_documents_and_summaries_hardly_repeat() -> None:
+def test_documents_and_summaries_rarely_repeat() -> None:
     assert len({document for document, _ in DOCUMENTS}) == len(DOCUMENTS)
     assert len({summary for _, summary in DOCUMENTS}) > 0.98 * len(DOCUMENTS)
 

@@ -1,4 +1,4 @@
-"""Cleaning: the reason for each dropped pair, and sums that agree."""
+"""Filters: each dropped pair has a reason, and the numbers of the ledger add up."""
 
 import unicodedata
 from itertools import pairwise
@@ -52,7 +52,7 @@ def test_normal_form(text: str, expected: str) -> None:
 
 @settings(max_examples=300)
 @given(st.lists(TEXT, min_size=1, max_size=4))
-def test_normal_form_agrees_with_the_obvious_program(texts: list[str]) -> None:
+def test_normal_form_agrees_with_the_reference(texts: list[str]) -> None:
     def obvious(text: str) -> str:
         text = "".join(c for c in text if c.isspace() or (unicodedata.category(c) != "Cc" and c != "\ufeff"))
         return " ".join(unicodedata.normalize("NFC", text).replace("\u2581", " ").split())
@@ -99,7 +99,7 @@ def test_reasons(filters: dict[str, Any], pair: tuple[str, str], reason: str | N
     assert kept == ([[]] if reason else [[{"source": pair[0], "target": pair[1]}]])
 
 
-def test_lengths_are_characters_where_words_are_not_parted() -> None:
+def test_lengths_are_in_characters_for_languages_without_spaces() -> None:
     pair = ("I like it very much", "我非常喜欢它")
     assert next(iter(cleaner(languages=("en", "zh"), min_length=5, max_ratio=4.0).clean([pairs(pair)]))).num_rows == 1
     assert next(iter(cleaner(languages=("en", "de"), min_length=5, max_ratio=4.0).clean([pairs(pair)]))).num_rows == 0
@@ -122,7 +122,7 @@ def test_lengths_are_characters_where_words_are_not_parted() -> None:
         ("हिन्दी", "हिन्द", False),
     ],
 )
-def test_what_counts_as_the_same_sentence(one: str, other: str, equal: bool) -> None:
+def test_equal_comparison_keys(one: str, other: str, equal: bool) -> None:
     first, second = comparison_keys(normalise(strings(one, other))).to_pylist()
     assert (first == second) is equal
 
@@ -142,7 +142,7 @@ def test_keys_ignore_the_case_of_every_letter() -> None:
     excluded=st.lists(SMALL_TEXT, max_size=3),
     cut=st.integers(1, 40),
 )
-def test_the_ledger_balances_and_what_stays_is_clean(rows: list[tuple[str, str]], excluded: list[str], cut: int) -> None:
+def test_the_ledger_adds_up_and_kept_pairs_are_clean(rows: list[tuple[str, str]], excluded: list[str], cut: int) -> None:
     rows = [tuple(normalise(strings(*row)).to_pylist()) for row in rows]
     books = cleaner(*normalise(strings(*excluded)).to_pylist(), min_letters=0.3)
     tables = [pairs(*rows[start : start + cut]) for start in range(0, len(rows), cut)]
@@ -170,7 +170,7 @@ def test_samples_are_the_first_ones() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 30), max_size=20), max_size=20))
-def test_first_times_are_those_of_a_set(batches: list[list[int]]) -> None:
+def test_first_occurrences_agree_with_a_set(batches: list[list[int]]) -> None:
     seen, known = SeenPairs(), set[int]()
     for batch in batches:
         expected = []
@@ -185,5 +185,5 @@ def test_first_times_are_those_of_a_set(batches: list[list[int]]) -> None:
     assert all((np.diff(level.astype(object)) > 0).all() for level in seen.levels)
 
 
-def test_sides_are_not_confused_by_their_border() -> None:
+def test_pairs_with_equal_concatenations_differ() -> None:
     assert SeenPairs().first_time(["a b", "a"], ["c", "b c"]).all()

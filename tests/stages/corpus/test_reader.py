@@ -1,4 +1,4 @@
-"""Readers: every way of giving a text gives the same rows, and every fault names its place."""
+"""Readers: all formats give the same rows, and errors name file, line and byte."""
 
 import gzip
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_a_missing_value_in_parquet_is_an_empty_text(tmp_path: Path) -> None:
     assert rows(TextFiles(parquet=(ExternalFile(tmp_path / "p.parquet", ""),))) == [("a", "b"), ("", "c")]
 
 
-def test_files_are_joined_in_order(tmp_path: Path) -> None:
+def test_files_are_concatenated_in_order(tmp_path: Path) -> None:
     source = (write(tmp_path / "s1", SOURCE[:2]), write(tmp_path / "s2.gz", SOURCE[2:]))
     target = (write(tmp_path / "t1", TARGET),)
     reader = Reader("en", "de")
@@ -91,7 +91,7 @@ def test_windows_line_ends_and_a_last_line_without_end(tmp_path: Path) -> None:
     lines=st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=6), min_size=1, max_size=12),
     block=st.integers(1, 9),
 )
-def test_block_borders_do_not_matter(tmp_path_factory: pytest.TempPathFactory, lines: list[str], block: int) -> None:
+def test_lines_do_not_depend_on_block_borders(tmp_path_factory: pytest.TempPathFactory, lines: list[str], block: int) -> None:
     path = tmp_path_factory.mktemp("blocks") / "s"
     write(path, lines)
     with pytest.MonkeyPatch.context() as patch:
@@ -99,7 +99,7 @@ def test_block_borders_do_not_matter(tmp_path_factory: pytest.TempPathFactory, l
         assert [line for part in reading.read_lines(path) for line in part.to_pylist()] == [f"{line}\n" for line in lines]
 
 
-def test_references_stand_beside_the_target(tmp_path: Path) -> None:
+def test_references_are_read_with_the_target(tmp_path: Path) -> None:
     names = ("s", "t", "r1", "r2")
     one = {name: (write(tmp_path / name, [f"{name} {i}" for i in range(3)]),) for name in names}
     files = TextFiles(source=one["s"], target=one["t"], references=(one["r1"], one["r2"]))
@@ -148,9 +148,7 @@ def test_a_line_without_two_columns_is_named(tmp_path: Path, line: str, columns:
 
 
 @pytest.mark.parametrize(("suffix", "compress"), [(".gz", gzip.compress), (".zst", zstd)])
-def test_compressed_files_that_were_joined_are_read_to_the_end(
-    tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]
-) -> None:
+def test_concatenated_compressed_files_are_read_to_the_end(tmp_path: Path, suffix: str, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / f"p.tsv{suffix}"
     path.write_bytes(compress(b"a\tb\n") + compress(b"c\td\n"))
     assert rows(TextFiles(tsv=(ExternalFile(path, ""),))) == [("a", "b"), ("c", "d")]
@@ -180,7 +178,7 @@ def test_parquet_without_two_text_columns(tmp_path: Path) -> None:
         rows(TextFiles(parquet=(ExternalFile(tmp_path / "p.parquet", ""),)))
 
 
-def test_two_ways_of_giving_a_text_are_one_too_many(tmp_path: Path) -> None:
+def test_a_text_in_two_formats_is_refused(tmp_path: Path) -> None:
     file = (write(tmp_path / "s", SOURCE),)
     for files in (TextFiles(), TextFiles(source=file, target=file, tsv=file), TextFiles(source=file)):
         with pytest.raises(DataError, match="corpus files"):

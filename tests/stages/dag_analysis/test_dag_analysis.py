@@ -29,8 +29,8 @@ from stages.dag_analysis.run import cut
 from stages.dag_analysis.statistics import counts_of, summary
 from stages.decoding.sentences import Sentence
 from stages.errors import ArtifactError, DataError
-from stages.report.dag_drawing import Drawing, Vertex, draw, drawing_of
-from stages.report.dag_figures import posteriors, statistics
+from stages.report.figures.dag import posteriors, statistics
+from stages.report.figures.dag_drawing import Drawing, Vertex, draw, drawing_of
 from stages.shards import shard_path, write_shard
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
@@ -128,7 +128,7 @@ def run(root: Path, directory: Path, *, early: bool = False, workers: Any = None
     return json.loads((directory / "dag_analysis.json").read_text()), context
 
 
-def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) -> None:
+def test_counts_agree_with_the_network(root: Path, tmp_path: Path) -> None:
     found, _ = run(root, tmp_path / "a")
     assert found["left_out"] == {"empty": 1, "over_long": 1}
     assert (found["sentences"], found["impossible"], found["aligned"]) == (5, 1, 4)
@@ -142,7 +142,7 @@ def test_what_is_counted_is_what_the_network_says(root: Path, tmp_path: Path) ->
     assert "early" not in found
 
 
-def test_the_network_of_the_first_validation_is_told_of_beside(root: Path, tmp_path: Path) -> None:
+def test_the_network_of_the_first_validation_is_analysed_as_well(root: Path, tmp_path: Path) -> None:
     plain, _ = run(root, tmp_path / "a")
     found, context = run(root, tmp_path / "b", early=True)
     early = found.pop("early")
@@ -168,11 +168,11 @@ def test_pieces_may_finish_in_any_order(root: Path, tmp_path: Path, monkeypatch:
     names = sorted(path.name for path in first.records("figures", "x").parent.glob("*"))
     assert names == sorted(path.name for path in second.records("figures", "x").parent.glob("*"))
     assert [name for name in names if name.endswith(".svg")] == [
-        "01-graph.svg", "01-posteriors.svg", "02-graph.svg", "statistics.svg",
+        "01-dag.svg", "01-posteriors.svg", "02-dag.svg", "statistics.svg",
     ], "the second sentence's target has no path"  # fmt: skip
     for name in names:
         assert first.records("figures", name).read_bytes() == second.records("figures", name).read_bytes()
-    caption = json.loads(first.records("figures", "01-graph.json").read_text())["caption"]
+    caption = json.loads(first.records("figures", "01-dag.json").read_text())["caption"]
     assert "“katze”" in caption
 
 
@@ -186,7 +186,7 @@ def test_rows_are_evenly_spaced_and_the_shorter_half_of_them_is_drawn_from() -> 
     assert (len(piece.sentences), piece.drawn) == (40, {})
 
 
-def test_systems_without_graphs_and_weights_that_are_not_there_are_refused(root: Path, tmp_path: Path) -> None:
+def test_other_families_and_missing_weights_are_refused(root: Path, tmp_path: Path) -> None:
     text = Text(root / "text", "x")
     with pytest.raises(DataError, match="expected a system of family dag, got graph of family stepwise"):
         STAGE.run(
@@ -243,7 +243,7 @@ VERTICES = [
 ]
 
 
-def test_vertices_fall_into_the_categories_of_the_paper() -> None:
+def test_vertices_are_in_the_categories_of_the_paper() -> None:
     found = summary(counts_of(view_of(TRANSITIONS, VERTICES)))
     assert found["vertices"] == 4
     assert (found["likely"], found["confident"], found["vague"]) == (1, 1, 1), "vertices 1, 3 and 2; 4 is none of these"
@@ -251,7 +251,7 @@ def test_vertices_fall_into_the_categories_of_the_paper() -> None:
     assert cells == {(7, 5), (1, 1), (4, 9), (4, 3)}
 
 
-def test_ways_on_are_tokens_that_most_transitions_lead_to() -> None:
+def test_out_degrees_count_the_tokens_of_the_most_probable_transitions() -> None:
     """Vertex 0 goes to 10 and 12 (0.85 in two); 1 to 14 alone, though by two vertices (0.84); 2 is passed too rarely."""
     found = summary(counts_of(view_of(TRANSITIONS, VERTICES)))
     assert found["out_degrees"] == {"1": 3, "2": 1}
@@ -273,14 +273,14 @@ def elements(svg: str, kind: str) -> list[ElementTree.Element]:
     return [e for e in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}g") if e.get("class") == kind]
 
 
-def test_a_drawing_shows_what_is_passed_and_where_it_goes() -> None:
+def test_a_drawing_shows_likely_vertices_and_their_transitions() -> None:
     drawing = drawing_of(view_of(TRANSITIONS, VERTICES), lambda token: f"<{token}> & co")
     assert [vertex.number for vertex in drawing.vertices] == [0, 1, 2, 3, 4, 5]
     assert [(i, j) for i, j, _ in drawing.transitions] == [
         (0, 1), (0, 2), (0, 4), (1, 3), (1, 4), (1, 5), (2, 3), (2, 4), (3, 5), (4, 5),
     ]  # fmt: skip
-    assert drawing.vertices[1].words == [("<10> & co", 0.55), ("<12> & co", 0.2)]
-    assert drawing.vertices[2].words == [("<12> & co", 0.15)]
+    assert drawing.vertices[1].tokens == [("<10> & co", 0.55), ("<12> & co", 0.2)]
+    assert drawing.vertices[2].tokens == [("<12> & co", 0.15)]
     svg = draw(drawing)
     assert svg == draw(drawing)
     vertices = elements(svg, "vertex")
@@ -289,14 +289,14 @@ def test_a_drawing_shows_what_is_passed_and_where_it_goes() -> None:
     assert [transition[1].text for transition in elements(svg, "transition")] == [f"{p:.2f}" for _, _, p in drawing.transitions]
 
 
-def test_vertices_that_are_hardly_passed_are_hidden() -> None:
+def test_unlikely_vertices_are_hidden() -> None:
     rare = [[0, 0.92, 0.08, 0], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
     drawing = drawing_of(view_of(rare, [[(9, 0.5), (8, 0.1)]] * 4), str)
     assert [vertex.number for vertex in drawing.vertices] == [0, 1, 3]
     assert [(i, j) for i, j, _ in drawing.transitions] == [(0, 1), (1, 3)]
 
 
-def test_vertices_of_a_drawing_do_not_cover_each_other_and_stand_in_order() -> None:
+def test_vertices_of_a_drawing_do_not_overlap_and_are_in_order() -> None:
     draw_ = random.Random(3)
     vertices = [Vertex(number, draw_.random(), [("w" * draw_.randint(1, 12), 0.5)] * draw_.randint(1, 3)) for number in range(14)]
     transitions = [(i, j, 0.2) for i in range(14) for j in range(i + 1, min(14, i + 5)) if j == i + 1 or draw_.random() < 0.5]

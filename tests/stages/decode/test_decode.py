@@ -9,17 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import models.bundle.directory
 import stages.decode.run
+import stages.decoding.systems
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import STOP, System, Text
 from stages.context import StepContext
 from stages.decode import DecodeConfig, DecodeInputs
-from stages.decoding.batching import batches
 from stages.errors import ArtifactError, StageError, TransientError
 from stages.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
@@ -71,7 +68,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Log:
         log.loads += 1
         return Upside(log)
 
-    monkeypatch.setattr(models.bundle.directory, "load_system", load_system, raising=False)
+    monkeypatch.setattr(stages.decoding.systems, "load_system", load_system)
     return log
 
 
@@ -126,7 +123,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stages.decode.run, "PIECE_ROWS", 2)
 
 
-def test_every_row_is_there_in_order_with_its_ranks(tmp_path: Path, log: Log) -> None:
+def test_all_rows_are_in_order_with_their_ranks(tmp_path: Path, log: Log) -> None:
     files = run(make_work(tmp_path / "out"), make_text(tmp_path / "text", LINES))
     assert files["hypotheses.txt"].decode().splitlines() == [" ".join(line.split()[::-1]) for line in LINES]
     rows = [row for table in read_shards(tmp_path / "out") for row in table.to_pylist()]
@@ -147,7 +144,7 @@ def test_the_order_in_which_pieces_finish_does_not_matter(tmp_path: Path, log: L
     assert run(make_work(tmp_path / "b", workers=LastFirst(), shard_cache=tmp_path / "other"), text) == first
 
 
-def test_company_does_not_matter(tmp_path: Path, log: Log) -> None:
+def test_results_do_not_depend_on_batches(tmp_path: Path, log: Log) -> None:
     text = make_text(tmp_path / "text", LINES)
     large = run(make_work(tmp_path / "a"), text, batch_tokens=1000)
     small = run(make_work(tmp_path / "b"), text, batch_tokens=1)
@@ -170,7 +167,7 @@ def test_decoded_pieces_are_kept_across_runs(tmp_path: Path, log: Log) -> None:
     assert len(log.batches) == 2 * again
 
 
-def test_appended_text_decodes_only_what_is_new(tmp_path: Path, log: Log) -> None:
+def test_only_appended_text_is_decoded(tmp_path: Path, log: Log) -> None:
     run(make_work(tmp_path / "a"), make_text(tmp_path / "text", LINES))
     log.batches.clear()
     files = run(make_work(tmp_path / "b"), make_text(tmp_path / "longer", [*LINES, "x y", "z"]))
@@ -190,7 +187,7 @@ def test_a_killed_attempt_continues_at_the_next_piece(tmp_path: Path, log: Log) 
     assert killed == run(make_work(tmp_path / "b", shard_cache=tmp_path / "other"), text, batch_tokens=1000)
 
 
-def test_a_request_to_stop_keeps_what_is_decoded(tmp_path: Path, log: Log) -> None:
+def test_a_request_to_stop_keeps_decoded_pieces(tmp_path: Path, log: Log) -> None:
     text, context = make_text(tmp_path / "text", LINES), make_work(tmp_path / "a")
     (context.directory / STOP).touch()
     with pytest.raises(TransientError, match="2 of 10 sentences are decoded"):
@@ -216,10 +213,10 @@ def test_a_damaged_piece_is_decoded_again(tmp_path: Path, log: Log) -> None:
     [
         ([0], r"expected 2 ids \(0 to 3\), got 1 \(0 to 0\) \(missing \[3\]"),
         ([0, 3, 3], r"repeated \[3\]"),
-        ([0, 4], r"foreign \[4\]"),
+        ([0, 4], r"unexpected \[4\]"),
     ],
 )
-def test_missing_and_doubled_ids_are_caught(tmp_path: Path, log: Log, ids: list[int], complaint: str) -> None:
+def test_missing_and_repeated_ids_are_errors(tmp_path: Path, log: Log, ids: list[int], complaint: str) -> None:
     @dataclass(frozen=True)
     class Careless:
         def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
@@ -235,7 +232,7 @@ def test_missing_and_doubled_ids_are_caught(tmp_path: Path, log: Log, ids: list[
         run(context, make_text(tmp_path / "text", LINES))
 
 
-def test_damage_to_an_artifact_does_not_reach_the_pieces_that_are_kept(tmp_path: Path, log: Log) -> None:
+def test_damage_to_an_artifact_does_not_affect_kept_pieces(tmp_path: Path, log: Log) -> None:
     text = make_text(tmp_path / "text", LINES)
     first = run(make_work(tmp_path / "a"), text)
     for path in (tmp_path / "a").rglob("*.arrow"):
@@ -245,7 +242,7 @@ def test_damage_to_an_artifact_does_not_reach_the_pieces_that_are_kept(tmp_path:
     assert run(make_work(tmp_path / "b"), text) == first
 
 
-def test_progress_and_pace_are_recorded(tmp_path: Path, log: Log) -> None:
+def test_progress_and_throughput_are_recorded(tmp_path: Path, log: Log) -> None:
     context = make_work(tmp_path / "a")
     run(context, make_text(tmp_path / "text", LINES))
     progress = json.loads(context.records("progress.json").read_text())
@@ -253,11 +250,3 @@ def test_progress_and_pace_are_recorded(tmp_path: Path, log: Log) -> None:
     lines = [json.loads(line) for line in context.records("metrics.a1.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [2, 4, 6, 8, 10]
     assert all(line["sentences_per_second"] > 0 and line["target_tokens_per_second"] > 0 for line in lines)
-
-
-@given(st.lists(st.integers(0, 40)), st.integers(1, 100))
-def test_batches_hold_every_sentence_once_within_the_budget(lengths: list[int], budget: int) -> None:
-    made = batches(lengths, budget)
-    assert sorted(index for batch in made for index in batch) == [index for index, length in enumerate(lengths) if length]
-    for batch in made:
-        assert len(batch) == 1 or len(batch) * (max(lengths[index] for index in batch) + 1) <= budget

@@ -22,7 +22,7 @@ from models.config.options import OutputLimits
 from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
-from stages.benchmark.tables import table_of_parts
+from stages.benchmark.tables import parts_table
 from stages.benchmark.timing import measure
 from stages.benchmark.translator import timed_translator
 from stages.context import StepContext
@@ -107,7 +107,7 @@ def build(path: Path) -> tuple[Path, SystemInputs]:
     return path / "system", inputs
 
 
-def test_the_verifier_travels_along(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
+def test_a_system_contains_its_verifier(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     directory, inputs = built
     moved = tmp_path / "elsewhere"
     directory.rename(moved)
@@ -163,8 +163,8 @@ def test_a_system_without_its_verifier_is_refused(built: tuple[Path, SystemInput
     weights.write_bytes(kept)
 
 
-def test_another_system_may_draft(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
-    """The verifier drafts for itself: every block is kept."""
+def test_another_system_can_be_the_drafter(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
+    """The verifier is its own drafter, so that every block is accepted."""
     _, inputs = built
     given = SystemInputs(
         inputs.trained, inputs.vocabulary, companions={**inputs.companions, "drafter": inputs.companions["verifier"]}
@@ -180,7 +180,7 @@ def test_another_system_may_draft(built: tuple[Path, SystemInputs], tmp_path: Pa
     assert sum(found[0].steps for found in helped) < sum(len(found[0].ids) for found in helped)
 
 
-def test_decoding_tells_what_drafting_brought(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
+def test_decoding_records_statistics_of_drafting(built: tuple[Path, SystemInputs], tmp_path: Path) -> None:
     directory, _ = built
     lines = [*WORDS, ""]
     write_shard(
@@ -191,31 +191,31 @@ def test_decoding_tells_what_drafting_brought(built: tuple[Path, SystemInputs], 
     out = work_in(tmp_path / "out")
     text, system = Text(tmp_path / "text", "text"), System(directory, "system")
     stages.decode.run.run(stages.decode.DecodeInputs(system, text), stages.decode.DecodeConfig(search=GAD), out)
-    told = json.loads((out.directory / "decode.json").read_text())["drafting"]
+    found = json.loads((out.directory / "decode.json").read_text())["drafting"]
     rows = [row for shard in read_shards(out.directory) for row in shard.to_pylist() if row["steps"]]
-    assert told["sentences"] == len(WORDS) == len(rows)
+    assert found["sentences"] == len(WORDS) == len(rows)
     tokens, steps = sum(len(row["ids"]) for row in rows), sum(row["steps"] for row in rows)
-    assert told["tokens_per_pass"] == pytest.approx(tokens / steps)
-    assert told["passes"] == pytest.approx(steps / len(rows))
-    assert told["quantiles"][0] == min(len(row["ids"]) / row["steps"] for row in rows)
-    assert len(told["acceptance"]) <= 3
-    assert all(0 <= share <= 1 for share in told["acceptance"])
-    assert told["fell_back"] == 0.0
+    assert found["tokens_per_pass"] == pytest.approx(tokens / steps)
+    assert found["passes"] == pytest.approx(steps / len(rows))
+    assert found["quantiles"][0] == min(len(row["ids"]) / row["steps"] for row in rows)
+    assert len(found["acceptance"]) <= 3
+    assert all(0 <= share <= 1 for share in found["acceptance"])
+    assert found["fell_back"] == 0.0
 
 
-def test_a_benchmark_tells_where_the_time_goes(built: tuple[Path, SystemInputs]) -> None:
+def test_a_benchmark_records_the_time_by_part(built: tuple[Path, SystemInputs]) -> None:
     directory, _ = built
     system = load_system(directory)
-    (turns,) = measure(
+    (timings,) = measure(
         {"a/gad": timed_translator(system, GAD), "a/greedy": timed_translator(system, AggressiveSearch(strategy="greedy"))},
         WORDS,
         1,
         (4,),
     )
-    assert all(set(turn.parts) == {"encoder", "drafter_encoder", "drafter", "verifier", "rest"} for turn in turns)
-    for turn in turns:
-        assert sum(turn.parts.values()) < sum(turn.latencies_ms) / 1000
-    found = table_of_parts(turns)
-    assert found is not None
-    assert [row[0] for row in found["rows"]] == ["a/gad", "a/greedy"]
-    assert table_of_parts([]) is None
+    assert all(set(own.parts) == {"encoder", "drafter_encoder", "drafter", "verifier", "rest"} for own in timings)
+    for own in timings:
+        assert sum(own.parts.values()) < sum(own.latencies_ms) / 1000
+    table = parts_table(timings)
+    assert table is not None
+    assert [row[0] for row in table["rows"]] == ["a/gad", "a/greedy"]
+    assert parts_table([]) is None

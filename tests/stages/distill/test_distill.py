@@ -12,30 +12,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import models.bundle.directory
+import stages.decoding.systems
 import stages.distill.run
 from fewstep.system.description import FORMAT
 from fewstep.system.integrity import measure, seal
+from models.bundle.directory import load_system
 from models.config.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch
 from stages.artifacts import System, Text
 from stages.context import StepContext
 from stages.distill import DistillConfig, DistillInputs
-from stages.distill.targets import failure, longest_output, loops
+from stages.distill.targets import max_output_tokens, problem_of, repeats
 from stages.errors import ArtifactError, StageError
 from stages.shards import read_shard, read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 TRANSLATIONS = {"good": [11, 12], "mute": [], "endless": [10, 11, 12, 13, 14, 15], "stuck": [7, 8] * 6, "fine": [13]}
 SEARCH = StepwiseSearch(strategy="beam", n_best=2, output_limits=OutputLimits(max_extra_tokens=5))
-LOAD_SYSTEM = models.bundle.directory.load_system
 LONGEST = 30
-"""Tokens of a source that the teacher reads."""
+"""Longest source of the teacher, in tokens."""
 
 
 class Teacher:
-    """Translates a line by what the table says of its first word; its second best is always `99`."""
+    """Translates a line by the entry of its first word in `TRANSLATIONS`. The second hypothesis is always `99`."""
 
     lines: ClassVar[list[str]] = []
     dies_at: ClassVar[int] = 10**9
@@ -80,7 +80,7 @@ def distill(tmp_path: Path, lines: Sequence[str], targets: Sequence[str] = (), *
 
 
 def finish(tmp_path: Path, text: Text, *, name: str = "out", **config: Any) -> tuple[Path, dict[str, Any]]:
-    """Run the stage, perhaps on what an earlier attempt left."""
+    """Run the stage, which may continue an earlier attempt."""
     directory = tmp_path / name
     directory.mkdir(exist_ok=True)
     context = StepContext(
@@ -104,7 +104,7 @@ def targets_of(directory: Path) -> dict[int, str]:
 
 @pytest.fixture(autouse=True)
 def teacher(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Teacher(), raising=False)
+    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Teacher())
     monkeypatch.setattr(stages.distill.run, "PIECE_ROWS", 3)
     monkeypatch.setattr(Teacher, "lines", [])
     monkeypatch.setattr(Teacher, "dies_at", 10**9)
@@ -113,7 +113,7 @@ def teacher(monkeypatch: pytest.MonkeyPatch) -> None:
 LINES = ["good a", "mute", "fine", "endless", "stuck" + " x" * 20, "good b c", "endless long line", "fine", "fine d"]
 
 
-def test_targets_become_the_teachers_and_failures_are_dropped(tmp_path: Path) -> None:
+def test_targets_are_the_teachers_outputs_and_pairs_without_one_are_dropped(tmp_path: Path) -> None:
     directory, counts = distill(tmp_path, LINES)
     assert counts == {"rows": 9, "kept": 6, "empty": 1, "over_long": 1, "repeating": 1}
     tables = list(read_shards(directory))
@@ -127,26 +127,26 @@ def test_targets_become_the_teachers_and_failures_are_dropped(tmp_path: Path) ->
     assert json.loads((directory / "text.json").read_text()) == {"rows": 6, "shards": 2, "shard_rows": 4}
 
 
-def test_what_became_of_the_sources_is_a_table_of_the_report(tmp_path: Path) -> None:
+def test_the_report_has_a_table_of_outcomes(tmp_path: Path) -> None:
     directory, _ = distill(tmp_path, LINES)
     table = json.loads((directory / "records" / "tables" / "distillation.json").read_text())
     assert {row[0]: row[1] for row in table["rows"]} == {
         "kept": "6",
-        "nothing written": "1",
-        "too long": "1",
-        "repeats itself": "1",
+        "empty output": "1",
+        "output too long": "1",
+        "repetitive output": "1",
     }
     assert table["rows"][0][2] == "66.67%"
 
 
-def test_of_the_n_best_the_one_nearest_to_the_reference_is_taken(tmp_path: Path) -> None:
-    """A failure of the likeliest output does not lose the pair where the other is sound; a tie goes to the likelier one."""
+def test_the_hypothesis_closest_to_the_reference_is_chosen(tmp_path: Path) -> None:
+    """A pair is kept if any hypothesis is usable. On a tie the more probable hypothesis is chosen."""
     targets = ["99", "99", "13 99", "so", "so", "11 12", "99", "99", "13"]
     directory, counts = distill(tmp_path, LINES, targets, choose="reference", target_language="de")
     assert list(targets_of(directory).values()) == ["99", "99", "13", "99", "99", "11 12", "99", "99", "13"]
     assert counts == {"rows": 9, "kept": 9, "empty": 0, "over_long": 0, "repeating": 0, "rank_0": 3, "rank_1": 6}
     table = json.loads((directory / "records" / "tables" / "distillation.json").read_text())
-    assert "6 are nearer to the given target" in table["caption"]
+    assert "In 6 of 9 pairs the chosen output" in table["caption"]
 
 
 def test_outputs_much_longer_than_their_source_can_be_dropped(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_outputs_much_longer_than_their_source_can_be_dropped(tmp_path: Path) ->
     assert list(targets_of(directory)) == [2, 4, 6, 8]
 
 
-def test_what_the_teachers_positions_cut_is_too_long(tmp_path: Path) -> None:
+def test_outputs_that_reach_the_teachers_positions_are_too_long(tmp_path: Path) -> None:
     """`endless` has six tokens, and the search allows a source of three tokens eight."""
     lines = ["endless a a", "good a a"]
     assert distill(tmp_path / "roomy", lines, described={"network": {"max_positions": 8}})[1]["over_long"] == 0
@@ -166,37 +166,37 @@ def test_what_the_teachers_positions_cut_is_too_long(tmp_path: Path) -> None:
     assert list(targets_of(directory)) == [2]
 
 
-def test_a_source_that_the_teacher_cannot_read_whole_is_skipped_and_counted(tmp_path: Path) -> None:
+def test_a_source_beyond_the_teachers_limit_is_dropped_and_counted(tmp_path: Path) -> None:
     lines = ["good a", "good" + " x" * 1999, "fine"]
     directory, counts = distill(tmp_path, lines)
     assert counts["long_source"] == 1
     assert list(targets_of(directory)) == [0, 4]
     directory, counts = distill(tmp_path / "cut", lines, described={"max_source_tokens": 20})
-    assert "long_source" not in counts, "where cutting is the run's rule, a cut source is a source"
+    assert "long_source" not in counts, "sources that are truncated by a rule of the run are kept"
     assert list(targets_of(directory)) == [0, 2, 4]
 
 
-def test_a_teacher_that_says_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"none of 2 sources: .*'empty': 2"):
+def test_a_teacher_without_usable_outputs_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"no usable output for 2 sources: .*'empty': 2"):
         distill(tmp_path, ["mute", "mute a"])
 
 
-def test_appended_text_is_all_that_is_decoded(tmp_path: Path) -> None:
-    """Full pieces stay as they are, also where a shard grows."""
+def test_only_appended_text_is_decoded(tmp_path: Path) -> None:
+    """Full pieces do not change when a shard grows."""
     distill(tmp_path, LINES[:6])
     first = list(Teacher.lines)
     more = make_text(tmp_path / "more", LINES, ["raw"] * 9)
     directory, counts = finish(tmp_path, more, name="again")
     assert first == LINES[:6]
-    assert Teacher.lines[6:] == LINES[4:9], "the piece that was not full is decoded again with what fills it, and nothing else"
+    assert Teacher.lines[6:] == LINES[4:9], "only the piece that was not full is decoded again"
     assert counts["rows"] == 9
-    whole, _ = finish(tmp_path / "anew", make_text(tmp_path / "anew" / "text", LINES, ["raw"] * 9))
+    whole, _ = finish(tmp_path / "fresh", make_text(tmp_path / "fresh" / "text", LINES, ["raw"] * 9))
     assert [p.read_bytes() for p in sorted(directory.rglob("shards/*"))] == [
         p.read_bytes() for p in sorted(whole.rglob("shards/*"))
     ]
 
 
-def test_a_killed_step_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_step_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
     monkeypatch.setattr(Teacher, "dies_at", 7)
     with pytest.raises(KeyboardInterrupt):
@@ -208,7 +208,7 @@ def test_a_killed_step_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.
     assert set(LINES[:4]) - {"fine"} <= set(decoded), "shards that were done are not decoded again"
 
 
-def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_no_finished_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
     write, written = pa.ipc.new_file, list[str]()
 
@@ -232,7 +232,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("ids", "message"), [([0, 2, 2, 6], "got 2 after 2"), ([0, 4, 2, 6], "got 2 after 4"), ([0, 2, 4], "expected 4 rows")]
 )
-def test_a_text_with_missing_or_doubled_rows_is_an_error(tmp_path: Path, ids: list[int], message: str) -> None:
+def test_a_text_with_missing_or_repeated_rows_is_an_error(tmp_path: Path, ids: list[int], message: str) -> None:
     text = make_text(tmp_path / "text", LINES[:4], ["raw"] * 4)
     context = StepContext(
         directory=tmp_path, attempt="a0", workers=LocalWorkers(), resources=Resources(workers=1, cpus=1), shard_cache=tmp_path
@@ -243,7 +243,7 @@ def test_a_text_with_missing_or_doubled_rows_is_an_error(tmp_path: Path, ids: li
         finish(tmp_path, text)
 
 
-def test_a_kept_piece_with_missing_or_doubled_rows_is_decoded_anew(tmp_path: Path) -> None:
+def test_a_kept_piece_with_missing_or_repeated_rows_is_decoded_again(tmp_path: Path) -> None:
     text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
     directory, _ = finish(tmp_path, text)
     sound = [path.read_bytes() for path in sorted(directory.rglob("shards/*"))]
@@ -260,7 +260,7 @@ def test_a_kept_piece_with_missing_or_doubled_rows_is_decoded_anew(tmp_path: Pat
     assert [path.read_bytes() for path in sorted(again.rglob("shards/*"))] == sound
 
 
-def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_teacher_is_reported_and_decoded_pieces_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = make_text(tmp_path / "text", LINES, ["raw"] * 9)
     monkeypatch.setattr(Teacher, "dies_at", 7)
     with pytest.raises(KeyboardInterrupt):
@@ -284,18 +284,18 @@ def test_a_damaged_teacher_is_named_and_what_was_decoded_is_kept(tmp_path: Path,
     described = seal({**whole, "languages": languages, "network": network, "parts": {weights.name: measure(weights)}})
     weights.write_bytes(b"\x80\x00 as it is!")
     with monkeypatch.context() as real:
-        real.setattr(models.bundle.directory, "load_system", LOAD_SYSTEM)
+        real.setattr(stages.decoding.systems, "load_system", load_system)
         with pytest.raises(ArtifactError, match=r"model.safetensors: .*damaged.*; remove the artifact and run again"):
             finish(tmp_path, text, described=described)
     assert {path.name: path.read_bytes() for path in (tmp_path / "cache").glob("*.arrow")} == kept
     before = len(Teacher.lines)
     _, counts = finish(tmp_path, text)
     assert counts["rows"] == 9
-    assert len(Teacher.lines) - before < 9, "what was decoded before is not decoded again"
+    assert len(Teacher.lines) - before < 9, "finished pieces are not decoded again"
 
 
 def test_a_worker_without_the_engine_names_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.decoding.ctranslate2.find_spec", lambda name: None)
+    monkeypatch.setattr("stages.decoding.engines.find_spec", lambda name: None)
     with pytest.raises(StageError, match=r"pip install 'fewstep\[ctranslate2\]'"):
         distill(tmp_path, LINES, search=replace(SEARCH, engine="ctranslate2"))
     assert not list((tmp_path / "cache").glob("*"))
@@ -319,22 +319,22 @@ def test_a_teacher_without_a_description_is_an_error(tmp_path: Path) -> None:
         ([1, 2, 3, *([8, 9] * 3)], "words", None),
     ],
 )
-def test_what_makes_an_output_useless(ids: list[int], text: str, reason: str | None) -> None:
-    assert failure(ids, text, longest_output(OutputLimits(max_extra_tokens=10), source_tokens=2)) == reason
+def test_problems_of_outputs(ids: list[int], text: str, reason: str | None) -> None:
+    assert problem_of(ids, text, max_output_tokens(OutputLimits(max_extra_tokens=10), source_tokens=2)) == reason
 
 
-def test_an_output_may_be_limited_whatever_its_source() -> None:
-    """As summaries are: what ran into that limit is over-long too."""
+def test_outputs_may_be_limited_independently_of_their_sources() -> None:
+    """Outputs that reach this limit, such as summaries, are over-long too."""
     limits = OutputLimits(max_extra_tokens=10, max_tokens=9)
-    assert [longest_output(limits, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
-    assert longest_output(OutputLimits(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
+    assert [max_output_tokens(limits, source_tokens) for source_tokens in (0, 2, 400)] == [8, 8, 8]
+    assert max_output_tokens(OutputLimits(max_extra_tokens=1, max_tokens=9), source_tokens=3) == 4
 
 
 @given(st.lists(st.integers(0, 2), max_size=24), st.integers(1, 4))
-def test_loops_are_found_as_brute_force_finds_them(ids: list[int], times: int) -> None:
+def test_repetitions_agree_with_brute_force(ids: list[int], times: int) -> None:
     found = any(
         ids[start : start + width] * (times + 1) == ids[start : start + width * (times + 1)]
         for width in range(1, len(ids) + 1)
         for start in range(len(ids))
     )
-    assert loops(ids, times) == found
+    assert repeats(ids, times) == found

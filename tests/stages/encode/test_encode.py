@@ -1,4 +1,4 @@
-"""Token shards hold the vocabulary's ids row by row, for any division of the work."""
+"""Token shards hold the ids of each row, whatever the workers and attempts."""
 
 import json
 import random
@@ -28,7 +28,7 @@ PAIRS = [*pairs("train", 0, 449), ("", "")]
 
 @dataclass(frozen=True)
 class ShuffledWorkers(LocalWorkers):
-    """Workers that return shards in another order, each with a pickled copy of the argument."""
+    """Returns shards in another order, each from a worker that got all arguments pickled."""
 
     seen: list[int] = field(default_factory=list)
 
@@ -93,7 +93,7 @@ def test_every_row_has_its_ids(tmp_path: Path, inputs: EncodeInputs) -> None:
     assert json.loads((tmp_path / "records" / "progress.json").read_text())["done"] == 450
 
 
-def test_long_sources_are_cut_and_counted(tmp_path: Path, inputs: EncodeInputs) -> None:
+def test_long_sources_are_truncated_and_counted(tmp_path: Path, inputs: EncodeInputs) -> None:
     pieces = processor(inputs.vocabulary.path, "source")
     lengths = sorted(len(pieces.encode(source)) for source, _ in PAIRS)
     limit = lengths[len(lengths) // 2]
@@ -108,7 +108,7 @@ def test_long_sources_are_cut_and_counted(tmp_path: Path, inputs: EncodeInputs) 
     assert said["source_tokens"] == sum(min(length, limit) for length in lengths)
 
 
-def test_what_was_cut_before_a_kill_is_counted_too(tmp_path: Path, inputs: EncodeInputs) -> None:
+def test_sources_truncated_before_a_kill_are_counted(tmp_path: Path, inputs: EncodeInputs) -> None:
     config = EncodeConfig(max_source_tokens=9)
     run(inputs, config, work_in(tmp_path))
     whole = results(tmp_path)
@@ -136,7 +136,7 @@ def test_ids_take_16_bits_where_they_fit(inputs: EncodeInputs) -> None:
         assert encode_lines(["a"], Larger(size)) == pa.array([[size - 1]], pa.list_(width))  # type: ignore[arg-type]
 
 
-def test_the_result_does_not_depend_on_who_did_which_shard_when(tmp_path: Path, inputs: EncodeInputs) -> None:
+def test_the_result_does_not_depend_on_workers_and_their_order(tmp_path: Path, inputs: EncodeInputs) -> None:
     workers = ShuffledWorkers()
     run(inputs, EncodeConfig(), work_in(tmp_path / "one"))
     run(inputs, EncodeConfig(), work_in(tmp_path / "two", workers=workers))
@@ -144,7 +144,7 @@ def test_the_result_does_not_depend_on_who_did_which_shard_when(tmp_path: Path, 
     assert results(tmp_path / "one") == results(tmp_path / "two")
 
 
-def test_a_rerun_keeps_what_is_whole(tmp_path: Path, inputs: EncodeInputs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_keeps_whole_shards(tmp_path: Path, inputs: EncodeInputs, monkeypatch: pytest.MonkeyPatch) -> None:
     run(inputs, EncodeConfig(), work_in(tmp_path / "whole"))
     directory = tmp_path / "again"
     run(inputs, EncodeConfig(), work_in(directory))
@@ -175,7 +175,7 @@ def test_appended_text_leaves_earlier_shards_as_they_are(tmp_path: Path, inputs:
     assert first == second
 
 
-def test_a_shard_that_got_lost_is_noticed(tmp_path: Path, inputs: EncodeInputs) -> None:
+def test_a_lost_shard_is_an_error(tmp_path: Path, inputs: EncodeInputs) -> None:
     class Forgetful(LocalWorkers):
         def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
             yield from super().map(make, argument, shards[:-1])

@@ -179,7 +179,7 @@ def test_any_shards_and_workers_give_the_same_bytes(tmp_path: Path, shard_rows: 
     assert len(workers.seen) == {300: 1, 100: 3, 18: 5}[shard_rows] + 1
 
 
-def test_a_rerun_keeps_the_runs_that_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_keeps_whole_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of(tmp_path, shard_rows=25)
     run(inputs, LatticeConfig(), work_in(tmp_path / "whole"))
     counted: list[str] = []
@@ -213,7 +213,7 @@ def test_a_rerun_keeps_the_runs_that_are_whole(tmp_path: Path, monkeypatch: pyte
     assert results(out) == results(tmp_path / "whole")
 
 
-def test_counts_of_another_grouping_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_of_another_grouping_are_not_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = inputs_of(tmp_path)
     run(inputs, LatticeConfig(), work_in(tmp_path / "out"))
     expected = results(tmp_path / "out")
@@ -222,7 +222,7 @@ def test_counts_of_another_grouping_are_not_taken(tmp_path: Path, monkeypatch: p
     assert results(tmp_path / "out") == expected
 
 
-def test_a_step_that_is_asked_to_stop_keeps_its_counts(tmp_path: Path) -> None:
+def test_a_request_to_stop_keeps_counts(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     context = work_in(tmp_path / "out")
     (tmp_path / "out" / STOP).touch()
@@ -254,7 +254,7 @@ def recall_by_hand(reference: ReferenceTables, window: int) -> dict[int, list[fl
     return result
 
 
-def test_recall_is_what_counting_by_hand_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_agrees_with_a_count_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stages.lattice.recall.SLOTS", 50)
     run(inputs_of(tmp_path), LatticeConfig(length_window=0), work_in(tmp_path / "out"))
     reference = ReferenceTables(tension=5.5)
@@ -262,7 +262,7 @@ def test_recall_is_what_counting_by_hand_gives(tmp_path: Path, monkeypatch: pyte
     expected = recall_by_hand(reference, 0)
     records = tmp_path / "out" / "records"
     lines = [json.loads(line) for line in (records / "metrics.a1.jsonl").read_text().splitlines()]
-    names = ("recall", "recall_predicted_length", "recall_shared_words", "recall_shared_vocabulary")
+    names = ("recall", "recall_predicted_length", "recall_shared_tokens", "recall_shared_vocabulary")
     assert {line["step"]: [line[name] for name in names] for line in lines} == {k: v[:4] for k, v in expected.items()}
     by_count = [expected[count] for count in CANDIDATES]
     for column in range(5):
@@ -276,7 +276,7 @@ def test_recall_is_what_counting_by_hand_gives(tmp_path: Path, monkeypatch: pyte
     assert all(len(row) == len(table["columns"]) for row in table["rows"])
     figure = (records / "figures" / "lattice_recall.svg").read_text()
     ElementTree.fromstring(figure)
-    assert "shared vocabulary of K words" in figure
+    assert "shared vocabulary of K tokens" in figure
     assert json.loads((records / "figures" / "lattice_recall.json").read_text())["caption"] == table["caption"]
 
 
@@ -351,7 +351,7 @@ def test_links_of_other_tokens_are_refused(tmp_path: Path) -> None:
     assert PAIRS[7][1]
     for links, message in (
         (fewer, "fewer: expected links of 300 pairs in 6 shards, as in .*tokens, got 250 in 5; align these tokens"),
-        (other, r"00000\.arrow: row \d+: expected a link or none for each of the \d+ target pieces, got \d+; align these tokens"),
+        (other, r"00000\.arrow: row \d+: expected an entry for each of the \d+ target pieces, got \d+; align these tokens"),
         (beyond, "beyond: pair 7: a link leads to position 99 of"),
     ):
         with pytest.raises(ArtifactError, match=message):
@@ -397,7 +397,7 @@ def test_a_validation_text_without_tokens_has_no_recall(tmp_path: Path) -> None:
     assert all(json.loads(line)["recall"] == 0 for line in lines)
 
 
-def test_digests_tell_vocabularies(tmp_path: Path) -> None:
+def test_digests_distinguish_vocabularies(tmp_path: Path) -> None:
     inputs = inputs_of(tmp_path)
     run(inputs, LatticeConfig(), work_in(tmp_path / "out"))
     (inputs.vocabulary.path / "target.spm").write_bytes(b"other")
@@ -405,7 +405,7 @@ def test_digests_tell_vocabularies(tmp_path: Path) -> None:
         CandidateTables.load(tmp_path / "out" / "tables.bin", vocabulary=vocabulary_digest(inputs.vocabulary.path))
 
 
-def test_an_unwritable_directory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_directory_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stages.errors import StageError
 
     def full(*arguments: Any, **options: Any) -> None:

@@ -92,7 +92,7 @@ def make_system(parts: system.SystemInputs, directory: Path, **changes: Any) -> 
     return System(directory, "s")
 
 
-def test_a_system_takes_its_tables_along(parts: system.SystemInputs, tmp_path: Path) -> None:
+def test_a_system_contains_its_tables(parts: system.SystemInputs, tmp_path: Path) -> None:
     made = make_system(parts, tmp_path / "system")
     shutil.move(made.path, tmp_path / "elsewhere")
     loaded = load_system(tmp_path / "elsewhere")
@@ -140,7 +140,7 @@ def run(parts: system.SystemInputs, tmp_path: Path, lines: list[str] = LINES) ->
     return json.loads((context.directory / "lattice_analysis.json").read_text()), context
 
 
-def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInputs, tmp_path: Path) -> None:
+def test_ranks_are_those_of_the_chosen_tokens_and_bigrams(parts: system.SystemInputs, tmp_path: Path) -> None:
     found, context = run(parts, tmp_path)
     assert (found["sentences"], found["impossible"], found["candidates"]) == (5, 0, 4)
     loaded = load_system(tmp_path / "system")
@@ -150,15 +150,15 @@ def test_ranks_are_those_of_the_chosen_words_and_pairs(parts: system.SystemInput
     sources = [source for source in loaded.encode(LINES) if source]
     words = [len(ranked[0].ids) for ranked in decoder.decode(decoder.prepare(sources, narrow), narrow)]
     assert sum(found["tokens"].values()) == sum(words)
-    assert sum(found["edges"].values()) == sum(words) - 5
+    assert sum(found["bigrams"].values()) == sum(words) - 5
     assert set(found["tokens"]) <= {"1", "2", "4"}
-    assert set(found["edges"]) <= {"1", "2", "4", "8", "16"}
+    assert set(found["bigrams"]) <= {"1", "2", "4", "8", "16"}
     told = json.loads(context.records("tables", "lattice_ranks.json").read_text())
     assert told["rows"][0][0] == "1"
     assert context.records("figures", "lattice_ranks.svg").read_text().startswith("<?xml")
 
 
-def test_a_rank_counts_the_better_ones(parts: system.SystemInputs, tmp_path: Path) -> None:
+def test_a_rank_counts_better_candidates(parts: system.SystemInputs, tmp_path: Path) -> None:
     """Ranks agree with the scores of the lattice, one by one."""
     loaded = load_system(make_system(parts, tmp_path / "system").path)
     decoder = loaded.decoder
@@ -193,7 +193,7 @@ def following(decoder: LatticeDecoder, source: list[int], words: list[int]) -> l
     return found
 
 
-def test_what_each_part_takes_is_told_by_length(parts: system.SystemInputs, tmp_path: Path) -> None:
+def test_times_of_parts_are_reported_by_length(parts: system.SystemInputs, tmp_path: Path) -> None:
     _, context = run(parts, tmp_path)
     told = json.loads(context.records("latency.json").read_text())
     assert told["search"] == "viterbi-candidates4"

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import models.bundle.directory
+import stages.decoding.systems
 import stages.likelihood.run
 from stages.artifacts import STOP, System, Text
 from stages.context import StepContext
@@ -21,7 +21,7 @@ from stages.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
 
 PAIRS = [("a b", "x y z"), ("a", "y"), ("", "x"), ("b c", ""), ("a " * 9, "x"), ("a", "x " * 8), ("c", "never"), ("a b c", "z z")]
-"""Pairs with an empty side, with too long sides, and with a target that the network cannot write."""
+"""Pairs with an empty side, with too long sides, and with a target that the network cannot generate."""
 
 
 @dataclass
@@ -53,14 +53,14 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
         fake.loads += 1
         return fake
 
-    monkeypatch.setattr(models.bundle.directory, "load_system", load_system)
+    monkeypatch.setattr(stages.decoding.systems, "load_system", load_system)
     monkeypatch.setattr(stages.likelihood.run, "PIECE_ROWS", 3)
     return fake
 
 
 @dataclass(frozen=True)
 class LastFirst:
-    """Workers that finish pieces in the opposite order, each with a pickled copy of the argument."""
+    """Finishes pieces in reverse order, each in a worker that gets all arguments pickled."""
 
     def map(self, make: Any, argument: Any, shards: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         for index in range(len(shards) - 1, -1, -1):
@@ -105,7 +105,7 @@ def run(given: LikelihoodInputs, context: StepContext) -> dict[str, bytes]:
     return {str(path.relative_to(context.directory)): path.read_bytes() for path in files}
 
 
-def test_perplexity_is_of_all_tokens_with_their_ends(tmp_path: Path, fake: Fake) -> None:
+def test_perplexity_counts_all_tokens_with_eos(tmp_path: Path, fake: Fake) -> None:
     run(inputs(tmp_path), context := make_work(tmp_path / "out"))
     found = json.loads((context.directory / "likelihood.json").read_text())
     assert found["rows"] == len(PAIRS)
@@ -131,7 +131,7 @@ def test_the_order_in_which_pieces_finish_does_not_matter(tmp_path: Path, fake: 
     assert run(given, make_work(tmp_path / "b", workers=LastFirst())) == first
 
 
-def test_a_killed_attempt_goes_on_at_the_next_piece(tmp_path: Path, fake: Fake) -> None:
+def test_a_killed_attempt_continues_at_the_next_piece(tmp_path: Path, fake: Fake) -> None:
     given = inputs(tmp_path)
     first = run(given, make_work(tmp_path / "a"))
     whole, fake.dies_after = len(fake.calls), 2
@@ -154,7 +154,7 @@ def test_a_damaged_piece_is_scored_again(tmp_path: Path, fake: Fake) -> None:
     assert run(given, make_work(tmp_path / "a")) == first
 
 
-def test_a_request_to_stop_keeps_what_is_scored(tmp_path: Path, fake: Fake) -> None:
+def test_a_request_to_stop_keeps_scored_pieces(tmp_path: Path, fake: Fake) -> None:
     given, context = inputs(tmp_path), make_work(tmp_path / "a")
     (context.directory / STOP).touch()
     with pytest.raises(TransientError, match="3 of 8 sentences are scored"):
@@ -166,6 +166,6 @@ def test_a_request_to_stop_keeps_what_is_scored(tmp_path: Path, fake: Fake) -> N
     assert (progress["done"], progress["total"]) == (8, 8)
 
 
-def test_a_text_without_a_pair_to_score_is_refused(tmp_path: Path, fake: Fake) -> None:
+def test_a_text_without_pairs_that_can_be_scored_is_refused(tmp_path: Path, fake: Fake) -> None:
     with pytest.raises(DataError, match=r"got none of 2 \(\{'empty': 1, 'over_long': 1\}\)"):
         run(inputs(tmp_path, [("", "x"), ("a", "x " * 8)]), make_work(tmp_path / "a"))

@@ -1,4 +1,4 @@
-"""The stage estimates the same model for any shards, threads and engine; KenLM measures it; errors are clear."""
+"""The model does not depend on shards, threads and engine, KenLM agrees with it, and errors name the cause."""
 
 import json
 import shutil
@@ -113,7 +113,7 @@ def test_a_model_over_pieces(tmp_path: Path, corpus: Corpus) -> None:
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {*FILES, "expected"}
 
 
-def test_perplexity_is_kenlms(tmp_path: Path, corpus: Corpus) -> None:
+def test_perplexity_agrees_with_kenlm(tmp_path: Path, corpus: Corpus) -> None:
     make(tmp_path, corpus.words, unit="words")
     model = NgramModel.load(tmp_path / "model.arpa")
     found = model.perplexity([target.split() for _, target in VALIDATION])
@@ -125,14 +125,14 @@ def test_perplexity_is_kenlms(tmp_path: Path, corpus: Corpus) -> None:
     assert f"Perplexity {found.perplexity:.2f}" in table["caption"]
 
 
-def test_a_query_that_kenlm_does_not_share_is_an_error(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_perplexity_that_differs_from_kenlms_is_an_error(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perplexity, "kenlm_perplexity", lambda *_: Perplexity(40, 400, 0, -1000.0, 0.0))
-    with pytest.raises(StageError, match="expected of the model what KenLM says"):
+    with pytest.raises(StageError, match="expected the perplexity that KenLM computes"):
         make(tmp_path, corpus.pieces)
 
 
 @pytest.mark.parametrize("unit", ["pieces", "words"])
-def test_shards_and_threads_change_nothing(tmp_path: Path, corpus: Corpus, unit: str) -> None:
+def test_the_model_does_not_depend_on_shards_and_threads(tmp_path: Path, corpus: Corpus, unit: str) -> None:
     other = text_of(tmp_path / "text", PAIRS, shard_rows=7)
     tokens = corpus.encoded(other, tmp_path / "tokens")
     inputs = (
@@ -145,7 +145,7 @@ def test_shards_and_threads_change_nothing(tmp_path: Path, corpus: Corpus, unit:
     assert contents(make(tmp_path / "many", inputs, threads=3, unit=unit, prune=(0, 1))) == contents(one)  # over its own remains
 
 
-def test_several_texts_are_one(tmp_path: Path, corpus: Corpus) -> None:
+def test_several_texts_are_concatenated(tmp_path: Path, corpus: Corpus) -> None:
     halves = tuple(text_of(tmp_path / str(half), PAIRS[half * 150 : (half + 1) * 150 + half * 100]) for half in (0, 1))
     both = make(tmp_path / "both", NgramInputs(halves, corpus.validation_text), unit="words")
     assert contents(both) == contents(make(tmp_path / "one", corpus.words, unit="words"))
@@ -184,27 +184,33 @@ def test_ids_of_another_vocabulary(tmp_path: Path, corpus: Corpus) -> None:
 @pytest.mark.parametrize(
     ("config", "error", "message"),
     [
-        ({"prune": (2, 1)}, DataError, r"ngram.prune: expected counts, none smaller than the one before, got \[2, 1\]"),
+        ({"prune": (2, 1)}, DataError, r"ngram.prune: expected thresholds in ascending order, got \[2, 1\]"),
         ({"unit": "words"}, StageError, "ngram: unit words: expected texts"),
-        ({"engine": "lmplz", "executable": "no-such-lmplz"}, StageError, "ngram.executable: expected .* no-such-lmplz, found none"),
+        (
+            {"engine": "lmplz", "executable": "no-such-lmplz"},
+            StageError,
+            "ngram.executable: expected .* no-such-lmplz, found no such program",
+        ),
     ],
 )
-def test_what_cannot_work_is_told(
+def test_invalid_options_are_reported(
     tmp_path: Path, corpus: Corpus, config: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
         make(tmp_path, corpus.pieces, **config)
 
 
-def test_a_text_beyond_its_memory_is_told(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_beyond_the_memory_is_an_error(tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ngram_engines, "MEMORY_GIB", 1e-6)
-    with pytest.raises(StageError, match=r"more than the limit of .*lmplz.*\(cluster.resources.ngram.memory_gib, or ngram.engine"):
+    with pytest.raises(
+        StageError, match=r"more than the limit of .*lmplz.*\(options cluster.resources.ngram.memory_gib, ngram.engine"
+    ):
         make(tmp_path, corpus.pieces)
 
 
 def test_text_too_small_for_discounts(tmp_path: Path, corpus: Corpus) -> None:
     inputs = NgramInputs((text_of(tmp_path / "text", [("x", "a b")]),), corpus.validation_text)
-    with pytest.raises(DataError, match=r"ngram: the discounts of order 1 cannot be estimated.*\(ngram.discount_fallback\)"):
+    with pytest.raises(DataError, match=r"ngram: the discounts of order 1 cannot be estimated.*\(option ngram.discount_fallback\)"):
         make(tmp_path / "m", inputs, unit="words", discount_fallback=None)
     make(tmp_path / "m", inputs, unit="words", order=6)  # four orders without any n-gram
     assert json.loads((tmp_path / "m" / "ngram.json").read_text())["counts"] == [5, 3, 2, 1, 0, 0]
@@ -215,7 +221,7 @@ def test_text_without_sentences(tmp_path: Path, corpus: Corpus) -> None:
         make(tmp_path / "m", NgramInputs((text_of(tmp_path / "text", []),), corpus.validation_text), unit="words")
 
 
-def test_a_vocabulary_that_is_none(tmp_path: Path, corpus: Corpus) -> None:
+def test_an_invalid_vocabulary(tmp_path: Path, corpus: Corpus) -> None:
     with pytest.raises(ArtifactError, match="expected a SentencePiece model"):
         make(tmp_path / "m", NgramInputs((corpus.tokens,), corpus.validation, Vocabulary(tmp_path, "v")))
     with pytest.raises(StageError, match="unit pieces: expected tokens and their vocabulary"):
@@ -257,10 +263,13 @@ def test_lmplz_is_run_as_a_program(tmp_path: Path, corpus: Corpus) -> None:
     [
         (
             "sys.exit('first\\nBadDiscountException\\nrerun with --discount_fallback')",
-            "ended with code 1; it said last: BadDisc.*rerun",
+            "ended with code 1; its last messages: BadDisc.*rerun",
         ),
-        ("import os; os.kill(os.getpid(), 9)", "was ended by signal 9; it said last: nothing"),
-        ("print('no model')", r"expected a model in the ARPA format, got: .*lmplz.arpa: line 1: .*; is it lmplz\?"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by signal 9; its last messages: none"),
+        (
+            "print('no model')",
+            r"expected a model in the ARPA format, got: .*lmplz.arpa: line 1: .*; check that ngram.executable is lmplz",
+        ),
         (
             ESTIMATE.replace(
                 "model.native.write_arpa", "NgramModel.estimate([['a']], 2, discount_fallback=(0, 0, 0)).native.write_arpa"
@@ -269,12 +278,12 @@ def test_lmplz_is_run_as_a_program(tmp_path: Path, corpus: Corpus) -> None:
         ),
     ],
 )
-def test_an_lmplz_that_fails_is_told(tmp_path: Path, corpus: Corpus, body: str, message: str) -> None:
+def test_a_failure_of_lmplz_is_reported(tmp_path: Path, corpus: Corpus, body: str, message: str) -> None:
     with pytest.raises(StageError, match=message):
         make(tmp_path / "m", corpus.words, unit="words", prune=(0, 1), engine="lmplz", executable=program(tmp_path, body))
 
 
-def test_an_lmplz_that_cannot_be_run_is_told(tmp_path: Path, corpus: Corpus) -> None:
+def test_an_lmplz_that_cannot_be_run_is_reported(tmp_path: Path, corpus: Corpus) -> None:
     (tmp_path / "lmplz").write_bytes(b"\x7fELF nothing")
     (tmp_path / "lmplz").chmod(0o755)
     with pytest.raises(StageError, match="expected KenLM's program lmplz, but it cannot be run"):

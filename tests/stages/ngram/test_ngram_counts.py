@@ -29,12 +29,12 @@ def test_otem_by_hand() -> None:
     assert both == pytest.approx(exp(1 - 4 / 8) * sqrt(4 / 8 * 2 / 6))
 
 
-def test_what_no_reference_says_may_be_said_once() -> None:
+def test_an_ngram_that_is_in_no_reference_may_occur_once() -> None:
     assert otem([words("q r s t")], [alone("a b")]) == 0.0
     assert otem([words("q r q r")], [alone("a b c d e")]) == pytest.approx(sqrt(2 / 4 * 1 / 3))  # shorter: no length penalty
 
 
-def test_of_several_references_the_least_excess_that_is_not_none_counts() -> None:
+def test_the_smallest_positive_excess_over_several_references_counts() -> None:
     # a: 4 times; 1 too many for the first reference, 3 for the second, none for the third
     hypothesis, references = words("a a a a"), [words("a a a x"), words("a x x x"), words("a a a a")]
     assert otem([hypothesis], [references]) == pytest.approx(sqrt(1 / 4 * 1 / 3))
@@ -53,14 +53,14 @@ def test_utem_by_hand() -> None:
     assert utem([words("a b c d")], [references]) == pytest.approx(exp(1 - 4 / 5) * product**0.25)
 
 
-def test_nothing_said_is_all_missing() -> None:
+def test_everything_is_missing_from_an_empty_hypothesis() -> None:
     assert utem([[]], [alone("a b c d")]) == pytest.approx(exp(1))
     assert otem([[]], [alone("a b")]) == 0.0
     assert utem([[]], [[[]]]) == otem([[]], [[[]]]) == 0.0
 
 
 @given(SENTENCES)
-def test_a_reference_neither_says_too_much_nor_too_little(sentences: list[list[str]]) -> None:
+def test_a_reference_has_neither_over_nor_under_translation(sentences: list[list[str]]) -> None:
     references = [[sentence] for sentence in sentences]
     assert otem(sentences, references) == utem(sentences, references) == 0.0
 
@@ -88,7 +88,7 @@ def test_precision_of_head_and_tail_by_hand() -> None:
     assert four["last 10"] == pytest.approx(100 / 7, abs=1e-4)  # f g h i of seven
 
 
-def test_precision_is_clipped_by_the_reference_that_allows_most() -> None:
+def test_precision_is_clipped_by_the_largest_count_in_a_reference() -> None:
     references = [words("a b c"), words("a a d")]
     found = head_and_tail([words("a a a b")], [references], longer_than=2)
     assert found["precision"]["1"]["all"] == 75.0

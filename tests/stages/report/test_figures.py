@@ -8,9 +8,11 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.report.curves import read_curves, thinned
-from stages.report.figures import Point, agreement, inlined, pareto, quality_speed, training_curves
-from stages.report.markup import element, join
+from stages.report.figures.canvas import inlined
+from stages.report.figures.evaluation import Point, agreement, pareto, quality_speed
+from stages.report.figures.training import training_curves
+from stages.report.findings.curves import read_curves, thinned
+from stages.report.page.markup import element, join
 
 POINTS = [
     Point("a/beam5", "a", 30.0, 20.0, 100.0),
@@ -20,7 +22,7 @@ POINTS = [
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12))
-def test_the_front_is_what_brute_force_finds(points: list[tuple[int, int]]) -> None:
+def test_the_pareto_front_agrees_with_brute_force(points: list[tuple[int, int]]) -> None:
     front = [points[index] for index in pareto(points)]
     undominated = {
         (cost, gain) for cost, gain in points if not any(c <= cost and g >= gain and (c, g) != (cost, gain) for c, g in points)
@@ -28,7 +30,7 @@ def test_the_front_is_what_brute_force_finds(points: list[tuple[int, int]]) -> N
     assert front == sorted(undominated)
 
 
-def test_figures_are_the_same_again_and_whole() -> None:
+def test_figures_are_reproducible_and_complete() -> None:
     drawn = quality_speed(POINTS, "BLEU", "sentence")
     assert quality_speed(POINTS, "BLEU", "sentence") == drawn
     ElementTree.fromstring(drawn)
@@ -43,7 +45,7 @@ def test_figures_are_the_same_again_and_whole() -> None:
     )
 
 
-def test_agreement_is_drawn_the_same_again_with_every_system_and_distance() -> None:
+def test_the_figure_of_agreement_is_reproducible_and_has_every_system_and_distance() -> None:
     curves = {"one <1>": [("1", 100.0), ("3-4", 75.0), ("13+", 50.0)], "two": [("1", 90.0), ("3-4", 80.0), ("13+", 40.0)]}
     drawn = agreement(curves)
     assert agreement(curves) == drawn
@@ -52,7 +54,7 @@ def test_agreement_is_drawn_the_same_again_with_every_system_and_distance() -> N
         assert text in drawn
 
 
-def test_an_inlined_figure_takes_the_pages_colours_and_keeps_its_ids_to_itself() -> None:
+def test_an_inlined_figure_has_the_colours_of_the_page_and_unique_ids() -> None:
     one, two = (inlined(quality_speed(POINTS, "BLEU", "sentence"), prefix) for prefix in ("one.demo", "two"))
     assert one.startswith("<svg")
     assert "http" not in one
@@ -64,7 +66,7 @@ def test_an_inlined_figure_takes_the_pages_colours_and_keeps_its_ids_to_itself()
     assert set(re.findall(r'(?:url\(|href=")#([^)"]+)', one)) <= ids[0]
 
 
-def test_a_later_attempt_overrides_an_earlier_one(tmp_path: Path) -> None:
+def test_values_of_a_later_attempt_override_earlier_ones(tmp_path: Path) -> None:
     (tmp_path / "records").mkdir()
     attempts = {
         "z9": [{"step": 1, "time": 10, "loss": 5}, {"step": 2, "time": 11, "loss": 4}, {"step": 3, "time": 12, "loss": 3.5}],
@@ -77,7 +79,7 @@ def test_a_later_attempt_overrides_an_earlier_one(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 50), st.integers(1, 20))
-def test_thinning_keeps_the_mean_and_the_order(count: int, points: int) -> None:
+def test_thinning_preserves_the_mean_and_the_order(count: int, points: int) -> None:
     series = [(step, 7.0) for step in range(count)]
     thin = thinned(series, points)
     assert len(thin) == min(count, points)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU
 
-from stages.report.significance import bleu_of, draft_statistics, paired_bootstrap, sentence_statistics
+from stages.report.findings.significance import bleu_of, draft_statistics, paired_bootstrap, sentence_statistics
 from stages.score.metrics import Comparison, score
 
 WORDS = "ein der die das haus hund katze see wald buch liest sieht schläft heute morgen".split(" ")  # noqa: SIM905
@@ -33,7 +33,7 @@ def test_statistics_add_up_to_corpus_bleu() -> None:
     assert bleu_of(metric, statistics.sum(0)) == pytest.approx(expected)
 
 
-def test_a_clear_difference_is_significant_and_chance_is_not() -> None:
+def test_a_clear_difference_is_significant_and_a_random_one_is_not() -> None:
     metric, texts = BLEU(), sentences(80)
     references = [[text] for text in texts]
     good, bad, alike = (sentence_statistics(metric, spoiled(texts, n, s), references) for n, s in ((0.1, 2), (0.3, 3), (0.1, 4)))
@@ -52,7 +52,7 @@ def test_a_system_does_not_differ_from_itself() -> None:
     assert same == {"delta": 0.0, "low": 0.0, "high": 0.0, "p": 1.0}
 
 
-def test_swapping_the_sides_turns_the_difference_around() -> None:
+def test_swapping_the_sides_negates_the_difference() -> None:
     metric, texts = BLEU(), sentences(40)
     first, second = (sentence_statistics(metric, spoiled(texts, 0.2, seed), [[text] for text in texts]) for seed in (5, 6))
     score_of = partial(bleu_of, metric)
@@ -63,7 +63,7 @@ def test_swapping_the_sides_turns_the_difference_around() -> None:
 
 
 @pytest.mark.parametrize("metric", ["bleu", "rouge2", "rougeL", "rougeLsum"])
-def test_statistics_give_the_very_score_that_a_signature_belongs_to(metric: str) -> None:
+def test_statistics_reproduce_the_score_of_the_signature(metric: str) -> None:
     references = [[text, text.replace("hund", "see")] for text in sentences(30)]
     systems = [[*spoiled([texts[0] for texts in references], noise, seed)[:-1], ""] for noise, seed in ((0.2, 2), (0.4, 3))]
     how = Comparison(language="de", tokenizer="13a", lowercase=True)

@@ -49,13 +49,13 @@ def test_samples_are_compared_with_references_and_with_each_other() -> None:
     assert found["pairwise_bleu"] == pytest.approx(bleu(pairs), abs=1e-3)
 
 
-def test_equal_samples_have_a_pairwise_bleu_of_100_and_one_alone_has_none() -> None:
+def test_equal_samples_have_a_pairwise_bleu_of_100_and_a_single_sample_has_none() -> None:
     text = "der Hund läuft heute schnell"
     assert diversity([[text, text]], [[text]], HOW)["pairwise_bleu"] == 100.0
     assert diversity([[text]], [[text]], HOW)["pairwise_bleu"] is None
 
 
-def test_scores_are_broken_down_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_breakdowns_are_written_on_request(tmp_path: Path) -> None:
     text = make_text(tmp_path / "text", [(7, ["Es regnet hier, heute."]), (9, ["Ja, ja, das ist so."])])
     rows = [(9, 1, "Ja ja ja ja ja"), (9, 0, "Ja, ja, das ist so."), (7, 0, "Es regnet hier, heute."), (7, 1, "Nein")]
     hypotheses = make_hypotheses(tmp_path / "hypotheses", rows)
@@ -74,7 +74,7 @@ def test_scores_are_broken_down_where_it_is_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("search", [DagSearch, StepwiseSearch])
-def test_samples_of_several_temperatures_have_names_of_their_own(search: type[DagSearch] | type[StepwiseSearch]) -> None:
+def test_samples_of_different_temperatures_have_different_labels(search: type[DagSearch] | type[StepwiseSearch]) -> None:
     assert search(strategy="sample").label == "sample"
     options = search().sampling
     assert search(strategy="sample", sampling=replace(options, temperature=0.4)).label == "sample-temperature0.4"

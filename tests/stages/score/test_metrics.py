@@ -42,7 +42,7 @@ def test_ter_by_hand() -> None:
     assert score("ter", ["b c d e a"], [["a b c d e"]], GERMAN)["score"] == 20.0
 
 
-def test_signatures_say_what_was_done() -> None:
+def test_signatures_name_the_settings() -> None:
     lowered = Comparison(language="de", tokenizer="13a", lowercase=True)
     texts, references = ["Ein Haus am See ."], [["ein haus am see ."]]
     bleu = score("bleu", texts, references, lowered)
@@ -76,13 +76,13 @@ def test_tokenised_bleu_splits_hyphens_where_compound_split_splits_them_as_gnmt_
     assert score("bleu", ["rich-text a b c"], [["rich-text a b c"]], GERMAN)["hypothesis_length"] == 4
 
 
-def test_tokenised_bleu_takes_words_apart_as_moses_does() -> None:
+def test_tokenised_bleu_splits_words_as_moses_does() -> None:
     result = score("tokenized_bleu", ["Das Haus, am See."], [["Das Haus, am See."]], GERMAN)
     assert result["hypothesis_length"] == 6
     assert result["score"] == 100.0
 
 
-def test_chinese_is_cut_into_characters_in_every_metric() -> None:
+def test_chinese_is_split_into_characters_in_every_metric() -> None:
     chinese = Comparison(language="zh", tokenizer="zh", lowercase=False)
     for name in ("bleu", "tokenized_bleu", "ter"):
         assert 0 < score(name, ["他在家里看书。"], [["她在家里看书。"]], chinese)["score"] < 100, name
@@ -102,7 +102,7 @@ def test_a_missing_tokeniser_names_what_to_install(monkeypatch: pytest.MonkeyPat
         score("bleu", ["a"], [["a"]], Comparison(language="ja", tokenizer="ja-mecab", lowercase=False))
 
 
-def test_over_and_under_translation_see_the_words_that_bleu_sees() -> None:
+def test_over_and_under_translation_use_the_words_of_bleu() -> None:
     # "Ja, ja, ja." is ja , ja , ja . to 13a
     lowered = Comparison(language="de", tokenizer="13a", lowercase=True)
     texts, references = ["Ja, ja, ja."], [["Ja, ja."]]

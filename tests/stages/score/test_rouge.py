@@ -39,7 +39,7 @@ def longest_common(one: list[str], other: list[str]) -> int:
 
 
 @given(TEXTS, TEXTS)
-def test_one_pair_as_brute_force_finds_it(hypothesis: str, reference: str) -> None:
+def test_one_pair_agrees_with_brute_force(hypothesis: str, reference: str) -> None:
     one, other = hypothesis.split(), reference.split()
     for metric, n in (("rouge1", 1), ("rouge2", 2)):
         grams = [Counter(tuple(text[i : i + n]) for i in range(len(text) - n + 1)) for text in (one, other)]
@@ -69,7 +69,7 @@ def test_english_words_are_stemmed_and_those_of_other_languages_keep_their_lette
     assert rouge("rouge1", "нет", "да", language="ru")["score"] == 0.0
 
 
-def test_sentences_in_another_order_cost_nothing_summary_level() -> None:
+def test_the_order_of_sentences_does_not_matter_for_rougelsum() -> None:
     hypothesis, reference = "One two three. Four five six!", "Four five six. One two three."
     assert rouge("rougeLsum", hypothesis, reference, language="en")["score"] == 100.0
     assert rouge("rougeL", hypothesis, reference, language="en")["score"] == 50.0
@@ -88,7 +88,7 @@ def test_languages_without_spaces_take_sacrebleus_tokens() -> None:
     assert rouge("rouge1", "ABC", "abd", language="th", tokenizer="char")["score"] == pytest.approx(100 * 2 / 3, abs=1e-4)
 
 
-def test_signatures_say_what_was_done() -> None:
+def test_signatures_name_the_settings() -> None:
     for metric in ROUGE:
         english, german = (rouge(metric, "a", "a", language=language)["signature"] for language in ("en-GB", "de"))
         assert english.startswith("nrefs:1|case:lc|tok:english|stem:porter|")

@@ -74,14 +74,14 @@ def test_hypotheses_of_other_sentences_are_refused(tmp_path: Path, rows: list[tu
         STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), make_work(tmp_path / "scores"))
 
 
-def test_a_doubled_hypothesis_is_refused(tmp_path: Path) -> None:
+def test_a_repeated_hypothesis_is_refused(tmp_path: Path) -> None:
     text = make_text(tmp_path / "text", [(7, ["a"])])
     hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "a"), (7, 0, "b")])
     with pytest.raises(ArtifactError, match="two for id 7"):
         STAGE.run(ScoreInputs(hypotheses, text), ScoreConfig(target_language="de"), make_work(tmp_path / "scores"))
 
 
-def test_precision_of_head_and_tail_is_written_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_precision_of_head_and_tail_is_written_on_request(tmp_path: Path) -> None:
     text = make_text(tmp_path / "text", [(7, ["Es regnet, sagt sie."]), (9, ["Nein."])])
     hypotheses = make_hypotheses(tmp_path / "hypotheses", [(7, 0, "es regnet, sagt er."), (9, 0, "Nein.")])
     context = make_work(tmp_path / "plain")

@@ -91,7 +91,7 @@ CONFIG = SystemConfig(
 )
 
 
-def test_a_system_is_whole_and_the_same_again(tmp_path: Path, parts: SystemInputs) -> None:
+def test_a_system_is_complete_and_reproducible(tmp_path: Path, parts: SystemInputs) -> None:
     context = make_work(tmp_path / "a")
     STAGE.run(parts, CONFIG, context)
     loaded = load_system(context.directory)
@@ -103,7 +103,7 @@ def test_a_system_is_whole_and_the_same_again(tmp_path: Path, parts: SystemInput
     assert {path.name: path.read_bytes() for path in again.directory.iterdir() if path.is_file()} == first
 
 
-def test_fewer_of_the_candidates_that_a_training_kept_are_averaged(tmp_path: Path, parts: SystemInputs) -> None:
+def test_a_subset_of_the_candidates_is_averaged(tmp_path: Path, parts: SystemInputs) -> None:
     trained = tmp_path / "trained"
     shutil.copytree(parts.trained.path, trained)
     state = load_file(trained / "model.safetensors")
@@ -129,7 +129,7 @@ def test_parts_that_do_not_fit_are_refused(tmp_path: Path, parts: SystemInputs) 
         STAGE.run(replace(parts, vocabulary=other), CONFIG, make_work(tmp_path / "b"))
 
 
-def test_a_real_system_decodes_alike_in_any_company(tmp_path: Path, parts: SystemInputs) -> None:
+def test_hypotheses_of_a_real_system_do_not_depend_on_batches(tmp_path: Path, parts: SystemInputs) -> None:
     context = make_work(tmp_path / "system")
     STAGE.run(parts, CONFIG, context)
     system = System(context.directory, "system")
@@ -166,7 +166,7 @@ def graph_parts(path: Path, vocabulary: Vocabulary) -> SystemInputs:
     return SystemInputs(make_trained(path / "trained", "dag", GRAPH, vocabulary), vocabulary, Ngram(path / "ngram", "ngram"))
 
 
-def test_a_graph_system_carries_its_language_model(tmp_path: Path, parts: SystemInputs) -> None:
+def test_a_dag_system_contains_its_language_model(tmp_path: Path, parts: SystemInputs) -> None:
     inputs = graph_parts(tmp_path, parts.vocabulary)
     config = replace(CONFIG, family="dag", searches={"beam": ASKS})
     STAGE.run(inputs, config, make_work(tmp_path / "with"))

@@ -149,7 +149,7 @@ def test_summaries_are_validated_by_rouge(inputs, tmp_path, monkeypatch):
     assert {search.output_limits.max_tokens for search in searches} == {max(lengths) + 1}
 
 
-def test_metrics_tell_the_course(straight):
+def test_metrics_are_recorded(straight):
     lines = metrics(straight)
     logged = {line["step"]: line for line in lines if "loss" in line}
     validated = {line["step"]: line for line in lines if "valid_loss" in line}
@@ -181,7 +181,7 @@ class Stopping(StepContext):
 
 
 @pytest.mark.parametrize("after", [1, 6, 11, 19])
-def test_stopped_and_continued_equals_undisturbed_bit_for_bit(inputs, straight, tmp_path, after):
+def test_a_stopped_and_continued_training_equals_an_uninterrupted_one_bit_for_bit(inputs, straight, tmp_path, after):
     with pytest.raises(TransientError, match=f"after update {after} is saved"):
         train.STAGE.run(inputs, config_of(), make_work(tmp_path, Stopping, after=after))
     assert results(tmp_path) == {}
@@ -205,14 +205,14 @@ class Dying(StepContext):
 
 
 @pytest.mark.parametrize(("at", "seconds"), [(8, 0.0), (12, 0.0), (18, 0.0), (12, 1e9)])
-def test_killed_and_repeated_equals_undisturbed_bit_for_bit(inputs, straight, tmp_path, at, seconds):
+def test_a_killed_and_repeated_training_equals_an_uninterrupted_one_bit_for_bit(inputs, straight, tmp_path, at, seconds):
     with pytest.raises(SystemError):
         train.STAGE.run(inputs, config_of(), make_work(tmp_path, Dying, at=at, checkpoint_seconds=seconds))
     train.STAGE.run(inputs, config_of(), make_work(tmp_path, attempt="a2"))
     assert results(tmp_path) == results(straight)
 
 
-def test_killed_after_the_end_only_writes_the_results_again(inputs, straight, tmp_path):
+def test_a_training_that_is_killed_after_its_end_only_writes_the_results_again(inputs, straight, tmp_path):
     train.STAGE.run(inputs, config_of(), make_work(tmp_path))
     (tmp_path / "model.safetensors").write_bytes(b"torn")
     (tmp_path / "kept" / "3.safetensors").write_bytes(b"left over")
@@ -229,7 +229,7 @@ def test_a_checkpoint_of_another_training_is_refused(inputs, tmp_path):
         train.STAGE.run(inputs, config_of(), make_work(tmp_path / "other"))
 
 
-def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
+def test_two_checkpoints_and_their_candidates_are_kept(inputs, tmp_path):
     recipe = {"updates": 30, "validate_every": 5, "average": "last", "num_averaged": 2}
     train.STAGE.run(inputs, config_of(**recipe), make_work(tmp_path, checkpoint_seconds=0.0))
     assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"29", "30", "candidates"}
@@ -238,7 +238,7 @@ def test_two_checkpoints_and_the_candidates_they_need_stay(inputs, tmp_path):
     assert {path.stem for path in (tmp_path / "kept").iterdir()} == {"25", "30"}
 
 
-def test_the_first_candidate_stays_where_it_is_asked_for(inputs, tmp_path):
+def test_the_first_candidate_is_kept_on_request(inputs, tmp_path):
     recipe = {"updates": 30, "validate_every": 5, "average": "last", "num_averaged": 2}
     first = make_work(tmp_path / "a", Dying, at=20, checkpoint_seconds=0.0)
     with pytest.raises(SystemError):
@@ -290,7 +290,7 @@ def test_pairs_that_the_network_cannot_take_are_counted(inputs, tmp_path):
 
 
 def test_no_pair_left_is_an_error(inputs, tmp_path):
-    with pytest.raises(DataError, match=r"no pair is left to train on of 150.*max_tokens"):
+    with pytest.raises(DataError, match=r"expected pairs to train on, got none of 150.*max_tokens"):
         train.STAGE.run(inputs, config_of(max_tokens=0), make_work(tmp_path))
 
 
@@ -366,7 +366,7 @@ def work_as_one_of_two(root, rank):
             assert after == 8
 
 
-def test_two_workers_stop_together_continue_and_equal_one_up_to_rounding(inputs, tmp_path):
+def test_two_workers_stop_together_continue_and_equal_one_worker_up_to_rounding(inputs, tmp_path):
     (tmp_path / "inputs").symlink_to(inputs.vocabulary.path.parent)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, __file__, str(tmp_path)]
@@ -387,7 +387,7 @@ GRAPH = DagConfig(
 )
 
 
-def test_a_graph_is_trained_stopped_and_continued_alike(inputs, straight, tmp_path):
+def test_a_stopped_and_continued_training_of_a_dag_is_reproducible(inputs, straight, tmp_path):
     """Train on summaries, whose length searches of this family do not limit."""
     config = TrainConfig(family="dag", network=GRAPH, training=replace(RECIPE, label_smoothing=0.0), task="summarization")
     train.STAGE.run(inputs, config, make_work(tmp_path / "straight"))
@@ -414,7 +414,7 @@ def tables(inputs, tmp_path_factory):
     return Tables(root / "tables", "tables")
 
 
-def test_a_scorer_is_validated_with_its_tables_stopped_and_continued_alike(inputs, tables, tmp_path):
+def test_a_stopped_and_continued_training_of_a_lattice_scorer_is_reproducible(inputs, tables, tmp_path):
     """Segments are drawn from a generator that is seeded for each update: a stopped training draws the same."""
     given = replace(inputs, tables=tables)
     config = TrainConfig(family="lattice", network=replace(LATTICE, normalizer_penalty=0.01), training=RECIPE)
@@ -430,7 +430,7 @@ def test_a_scorer_is_validated_with_its_tables_stopped_and_continued_alike(input
     assert any("log_z_squared" in line for line in metrics(tmp_path / "straight"))
 
 
-def test_tables_of_another_vocabulary_do_not_validate(inputs, tables, tmp_path):
+def test_tables_of_another_vocabulary_are_refused(inputs, tables, tmp_path):
     (tmp_path / "words").mkdir()
     for side in ("source", "target"):
         (tmp_path / "words" / f"{side}.spm").write_bytes(

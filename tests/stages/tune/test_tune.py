@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-import models.bundle.directory
+import stages.decoding.systems
 import stages.tune.run
 from models.dag.config import DagSearch
 from models.family import Hypothesis
@@ -25,7 +25,7 @@ LINES = ["a b c d e f", "g h i j k l", "m n o p q r"]
 
 
 class Shortening:
-    """Copies its source without its last words: more of them the farther the length penalty is from 0.6."""
+    """Copies its source without its last words. Their number grows with the distance of the length penalty from 0.6."""
 
     def __init__(self) -> None:
         self.decoder = self
@@ -46,7 +46,7 @@ class Shortening:
 
 @pytest.fixture(autouse=True)
 def system(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models.bundle.directory, "load_system", lambda directory, device="cpu": Shortening())
+    monkeypatch.setattr(stages.decoding.systems, "load_system", lambda directory, device="cpu": Shortening())
     monkeypatch.setattr(stages.tune.run, "PIECE_ROWS", 2)
 
 
@@ -72,20 +72,20 @@ def tuned(tmp_path: Path, penalties: tuple[float, ...]) -> dict[str, Any]:
     return found
 
 
-def test_the_penalty_that_scores_best_is_chosen(tmp_path: Path) -> None:
+def test_the_penalty_with_the_best_score_is_chosen(tmp_path: Path) -> None:
     found = tuned(tmp_path, (0.0, 0.6, 1.0))
     assert (found["length_penalty"], found["metric"], found["search"]) == (0.6, "bleu", BEAM.label)
     assert found["score"] == pytest.approx(100.0)
-    assert [one["length_penalty"] for one in found["tried"]] == [0.0, 0.6, 1.0]
-    scores = [one["score"] for one in found["tried"]]
+    assert [one["length_penalty"] for one in found["candidates"]] == [0.0, 0.6, 1.0]
+    scores = [one["score"] for one in found["candidates"]]
     assert scores[0] < scores[2] < scores[1]
 
 
-def test_of_equally_good_penalties_the_first_is_chosen(tmp_path: Path) -> None:
+def test_the_first_penalty_is_chosen_on_a_tie(tmp_path: Path) -> None:
     assert tuned(tmp_path, (1.0, 0.65, 0.6))["length_penalty"] == 0.65
 
 
-def test_a_search_is_handed_its_penalty(tmp_path: Path) -> None:
+def test_the_tuned_penalty_is_applied_to_the_search(tmp_path: Path) -> None:
     (tmp_path / "tuned.json").write_text(json.dumps({"length_penalty": 0.4}))
     assert with_tuned_penalty(BEAM, Tuned(tmp_path, "x")) == replace(BEAM, length_penalty=0.4)
     assert with_tuned_penalty(BEAM, None) is BEAM
@@ -103,7 +103,7 @@ def test_a_search_is_handed_its_penalty(tmp_path: Path) -> None:
         (DagSearch(strategy="lookahead"), False),
         (DagSearch(strategy="greedy"), False),
     ],
-    ids=lambda value: getattr(value, "name", ""),
+    ids=lambda value: getattr(value, "label", ""),
 )
-def test_only_searches_that_rank_by_length_have_a_penalty(search: Any, has_one: bool) -> None:
+def test_searches_that_penalise_length(search: Any, has_one: bool) -> None:
     assert search.penalises_length == has_one

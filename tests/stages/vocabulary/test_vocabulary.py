@@ -1,4 +1,4 @@
-"""Vocabularies: reserved ids that text cannot contain, exact round trips, equal bytes."""
+"""Vocabularies: reserved ids that no text is encoded to, exact round trips, equal bytes."""
 
 import json
 from pathlib import Path
@@ -71,7 +71,7 @@ def test_reserved_ids(tmp_path: Path, text: Text) -> None:
 
 
 @pytest.mark.parametrize("model", ["unigram", "bpe"])
-def test_no_text_becomes_a_reserved_id(tmp_path: Path, model: str) -> None:
+def test_no_text_is_encoded_to_a_reserved_id(tmp_path: Path, model: str) -> None:
     # SentencePiece learns nothing from the names themselves, so their characters also stand alone.
     rows = [(f"{source} {' '.join(RESERVED)} < / >", "".join(RESERVED) + target) for source, target in PAIRS]
     pieces = processor(train(tmp_path / "v", text_of(tmp_path / "t", rows), size=350, model=model).path, "source")
@@ -106,11 +106,11 @@ def test_too_small_a_size_names_the_smallest_possible(tmp_path: Path, text: Text
 
 
 def test_text_without_characters(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected text that SentencePiece can learn"):
+    with pytest.raises(DataError, match="expected text from which SentencePiece can learn"):
         train(tmp_path / "v", text_of(tmp_path / "t", [("", "")]))
 
 
-def test_a_long_line_is_learnt_from(tmp_path: Path) -> None:
+def test_long_lines_are_trained_on(tmp_path: Path) -> None:
     long = " ".join(f"wörter{i}" for i in range(2000))
     pieces = processor(train(tmp_path / "v", text_of(tmp_path / "t", [(long, "ein Wort")]), size=40).path, "source")
     assert UNK not in pieces.encode(long)
@@ -124,7 +124,7 @@ def test_lines_are_evenly_spaced(text: Text, most: int) -> None:
     assert list(_lines(text.path, ("source", "target"), most)) == expected
 
 
-def test_a_foreign_model_is_refused(tmp_path: Path) -> None:
+def test_a_model_with_other_reserved_ids_is_refused(tmp_path: Path) -> None:
     import sentencepiece
 
     with (tmp_path / "source.spm").open("wb") as file:

@@ -1,4 +1,4 @@
-"""Engines that other packages bring, which may not be installed."""
+"""Engines of other packages, which may not be installed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def missing_engine(search: SearchConfig) -> str | None:
 
 
 def check_engine(search: SearchConfig) -> None:
-    """Raises StageError where the engine of a search is not installed here."""
+    """Raise StageError if the engine of a search is not installed on this machine."""
     if missing := missing_engine(search):
-        raise StageError(f"search {search.label}: expected {missing}, got none on this machine")
+        raise StageError(f"search {search.label}: expected {missing}, found no such package on this machine")

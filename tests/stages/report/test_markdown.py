@@ -1,7 +1,7 @@
-"""The Markdown report over rows made by hand."""
+"""The Markdown report of hand-written rows."""
 
-from stages.report.results import Findings, Row
-from stages.report.text import markdown
+from stages.report.findings.results import Findings, Row
+from stages.report.page.markdown import markdown
 
 
 def row(system: str, test: str = "news", **scores: tuple[float, str]) -> Row:
@@ -13,13 +13,13 @@ def written(*rows: Row) -> str:
     return markdown("demo", Findings(list(rows), {}, {"rows": 7}, tests, {}), ["too little"])
 
 
-def test_other_scores_have_a_table_and_a_dash_where_there_is_none() -> None:
+def test_other_scores_have_a_table_with_dashes_for_missing_ones() -> None:
     text = written(
         row("a", bleu=(30.126, "B"), ter=(50.5, "T"), compound_split_bleu=(31.0, "C")),
         row("b", bleu=(31.0, "B"), ter=(49.0, "T")),
     )
     assert (
-        "\n\nOther scores (less TER is better):\n\n"
+        "\n\nOther scores (lower TER is better):\n\n"
         "| system | search |   TER | split BLEU |\n"
         "| ------ | ------ | ----: | ---------: |\n"
         "| a      | greedy | 50.50 |      31.00 |\n"
@@ -27,21 +27,21 @@ def test_other_scores_have_a_table_and_a_dash_where_there_is_none() -> None:
     ) in text
 
 
-def test_only_where_less_is_better_is_that_said() -> None:
+def test_the_title_names_only_metrics_of_which_lower_is_better() -> None:
     assert "\n\nOther scores:\n\n| system | search | tok. BLEU |" in written(row("a", tokenized_bleu=(30.0, "B")))
 
 
-def test_the_report_suits_any_terminal() -> None:
+def test_the_report_is_ascii() -> None:
     assert written(row("a", bleu=(30.0, "B"), ter=(50.0, "T"))).isascii()
 
 
-def test_there_is_no_table_of_other_scores_without_any() -> None:
+def test_without_other_scores_there_is_no_table_of_them() -> None:
     text = written(row("a", bleu=(30.0, "B"), chrf=(50.0, "C")))
     assert "Other scores" not in text
     assert "- BLEU: `B`\n- chrF++: `C`\n" in text
 
 
-def test_a_signature_is_listed_once_and_again_only_where_it_differs() -> None:
+def test_each_distinct_signature_is_listed_once() -> None:
     text = written(
         row("a", ter=(50.0, "T"), bleu=(30.0, "nrefs:1")),
         row("b", bleu=(30.0, "nrefs:1")),

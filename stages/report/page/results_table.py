@@ -1,4 +1,4 @@
-"""The results of the report page: tiles and one table a test set."""
+"""Headline figures and result tables of the report page."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stages.report.markup import Markup, element
-from stages.report.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
-from stages.report.text import machine, number, p_value
+from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
+from stages.report.page.markdown import machine, number, p_value
+from stages.report.page.markup import Markup, element
 from stages.score.tasks import Task
 
 
 def tiles(findings: Findings) -> Markup:
-    """The figures to see first; of speeds, those of entries that come near the best score."""
+    """Return the headline figures. Speeds are those of entries whose score is close to the best one (`OF_USE`)."""
     shown: list[tuple[str, str]] = []
     task = findings.task
     scored = [(score, row) for row in findings.rows if (score := row.score(task.metric)) is not None]
@@ -22,14 +22,14 @@ def tiles(findings: Findings) -> Markup:
         shown.append((f"{top:.2f}", f"best {NAMES[task.metric]}: {best.entry} on {best.test}"))
     timed = [row for row in findings.rows if row.timing and _is_of_use(row, task, top if scored else 0.0)]
     if timed:
-        quick = min(timed, key=_latency)
-        shown.append((f"{_latency(quick):.2f} ms", f"a {task.unit}, at the median: {_with_score(quick, task)}"))
-        leap = max(timed, key=lambda row: _timing(row, "latency_ratio"))
-        if _timing(leap, "latency_ratio") > 1:
-            shown.append((f"{_timing(leap, 'latency_ratio'):.2f}×", f"the baseline's speed at best: {_with_score(leap, task)}"))
-        flood = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
+        fastest = min(timed, key=_latency)
+        shown.append((f"{_latency(fastest):.2f} ms", f"lowest median latency a {task.unit}: {_with_score(fastest, task)}"))
+        gain = max(timed, key=lambda row: _timing(row, "latency_ratio"))
+        if _timing(gain, "latency_ratio") > 1:
+            shown.append((f"{_timing(gain, 'latency_ratio'):.2f}×", f"largest speed-up: {_with_score(gain, task)}"))
+        busiest = max(timed, key=lambda row: _timing(row, "sentences_per_second"))
         shown.append(
-            (f"{_timing(flood, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {_with_score(flood, task)}")
+            (f"{_timing(busiest, 'sentences_per_second'):,.0f}", f"{task.units} a second in batches: {_with_score(busiest, task)}")
         )
     shown.append((f"{findings.corpus['rows']:,}", "training pairs after cleaning"))
     return element(
@@ -40,7 +40,7 @@ def tiles(findings: Findings) -> Markup:
 
 
 OF_USE = 0.9
-"""Share of the best score below which an entry's speed is no figure to see first."""
+"""Fraction of the best score that an entry needs for its speed to be a headline figure."""
 
 
 def _is_of_use(row: Row, task: Task, best: float) -> bool:
@@ -49,7 +49,7 @@ def _is_of_use(row: Row, task: Task, best: float) -> bool:
 
 
 def _with_score(row: Row, task: Task) -> str:
-    """A speed says nothing without it."""
+    """Return the name of the entry with its score, since a speed means nothing without it."""
     score = row.score(task.metric)
     return row.entry if score is None else f"{row.entry} ({score:.1f} {NAMES[task.metric]})"
 
@@ -63,7 +63,7 @@ def _timing(row: Row, name: str) -> float:
 
 
 def explanation(rows: Sequence[Row], benchmark: dict[str, Any] | None, task: Task) -> str:
-    """How to read the table of one test set."""
+    """Return the note above the table of one test set."""
     parts = ["The best value of each column is bold."]
     if any(row.comparison for row in rows):
         difference = f"Δ is the difference in {NAMES[task.metric]} to the baseline"
@@ -80,14 +80,14 @@ def explanation(rows: Sequence[Row], benchmark: dict[str, Any] | None, task: Tas
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the results: its head, what it takes from a row, and how that is written."""
+    """A column of the results: its head, its value in a row, and the format of the value."""
 
     group: str
     head: str
     value: Callable[[Row], float | None]
     show: Callable[[float], str]
     sign: int = 1
-    """1: more is better, -1: less is better."""
+    """1 if higher values are better, -1 if lower values are."""
 
 
 def _columns(rows: Sequence[Row], task: Task) -> list[Column]:
@@ -124,7 +124,7 @@ def _timing_of(name: str, part: str = "median") -> Callable[[Row], float | None]
 
 
 def results_table(rows: Sequence[Row], task: Task) -> Markup:
-    """Quality and, where it was timed, speed of each entry."""
+    """Return a table of the quality of each entry, and of its speed if any was timed."""
     columns = _columns(rows, task)
     compared = any(row.comparison for row in rows)
     best = [
@@ -135,7 +135,7 @@ def results_table(rows: Sequence[Row], task: Task) -> Markup:
     for group in dict.fromkeys(column.group for column in columns):
         span = sum(column.group == group for column in columns) + (compared and group == "quality")
         groups.append(element("th", group, colspan=str(span)))
-    where = 1 + next((place for place, name in enumerate(computed(rows), 1) if name == task.metric), 1)
+    where = 1 + next((index for index, name in enumerate(computed(rows), 1) if name == task.metric), 1)
     if compared:
         heads.insert(where, element("th", f"Δ {NAMES[task.metric]}"))
     body = []

@@ -1,4 +1,4 @@
-"""What a report embeds besides results: figures, tables that steps left, and where everything comes from."""
+"""Figures, tables of other steps, and the provenance of a report."""
 
 from __future__ import annotations
 
@@ -6,73 +6,63 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stages.artifacts import MANIFEST
-from stages.report import drafts as drafting
-from stages.report.breakdown_tables import bin_name
-from stages.report.curves import Series, read_curves
-from stages.report.figures import (
-    Point,
-    agreement,
-    length_curves,
-    quality_diversity,
-    quality_speed,
-    speed_spread,
-    training_curves,
-)
-from stages.report.results import NAMES
+from stages.artifacts import MANIFEST, Artifact
+from stages.report import Evaluated, ReportInputs
+from stages.report.figures import drafting as drafting_figures
+from stages.report.figures.evaluation import Point, agreement, length_curves, quality_diversity, quality_speed, speed_spread
+from stages.report.figures.training import training_curves
+from stages.report.findings import drafting
+from stages.report.findings.breakdown_tables import bin_name
+from stages.report.findings.curves import Series, read_curves
+from stages.report.findings.results import NAMES, Findings
 from stages.score.tasks import Task
 
-if TYPE_CHECKING:
-    from stages.artifacts import Artifact
-    from stages.report import Evaluated, ReportInputs
-    from stages.report.results import Findings
-
 LOSSES = ("nll", "valid_loss")
-"""Metrics of a training: loss on its own text and on the validation text, both without label smoothing."""
+"""Metrics of a training: losses on the training and the validation text, both without label smoothing."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG document with its words."""
+    """An SVG document with its caption."""
 
     name: str
     svg: str
     caption: str
     wide: bool = False
-    """Shown at its own size, however wide?"""
+    """True to show the figure at its own size, even if it is wider than the page."""
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What the page shows besides findings."""
+    """Contents of the page beside `Findings`."""
 
     speed: dict[str, Figure]
     """Quality against speed, by test set."""
     agreement: Figure | None
-    """Accuracy on minimal pairs, by distance."""
+    """Accuracy on minimal pairs by distance."""
     spread: list[Figure]
-    """Speed-up over sentences, of each test set where several entries were timed."""
+    """Speed-up over sentences, for each test set on which several entries were timed."""
     by_length: list[Figure]
-    """BLEU by reference length, of each test set where it was asked for."""
+    """BLEU by reference length, for each test set with this analysis."""
     diversity: list[Figure]
-    """Quality against diversity of samples, of each test set where there are some."""
-    graphs: dict[str, list[Figure]]
-    """What was drawn of the graphs of each system, by heading."""
+    """Quality against diversity of samples, for each test set with this analysis."""
+    dag_drawings: dict[str, list[Figure]]
+    """Figures of DAG analyses, by heading."""
     curves: Figure | None
     figures: list[Figure]
-    """Figures that steps left in their records."""
+    """Figures in the records of steps."""
     tables: list[dict[str, Any]]
-    """Tables that steps left in their records: title, caption, columns, rows."""
+    """Tables in the records of steps: title, caption, columns, rows."""
     trainings: dict[str, dict[str, Any]]
     """`training.json` by training."""
     provenance: list[tuple[str, str, str]]
-    """(what, fingerprint, source revision) of every input."""
+    """Step, fingerprint and source revision of every input."""
 
 
 def collect(inputs: ReportInputs, findings: Findings) -> Extras:
-    """Draw the figures and read what the inputs left in their records."""
+    """Draw the figures and read the records of the inputs."""
     drafts = drafting.read(inputs)
     lattices = [found for systems in inputs.lattice_analyses.values() for found in systems.values()]
     recorded = [*inputs.counts.values(), *inputs.trainings.values(), *lattices, *inputs.timings.values()]
@@ -82,7 +72,7 @@ def collect(inputs: ReportInputs, findings: Findings) -> Extras:
         spread=[figure for test, found in findings.benchmarks.items() if (figure := _spread(test, found, findings.task.unit))],
         by_length=[_by_length(test, entries) for test, entries in findings.analyses.by_length.items()],
         diversity=[figure for test, found in findings.analyses.diversity.items() if (figure := _diversity(test, found))],
-        graphs=_graphs(inputs),
+        dag_drawings=_dag_drawings(inputs),
         curves=_curves({name: read_curves(trained.path) for name, trained in inputs.trainings.items()}, findings.task),
         figures=[*(figure for artifact in recorded for figure in _figures(artifact)), *_drafting(drafts)],
         tables=[
@@ -107,8 +97,8 @@ def _speed(test: str, findings: Findings) -> Figure | None:
     if not points:
         return None
     caption = (
-        "Quality against speed. Filled points on the dashed line are the Pareto front: no other entry is better in one without "
-        "being worse in the other. Better is up and to the left (latency), up and to the right (throughput)."
+        "Quality against speed. Filled points on the dashed line form the Pareto front: no other entry is better in one respect "
+        "without being worse in the other. The upper left (latency) and the upper right (throughput) are better."
     )
     return Figure(f"quality_speed.{test}", quality_speed(points, NAMES[findings.task.metric], findings.task.unit), caption)
 
@@ -121,8 +111,8 @@ def _agreement(contrastive: dict[str, dict[str, Any]]) -> Figure | None:
         for system, found in contrastive.items()
     }
     caption = (
-        "How often each system holds a translation likelier than the same with its verb in the wrong number, by distance in words "
-        "from the subject to the verb; by chance it would be 50 %."
+        "Percentage of minimal pairs in which a system gives the correct translation a higher probability than the one whose verb "
+        "has the wrong number, by distance in words from the subject to the verb (50 % by chance)."
     )
     return Figure("agreement", agreement(curves), caption)
 
@@ -133,8 +123,8 @@ def _spread(test: str, benchmark: dict[str, Any], unit: str) -> Figure | None:
     if not curves:
         return None
     caption = (
-        f"How many times as fast as {baseline} each entry is at single {unit}s of {test}, from the one that gains least to the one "
-        "that gains most."
+        f"Speed-up of each entry over {baseline} for single {unit}s of {test}, from the {unit} with the lowest speed-up to the one "
+        "with the highest."
     )
     return Figure(f"speed_spread.{test}", speed_spread(curves, unit), caption)
 
@@ -151,22 +141,22 @@ def _diversity(test: str, entries: dict[str, dict[str, Any]]) -> Figure | None:
     if not points:
         return None
     caption = (
-        f"Samples on {test}: their quality (BLEU, the mean over ranks) against how alike those of one sentence are. Better is up, "
-        "more diverse to the left."
+        f"Quality (BLEU, mean over ranks) of samples on {test} against the similarity of the samples of a sentence. Points further "
+        "up are better, points further left more diverse."
     )
     return Figure(f"diversity.{test}", quality_diversity(points), caption)
 
 
-def _graphs(inputs: ReportInputs) -> dict[str, list[Figure]]:
+def _dag_drawings(inputs: ReportInputs) -> dict[str, list[Figure]]:
     found: dict[str, list[Figure]] = {}
     for text, systems in inputs.dag_analyses.items():
         for system, artifact in systems.items():
             drawn = [
-                replace(figure, name=f"graphs.{system}.{text}.{figure.name}", wide=figure.name.endswith("-graph"))
+                replace(figure, name=f"dag.{system}.{text}.{figure.name}", wide=figure.name.endswith("-dag"))
                 for figure in _figures(artifact)
             ]
             if drawn:
-                found[f"Graphs of {system} on {text}"] = drawn
+                found[f"DAGs of {system} on {text}"] = drawn
     return found
 
 
@@ -177,7 +167,7 @@ def _curves(trainings: dict[str, dict[str, Series]], task: Task) -> Figure | Non
         return None
     caption = (
         f"Loss without label smoothing (training: faint, with dropout; validation: points) and {metric} of greedy {task.outputs} "
-        "of the validation text, against the optimiser's updates."
+        "of the validation text, by update of the optimiser."
     )
     return Figure("training_curves", training_curves(found, LOSSES, (quality, metric)), caption)
 
@@ -190,8 +180,9 @@ def _figures(artifact: Artifact) -> Iterator[Figure]:
 
 def _drafting(drafts: dict[str, dict[str, dict[str, Any]]]) -> Iterator[Figure]:
     for test, entries in drafts.items():
-        if any(told["search"]["strategy"] in drafting.VERIFIED for told in entries.values()):
-            yield Figure(f"drafting.{test}", drafting.figure(entries), f"Drafting on {test}. {drafting.FIGURE}")
+        if any(decoded["search"]["strategy"] in drafting.VERIFIED for decoded in entries.values()):
+            svg = drafting_figures.acceptance(entries)
+            yield Figure(f"drafting.{test}", svg, f"Drafting on {test}. {drafting_figures.CAPTION}")
 
 
 def _records(artifact: Artifact, pattern: str) -> list[Path]:
@@ -215,8 +206,8 @@ def _provenance(inputs: ReportInputs) -> Iterator[tuple[str, str, str]]:
     artifacts |= {f"contrastive:{system}": found for system, found in inputs.contrasts.items()}
     for text, systems in inputs.dag_analyses.items():
         artifacts |= {f"dag_analysis:{system}:{text}": found for system, found in systems.items()}
-    for test, looked in inputs.lattice_analyses.items():
-        artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in looked.items()}
+    for test, analyses in inputs.lattice_analyses.items():
+        artifacts |= {f"lattice_analysis:{system}:{test}": found for system, found in analyses.items()}
     for step, artifact in artifacts.items():
         yield step, artifact.fingerprint, str(_optional(artifact.path / MANIFEST).get("git_revision") or "")
 

@@ -1,4 +1,4 @@
-"""The look of the report page: light and dark, from the reader's own setting."""
+"""The style sheet of the report page, light or dark as the reader's browser prefers."""
 
 CSS = """
 :root { color-scheme: light dark; --paper: #fcfcfa; --card: #ffffff; --ink: #1d2433; --muted: #667085; --rule: #d9dde5;

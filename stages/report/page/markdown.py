@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
-from stages.report.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
+from stages.report.findings.analysis_tables import analysis_tables
+from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
 from stages.score.tasks import Task
 
 
 def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
-    """`records/report.md`: tables, comparisons and conditions of each test set; analyses; signatures."""
+    """Return the content of `records/report.md`: tables, comparisons and conditions of each test set, analyses, signatures."""
     task = findings.task
     parts = [f"# {title}", *filter(None, [_corpus_line(findings.corpus), cut_line(findings)])]
     for test, count in findings.tests.items():
@@ -21,15 +22,19 @@ def markdown(title: str, findings: Findings, failures: Sequence[str]) -> str:
         parts += [f"## {test}: {count:,} {task.units}", results_table(rows, task)]
         below = [lead_line(findings, test), _conditions(findings.benchmarks.get(test), task), _comparisons(rows, task)]
         parts += list(filter(None, [*below, _other_scores(rows, task)]))
-    for found in findings.analyses.tables():
-        parts += [f"## {found['title']}", table(found["columns"], found["rows"], found["words"]), fill(found["caption"], 100)]
+    for found in analysis_tables(findings.analyses):
+        parts += [
+            f"## {found['title']}",
+            table(found["columns"], found["rows"], found["text_columns"]),
+            fill(found["caption"], 100),
+        ]
     parts.append(_signatures(findings))
     parts += [f"**Check failed:** {failure}" for failure in failures]
     return "\n\n".join(parts) + "\n"
 
 
 def results_table(rows: Sequence[Row], task: Task) -> str:
-    """Quality of each entry, and its speed where it was timed."""
+    """Return a table of the quality of each entry, and of its speed if any was timed."""
     header = ["system", "search", *(NAMES[name] for name in task.shown)]
     timed = any(row.timing for row in rows)
     if timed:
@@ -53,17 +58,17 @@ def _speed(timing: dict[str, Any] | None) -> list[str]:
 
 
 def number(value: float | None, digits: int) -> str:
-    """A number for a table; a dash where there is none."""
+    """Format a number for a table; a missing one is a dash."""
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
 def p_value(p: float) -> str:
-    """`p = 0.012`, or `p < 0.002` where no resample was as extreme."""
+    """Format a p value: `p = 0.012`, or `p < 0.002` if no resample was as extreme."""
     return "p < 0.002" if p < 0.002 else f"p = {p:.3f}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
-    """A Markdown table whose columns line up; all but the first `text_columns` are set to the right."""
+    """Return a Markdown table with aligned columns: the first `text_columns` to the left, the others to the right."""
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
 
     def line(cells: Sequence[str]) -> str:
@@ -86,22 +91,22 @@ def _corpus_line(corpus: dict[str, Any]) -> str:
 
 
 def cut_line(findings: Findings) -> str | None:
-    """How many sources were cut, where long ones are."""
+    """Return a line with the number of truncated sources of each text; None if sources are not truncated."""
     if not findings.cut:
         return None
     counts = [f"{tokens['sources_cut']:,} of {tokens['rows']:,} in {name}" for name, tokens in findings.cut.items()]
     longest = next(iter(findings.cut.values()))["max_source_tokens"]
-    return f"Sources longer than {longest:,} tokens, cut there: {', '.join(counts)}."
+    return f"Sources truncated to {longest:,} tokens: {', '.join(counts)}."
 
 
 def lead_line(findings: Findings, test: str) -> str | None:
-    """What the first sentences of the documents score as summaries."""
+    """Return a line with the scores of the lead baseline of a test set; None if there is no such baseline."""
     lead = findings.leads.get(test)
     if lead is None or not lead.scores:
         return None
     scores = ", ".join(f"{number(score, 2)} {NAMES[name]}" for name, score in lead.scores.items())
-    what = "The first sentence" if lead.sentences == 1 else f"The first {lead.sentences} sentences"
-    return f"{what} of each document as its summary: {scores}."
+    first = "the first sentence" if lead.sentences == 1 else f"the first {lead.sentences} sentences"
+    return f"Lead baseline ({first} of each document as its summary): {scores}."
 
 
 def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:
@@ -117,7 +122,7 @@ def _conditions(benchmark: dict[str, Any] | None, task: Task) -> str | None:
 
 
 def machine(environment: dict[str, Any]) -> str:
-    """Where times were measured, in one line."""
+    """Return the machine and settings of a benchmark in one line."""
     device = environment["cpu"] if environment["device"] == "cpu" else environment["device"]
     threads = f"{environment['threads']} thread{'' if environment['threads'] == 1 else 's'}"
     return f"{device}, {threads}, {environment['precision']}, torch {environment['torch']}"
@@ -131,7 +136,7 @@ def _comparisons(rows: Sequence[Row], task: Task) -> str | None:
         for row in rows
         if row.comparison
     ]
-    return "\n".join([f"Against {base.entry}, paired bootstrap:", "", *lines]) if base and lines else None
+    return "\n".join([f"Difference from {base.entry}, paired bootstrap:", "", *lines]) if base and lines else None
 
 
 def _other_scores(rows: Sequence[Row], task: Task) -> str | None:
@@ -140,7 +145,7 @@ def _other_scores(rows: Sequence[Row], task: Task) -> str | None:
         return None
     lines = [[row.system, row.search, *(number(row.score(name), 2) for name in metrics)] for row in rows]
     falling = ", ".join(NAMES[name] for name in metrics if name in LOWER_IS_BETTER)
-    title = f"Other scores (less {falling} is better):" if falling else "Other scores:"
+    title = f"Other scores (lower {falling} is better):" if falling else "Other scores:"
     return f"{title}\n\n{table(['system', 'search', *(NAMES[name] for name in metrics)], lines, text_columns=2)}"
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from stages.report.extras import Extras
-from stages.report.markup import Markup, count, element
-from stages.report.results import Findings
-from stages.report.sections import analyses, corpus, figure_element, reproduction, samples, tables, training
-from stages.report.style import CSS
-from stages.report.table import explanation, results_table, tiles
-from stages.report.text import lead_line
+from stages.report.findings.results import Findings
+from stages.report.page.css import CSS
+from stages.report.page.extras import Extras
+from stages.report.page.markdown import lead_line
+from stages.report.page.markup import Markup, count, element
+from stages.report.page.results_table import explanation, results_table, tiles
+from stages.report.page.sections import analyses, corpus, figure_element, reproduction, samples, tables, training
 
 
 def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]) -> str:
-    """`records/report.html`."""
+    """Return the content of `records/report.html`."""
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -53,7 +53,7 @@ def _results(findings: Findings, extras: Extras) -> Iterable[Markup]:
         rows = findings.of(test)
         if not rows:
             continue
-        yield element("h2", "Results on ", test)
+        yield element("h2", f"Results on {test}")
         notes = [f"{size:,} {task.units}.", explanation(rows, findings.benchmarks.get(test), task), lead_line(findings, test)]
         yield element("p", " ".join(filter(None, notes)), class_="note")
         yield element("div", results_table(rows, task), class_="scroll")

@@ -1,4 +1,4 @@
-"""Write HTML so that text cannot become markup by accident."""
+"""HTML elements whose text is escaped."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ VOID = {"meta", "br", "hr"}
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is HTML and is not escaped again."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: object, **attributes: str) -> Markup:
-    """`<name attribute="...">children</name>`. Strings are escaped, `Markup` is not; a trailing `_` of an attribute is dropped."""
+    """Return `<name attribute="...">children</name>`.
+
+    Strings are escaped, `Markup` is not. A trailing `_` in the name of an attribute is dropped.
+    """
     written = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for key, value in attributes.items())
     if name in VOID:
         return Markup(f"<{name}{written}>")
@@ -23,21 +26,21 @@ def element(name: str, /, *children: object, **attributes: str) -> Markup:
 
 
 def join(children: Iterable[object], separator: str = "") -> Markup:
-    """Children one after the other, escaped unless they are `Markup`; None is left out."""
+    """Join children, escaped unless they are `Markup`. None is skipped."""
     return Markup(
         separator.join(child if isinstance(child, Markup) else html.escape(str(child)) for child in children if child is not None)
     )
 
 
 def count(number: int, noun: str, plural: str = "") -> str:
-    """`1 system`, `1,200 systems`."""
+    """Return a number with its noun: `1 system`, `1,200 systems`."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def table(
     heads: Sequence[object], rows: Iterable[Sequence[object]], text: Collection[int] = (0,), caption: str | None = None
 ) -> Markup:
-    """A table that scrolls sideways where it must; the columns `text` hold words, all others numbers."""
+    """Return a table that scrolls sideways if it is wide. The columns `text` hold text, all others numbers."""
 
     def cells(name: str, values: Sequence[object], kind: str) -> list[Markup]:
         return [element(name, value, **({"class_": kind} if column in text else {})) for column, value in enumerate(values)]

@@ -1,4 +1,4 @@
-"""What the first sentences of documents score as their summaries: what a system must beat to be of use."""
+"""The lead baseline of summarization: the first sentences of a document as its summary."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from stages.score.rouge import ROUGE, f_measures, sentences, tokens_of
 
 @dataclass(frozen=True)
 class Lead:
-    """The first sentences of each document of a test set as its summary."""
+    """The lead baseline of a test set."""
 
     sentences: int
-    """So many as a reference has on average."""
+    """Sentences of a summary: the mean number of sentences of a reference."""
     scores: dict[str, float]
-    """ROUGE by metric."""
+    """ROUGE scores by metric."""
 
 
 def lead_of(rows: Sequence[Sentence], metrics: Mapping[str, Mapping[str, Any]]) -> Lead:
-    """Scored by those of the `metrics` of an entry that are ROUGE, as their signatures say."""
+    """Score the lead baseline with the ROUGE metrics among `metrics` (of an entry), computed as their signatures state."""
     references = [row.references for row in rows]
     count = max(1, round(fmean(len(sentences(text)) for texts in references for text in texts)))
     leads = [" ".join(sentences(row.source)[:count]) for row in rows]

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from stages.report.extras import Extras, Figure
-from stages.report.figures import inlined
-from stages.report.markup import Markup, count, element, join, table
-from stages.report.results import NAMES, Findings, Sample
-from stages.report.text import cut_line, number
+from stages.report.figures.canvas import inlined
+from stages.report.findings.analysis_tables import analysis_tables
+from stages.report.findings.results import NAMES, Findings, Sample
+from stages.report.page.extras import Extras, Figure
+from stages.report.page.markdown import cut_line, number
+from stages.report.page.markup import Markup, count, element, join, table
 from stages.score.tasks import Task
 
 
 def figure_element(figure: Figure) -> Markup:
-    """A figure, inline, with its caption."""
+    """Return an inline figure with its caption."""
     svg = Markup(inlined(figure.svg, figure.name))
     return element("figure", element("div", svg, class_="scroll") if figure.wide else svg, element("figcaption", figure.caption))
 
 
 def training(extras: Extras, task: Task) -> Markup | None:
-    """What each training came to, and the curves; nothing when nothing was trained."""
+    """Return a table of trainings and their curves; None if there are no trainings."""
     if not extras.trainings:
         return None
     heads = ["training", "updates", "epochs", f"best valid. {NAMES[task.metric]}", "best valid. loss", "weights averaged"]
@@ -40,23 +41,23 @@ def _training_cells(report: Mapping[str, Any], metric: str) -> list[str]:
 
 
 def corpus(findings: Findings) -> Markup:
-    """How many pairs came in, why some were dropped, what stayed, and how many were cut."""
+    """Return the ledger of the training text: pairs read, dropped by reason, kept, and truncated."""
     title, ledger, cut = element("h2", "Training text"), findings.corpus, cut_line(findings)
     below = element("p", cut, class_="note") if cut else None
     if "pairs_in" not in ledger:
         return join([title, element("p", f"{ledger['rows']:,} pairs.", class_="note"), below])
     dropped = {reason: pairs for reason, pairs in ledger["dropped"].items() if pairs}
-    total, most = max(ledger["pairs_in"], 1), max(dropped.values(), default=1)
+    total, largest = max(ledger["pairs_in"], 1), max(dropped.values(), default=1)
     rows: list[list[object]] = [[element("b", "read"), f"{ledger['pairs_in']:,}", "", "", ""]]
     for reason, pairs in dropped.items():
-        bar = element("span", "", class_="bar", style=f"width:{9 * pairs / most:.2f}rem")
+        bar = element("span", "", class_="bar", style=f"width:{9 * pairs / largest:.2f}rem")
         rows.append(
             [_words(reason), f"−{pairs:,}", f"{pairs / total:.2%}", bar, _examples(ledger.get("samples", {}).get(reason, []))]
         )
     rows.append([element("b", "kept"), element("b", f"{ledger['pairs_out']:,}"), f"{ledger['pairs_out'] / total:.2%}", "", ""])
-    note = "A pair is counted under the first reason that holds."
-    if nothing := [_words(reason) for reason in ledger["dropped"] if reason not in dropped]:
-        note += f" Nothing was dropped for: {', '.join(nothing)}."
+    note = "A pair is counted under the first reason that applies."
+    if unused := [_words(reason) for reason in ledger["dropped"] if reason not in dropped]:
+        note += f" No pair was dropped for: {', '.join(unused)}."
     heads = ["", "pairs", "share", "", "examples"]
     return join([title, table(heads, rows, text=(0, 3, 4)), element("p", note, class_="note"), below])
 
@@ -73,10 +74,12 @@ def _words(name: str) -> str:
 
 
 def samples(findings: Findings) -> Markup:
-    """Source, references and every entry's hypothesis of some sentences."""
+    """Return some sentences with their references and the hypotheses of all entries."""
     parts = [
         element("h2", f"{findings.task.outputs.capitalize()} side by side"),
-        element("p", "Words that no reference has are ", element("mark", "marked"), ": often another good choice.", class_="note"),
+        element(
+            "p", "Words that are in no reference are ", element("mark", "marked"), "; they may still be correct.", class_="note"
+        ),
     ]
     for test, samples in findings.samples.items():
         if len(findings.samples) > 1:
@@ -101,7 +104,7 @@ def _marked(text: str, known: set[str]) -> Markup:
     if not text.strip():
         return element("span", "(nothing)", class_="faint")
     words = text.split()
-    if len(words) == 1 and len(known) == 1:  # a language that does not write spaces
+    if len(words) == 1 and len(known) == 1:  # a language without spaces
         return join([text])
     return join([word if not _bare(word) or _bare(word) in known else element("mark", word) for word in words], " ")
 
@@ -111,7 +114,7 @@ def _bare(word: str) -> str:
 
 
 def tables(extras: Extras) -> Iterable[Markup]:
-    """The tables and figures that steps left in their records."""
+    """Yield the tables and figures of the records of steps."""
     for found in extras.tables:
         yield element("h2", found["title"])
         yield table(found["columns"], found["rows"], caption=found.get("caption"))
@@ -120,26 +123,26 @@ def tables(extras: Extras) -> Iterable[Markup]:
 
 
 def analyses(findings: Findings, extras: Extras) -> Iterable[Markup]:
-    """Tables and figures of what was asked for besides scores and speed."""
-    for found in findings.analyses.tables():
+    """Yield the tables and figures of analyses."""
+    for found in analysis_tables(findings.analyses):
         yield element("h2", found["title"])
-        yield table(found["columns"], found["rows"], text=range(found["words"]), caption=found["caption"])
+        yield table(found["columns"], found["rows"], text=range(found["text_columns"]), caption=found["caption"])
     for figure in [*filter(None, [extras.agreement]), *extras.spread, *extras.by_length, *extras.diversity]:
         yield figure_element(figure)
-    for title, figures in extras.graphs.items():
+    for title, figures in extras.dag_drawings.items():
         yield element("h2", title)
         yield from map(figure_element, figures)
 
 
 def reproduction(findings: Findings, extras: Extras) -> Markup:
-    """Signatures, machine and fingerprints."""
+    """Return the signatures of metrics, the machines of timings and the fingerprints of steps."""
     lines = [[name, element("code", signature)] for name, signature in findings.signatures()]
     parts = [
         element("h2", "To reproduce"),
         element(
             "p",
-            "Every step is named by a fingerprint of its config, its inputs and the version of its stage; the same fingerprint "
-            "on the same kind of machine is the same result, bit for bit.",
+            "A fingerprint covers the config of a step, its inputs and the version of its stage. On the same kind of machine, "
+            "steps with equal fingerprints have equal results, bit for bit.",
             class_="note",
         ),
         table(["metric", "signature"], lines, text=(0, 1)),

@@ -1,4 +1,4 @@
-"""Read the training curves that a training left in its records."""
+"""Training curves from the records of a training."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 from stages.artifacts import RECORDS
 
 Series = list[tuple[int, float]]
-"""(update, value), by update."""
+"""Pairs (update, value), sorted by update."""
 
 
 def read_curves(directory: Path) -> dict[str, Series]:
-    """Metric name -> series, from `records/metrics.*.jsonl` of an artifact.
+    """Return the series of each metric in `records/metrics.*.jsonl` of an artifact.
 
-    Where attempts overlap (one was killed and the next resumed before its end) the later one counts.
+    For an update that two attempts report (the second resumed before the end of the first), the later value is used.
     """
     curves: dict[str, dict[int, float]] = {}
     for line in sorted(_lines(directory), key=lambda line: float(line["time"])):
@@ -32,12 +32,13 @@ def _lines(directory: Path) -> Iterator[dict[str, Any]]:
         for text in path.read_text(encoding="utf-8").splitlines():
             try:
                 yield json.loads(text)
-            except ValueError:  # the last line of a killed attempt
+            except ValueError:  # the truncated last line of a killed attempt
                 continue
 
 
 def thinned(series: Series, points: int = 400) -> Series:
-    """At most `points` of a long series, evenly spaced, each the mean of its stretch."""
+    """Reduce a series to at most `points` values, each the mean of an interval; the intervals have about equal numbers of
+    values."""
     if len(series) <= points:
         return series
     bounds = [index * len(series) // points for index in range(points + 1)]

@@ -1,4 +1,4 @@
-"""Gather what a report tells: rows of results, comparisons with the baseline, timings, samples."""
+"""Gather the results of a run: scores, comparisons with the baseline, timings and samples."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from stages.benchmark.timing import evenly_spaced
+from stages.benchmark.statistics import evenly_spaced
 from stages.decoding.sentences import Sentence, best_in_order, read_sentences
 from stages.errors import DataError
-from stages.report.analyses import Analyses, analyse, perplexity
-from stages.report.lead import Lead, lead_of
-from stages.report.significance import draft_statistics, paired_bootstrap
+from stages.report import Evaluated, ReportConfig, ReportInputs
+from stages.report.findings.analyses import Analyses, analyse, perplexity
+from stages.report.findings.lead import Lead, lead_of
+from stages.report.findings.significance import draft_statistics, paired_bootstrap
 from stages.score.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
-
-if TYPE_CHECKING:
-    from stages.report import Evaluated, ReportConfig, ReportInputs
 
 NAMES = {
     "bleu": "BLEU",
@@ -33,7 +31,7 @@ NAMES = {
     "rougeLsum": "ROUGE-Lsum",
     "perplexity": "perplexity",
 }
-"""What metrics are called in reports, in the order of their columns."""
+"""Display names of metrics, in the order of their columns."""
 LOWER_IS_BETTER = {"ter", "otem", "utem", "perplexity"}
 
 
@@ -47,66 +45,70 @@ class Row:
     metrics: dict[str, dict[str, Any]]
     baseline: bool = False
     comparison: dict[str, float] | None = None
-    """Of the task's metric with the baseline's (`stages.report.significance`)."""
+    """Comparison with the baseline by the metric of the task (`stages.report.findings.significance`)."""
     timing: dict[str, Any] | None = None
-    """The entry's figures (`stages.benchmark.timing.summarise`)."""
+    """Timings of the entry (`stages.benchmark.timing.summarise`)."""
 
     @property
     def entry(self) -> str:
+        """The name of the row: `system/search`."""
         return f"{self.system}/{self.search}"
 
     def score(self, metric: str) -> float | None:
-        """The metric's score, if it was computed."""
+        """Return the score of a metric; None if it was not computed."""
         return float(self.metrics[metric]["score"]) if metric in self.metrics else None
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One test sentence and what each entry made of it."""
+    """A test sentence and the hypothesis of each entry."""
 
     sentence: Sentence
     hypotheses: dict[str, str]
-    """By entry."""
+    """Hypotheses by entry."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """All that a page shows of results; deterministic but for `Row.timing` and `benchmarks`."""
+    """All results of a run. They are deterministic except for `Row.timing` and `benchmarks`."""
 
     rows: list[Row]
     samples: dict[str, list[Sample]]
-    """By test set."""
+    """Samples by test set."""
     corpus: dict[str, Any]
-    """`rows`, and of a training text also its ledger."""
+    """Number of `rows` of the training text, and its ledger if there is one."""
     tests: dict[str, int]
-    """Sentences of each test set."""
+    """Number of sentences of each test set."""
     benchmarks: dict[str, dict[str, Any]]
     """`records/benchmark.json` by test set."""
     task: Task = TRANSLATION
     leads: dict[str, Lead] = field(default_factory=dict)
-    """Of summaries: what the first sentences score, by test set."""
+    """Lead baselines of summarization, by test set."""
     cut: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Where long sources are cut: `tokens.json` of the training text (`train`) and of each test set."""
+    """If long sources are truncated: `tokens.json` of the training text (`train`) and of each test set."""
     analyses: Analyses = field(default_factory=Analyses)
 
     def of(self, test: str) -> list[Row]:
-        """The rows of one test set."""
+        """Return the rows of one test set."""
         return [row for row in self.rows if row.test == test]
 
     def signatures(self) -> list[tuple[str, str]]:
-        """(what it is called, signature) of each metric, twice only where rows were scored differently."""
+        """Return pairs (name, signature) of metrics without repetition. A metric has several if rows were scored differently."""
         found = ((NAMES[name], row.metrics[name]["signature"]) for name in NAMES for row in self.rows if name in row.metrics)
         return list(dict.fromkeys(found))
 
 
 def computed(rows: Sequence[Row]) -> list[str]:
-    """The metrics that any of the rows has, in the order of their columns."""
+    """Return the metrics that were computed for at least one row, in the order of their columns."""
     return [name for name in NAMES if any(name in row.metrics for row in rows)]
 
 
 def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
-    """Read all inputs. Raises DataError when the baseline was not evaluated, ArtifactError for hypotheses of other sentences."""
-    entries = list(dict.fromkeys(f"{item.system}/{item.search}" for item in inputs.evaluated))
+    """Read all inputs.
+
+    Raises DataError when the baseline was not evaluated, ArtifactError for hypotheses of other sentences than those of the text.
+    """
+    entries = list(dict.fromkeys(item.entry for item in inputs.evaluated))
     if config.baseline not in entries:
         raise DataError(f"evaluation.baseline: expected one of {', '.join(entries) or 'no results'}, got {config.baseline!r}")
     benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
@@ -123,7 +125,7 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
         rows += found
         if task is SUMMARIZATION:
             leads[test] = lead_of(sentences, found[0].metrics)
-        names = [f"{item.system}/{item.search}" for item in items]
+        names = [item.entry for item in items]
         samples[test] = [
             Sample(sentences[index], {name: texts[index] for name, texts in zip(names, hypotheses, strict=True)})
             for index in evenly_spaced(len(sentences), config.samples)
@@ -133,23 +135,23 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks, task, leads, cut, analyses)
 
 
-def _rows(items: Sequence[Evaluated], entries: Mapping[str, Any], baseline: str) -> list[Row]:
-    """Return the rows of one test set; `baseline` is the `system/search` of one of them."""
+def _rows(items: Sequence[Evaluated], timings: Mapping[str, Any], baseline: str) -> list[Row]:
+    """Return the rows of one test set. `baseline` is the entry of one of them; `timings` are by entry."""
     return [
         Row(
             item.system,
             item.search,
             item.test,
             _read(item.scores.path / "scores.json"),
-            baseline=f"{item.system}/{item.search}" == baseline,
-            timing=entries.get(f"{item.system}/{item.search}"),
+            baseline=item.entry == baseline,
+            timing=timings.get(item.entry),
         )
         for item in items
     ]
 
 
 def _with_perplexity(rows: list[Row], likelihood: Mapping[str, dict[str, Any]]) -> list[Row]:
-    """The rows with the perplexity of their systems, whatever the search."""
+    """Return the rows with the perplexity of their systems; it does not depend on the search."""
     return [
         replace(row, metrics={**row.metrics, "perplexity": perplexity(likelihood[row.system])}) if row.system in likelihood else row
         for row in rows
@@ -157,7 +159,7 @@ def _with_perplexity(rows: list[Row], likelihood: Mapping[str, dict[str, Any]]) 
 
 
 def _compared(rows: list[Row], hypotheses: list[list[str]], sentences: list[Sentence], metric: str) -> list[Row]:
-    """The rows, each but the baseline compared with it by the metric as its signature says."""
+    """Return the rows, each with its comparison with the baseline by `metric`, computed as the signature of the metric states."""
     base = next((index for index, row in enumerate(rows) if row.baseline), None)
     if base is None or len(rows) == 1 or any(metric not in row.metrics for row in rows):
         return rows
@@ -170,7 +172,7 @@ def _compared(rows: list[Row], hypotheses: list[list[str]], sentences: list[Sent
 
 
 def shortfalls(findings: Findings, minima: Mapping[str, float]) -> list[str]:
-    """What the baseline failed to reach, one message a test set and metric."""
+    """Return a message for each test set and metric in which the baseline scores less than the minimum (0: no minimum)."""
     messages = []
     for row in findings.rows:
         for metric, minimum in minima.items():
@@ -182,17 +184,17 @@ def shortfalls(findings: Findings, minima: Mapping[str, float]) -> list[str]:
 
 
 def results_json(findings: Findings, config: ReportConfig) -> dict[str, Any]:
-    """What is the same whenever the run is repeated."""
+    """Return the deterministic part of the findings for `results.json`."""
     ledger = {name: value for name, value in findings.corpus.items() if name not in ("samples", "files")}
     rows = [
         {"system": row.system, "search": row.search, "test": row.test, "metrics": row.metrics, "comparison": row.comparison}
         for row in findings.rows
     ]
-    told = findings.analyses.to_json()
+    analyses = findings.analyses.to_json()
     result = {"title": config.title, "baseline": config.baseline, "corpus": ledger, "tests": findings.tests, "rows": rows}
     if findings.leads:
-        result["leads"] = {test: asdict(lead) for test, lead in findings.leads.items()}
-    return result | ({"analyses": told} if told else {})
+        result["lead_baselines"] = {test: asdict(lead) for test, lead in findings.leads.items()}
+    return result | ({"analyses": analyses} if analyses else {})
 
 
 def _corpus(directory: Path) -> dict[str, Any]:

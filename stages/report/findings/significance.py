@@ -15,19 +15,19 @@ from stages.score.rouge import ROUGE, f_measures, tokens_of
 if TYPE_CHECKING:
     from sacrebleu.metrics import BLEU
 
-SAMPLES = 1000
+RESAMPLES = 1000
 SEED = 12345
 
 Statistics = NDArray[Any]
-"""[N,K] what a corpus score is a function of, by sentence: it depends on their sums [K] alone."""
+"""[N,K] sufficient statistics of each sentence: a corpus score depends only on their sums [K]."""
 ScoreOf = Callable[[Statistics], float]
-"""The corpus score of summed statistics."""
+"""A function from summed statistics [K] to a corpus score."""
 
 
 def draft_statistics(
     metric: str, signature: str, systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]
 ) -> tuple[ScoreOf, list[Statistics]]:
-    """The statistics of each system's hypotheses for a metric, computed as its signature says."""
+    """Return the score function of a metric and the statistics of each system, computed as the signature of the metric states."""
     if metric in ROUGE:
         values = [f_measures(metric, tokens_of(signature), texts, references) for texts in systems]
         return mean_of, [np.array([[value, 1.0] for value in found]) for found in values]
@@ -37,12 +37,12 @@ def draft_statistics(
 
 
 def mean_of(sums: Statistics) -> float:
-    """Summed scores of sentences over their number [2]."""
+    """Return the mean of sentence scores from `sums` [2]: their sum and their number."""
     return float(sums[0] / sums[1])
 
 
 def sentence_statistics(metric: BLEU, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> NDArray[np.int64]:
-    """[N,10] what corpus BLEU is a function of, by sentence: matches and totals of 1- to 4-grams, both lengths."""
+    """Return the statistics [N,10] of corpus BLEU: matches and totals of 1- to 4-grams, and the lengths of both sides."""
     rows = []
     for hypothesis, texts in zip(hypotheses, references, strict=True):
         result = metric.corpus_score([hypothesis], [[text] for text in texts])
@@ -51,25 +51,25 @@ def sentence_statistics(metric: BLEU, hypotheses: Sequence[str], references: Seq
 
 
 def bleu_of(metric: BLEU, sums: NDArray[np.int64]) -> float:
-    """BLEU of summed statistics [10]."""
+    """Return BLEU from summed statistics [10]."""
     values = [int(value) for value in sums]
     return float(metric.compute_bleu(values[:4], values[4:8], values[8], values[9], metric.smooth_method).score)
 
 
 def paired_bootstrap(score_of: ScoreOf, baseline: Statistics, system: Statistics) -> dict[str, float]:
-    """Difference in a corpus score (system - baseline) on the same sentences, from their statistics.
+    """Compare the corpus scores of two systems on the same sentences (system - baseline).
 
-    `delta`, the 95 % interval `low` to `high`, and the two-sided `p`: how often the difference, shifted to mean zero, is at
-    least as large as the one seen. The seed is fixed.
+    Returns `delta`, the limits `low` and `high` of the 95 % interval, and the two-sided `p`: the fraction of resamples whose
+    difference, shifted to mean zero, is at least as large as the observed one. The seed is fixed.
     """
     generator = np.random.default_rng(SEED)
     count = len(baseline)
-    differences = np.empty(SAMPLES)
-    for sample in range(SAMPLES):
+    differences = np.empty(RESAMPLES)
+    for index in range(RESAMPLES):
         weights = np.bincount(generator.integers(count, size=count), minlength=count)
-        differences[sample] = score_of(weights @ system) - score_of(weights @ baseline)
+        differences[index] = score_of(weights @ system) - score_of(weights @ baseline)
     delta = score_of(system.sum(0)) - score_of(baseline.sum(0))
     extreme = int(np.sum(np.abs(differences - differences.mean()) >= abs(delta)))
     low, high = np.quantile(differences, [0.025, 0.975])
-    values = {"delta": delta, "low": low, "high": high, "p": (extreme + 1) / (SAMPLES + 1)}
+    values = {"delta": delta, "low": low, "high": high, "p": (extreme + 1) / (RESAMPLES + 1)}
     return {name: round(float(value), 4) for name, value in values.items()}

@@ -1,14 +1,14 @@
-"""Figures of the graphs of a Directed Acyclic Transformer, as SVG text (Huang et al. 2022, figures 3 and 15)."""
+"""Figures of posteriors and vertex statistics of Directed Acyclic Transformers (Huang et al. 2022, figures 3 and 15)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stages.report.figures import MUTED, SERIES, as_svg, cycle, panels, style
+from stages.report.figures.canvas import MUTED, SERIES, as_svg, cycle, panels, style
 
 
 def posteriors(tokens: Sequence[str], networks: Mapping[str, Sequence[Sequence[float]]]) -> str:
-    """A panel for each network (one or two): the posterior [M][L] of each token, a line each, by vertex."""
+    """Draw the posterior over vertices of each token, with a panel for each network (one or two). Posteriors have shape [M][L]."""
     with style():
         figure, (left, right) = panels()
         if len(networks) == 1:
@@ -23,16 +23,16 @@ def posteriors(tokens: Sequence[str], networks: Mapping[str, Sequence[Sequence[f
                 )
             axes.set(title=name, xlabel="vertex", ylim=(0, 1.35), yticks=(0, 0.5, 1))
             axes.margins(x=0.02)
-        left.set_ylabel("probability, given the target")
+        left.set_ylabel("probability given the target")
         return as_svg(figure)
 
 
 def statistics(joint: Sequence[Sequence[int]], out_degrees: Mapping[str, int]) -> str:
-    """Vertices by passing and token probability, as areas, and by how many transitions leave them, in per cent."""
+    """Draw the joint distribution of passing and token probabilities (left, as areas) and of out-degrees (right, in per cent)."""
     with style():
         figure, (left, right) = panels()
         total, cells = max(1, sum(map(sum, joint))), len(joint)
-        places = [
+        points = [
             (
                 (column + 0.5) / cells,
                 (row + 0.5) / cells,
@@ -43,22 +43,22 @@ def statistics(joint: Sequence[Sequence[int]], out_degrees: Mapping[str, int]) -
             for column, count in enumerate(counts)
             if count
         ]
-        if places:
-            xs, ys, areas, colours = zip(*places, strict=True)
+        if points:
+            xs, ys, areas, colours = zip(*points, strict=True)
             left.scatter(xs, ys, s=areas, c=colours, alpha=0.8, linewidths=0)
         left.set(title="Vertices", xlabel="probability of the best token", ylabel="passing probability", xlim=(0, 1), ylim=(0, 1))
         reached = max(1, sum(out_degrees.values()))
         right.bar(
             [int(degree) for degree in out_degrees], [100 * count / reached for count in out_degrees.values()], color=SERIES[0]
         )
-        right.set(title="Ways on from a vertex, % of vertices", xlabel="tokens that 80 % of its transitions lead to")
+        right.set(title="Successors of a vertex, % of vertices", xlabel="distinct tokens at the end of 80 % of its transitions")
         right.set_xticks([int(degree) for degree in out_degrees])
         right.grid(visible=False, axis="x")
         return as_svg(figure)
 
 
 def _colour(passing: float, token: float) -> str:
-    """That of the category of a vertex: likely, confident, vague or none of these."""
+    """Return the colour of the category of a vertex: likely, confident, vague, or another."""
     if passing > 0.5:
         return SERIES[0]
     if token > 0.5:

@@ -1,4 +1,4 @@
-"""Tables of what is told of graphs, and of BLEU by length and of samples."""
+"""Tables of the analyses of DAGs, and of BLEU by reference length and by sample."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def graph_tables(graphs: Mapping[str, Mapping[str, Json]]) -> Iterator[Json]:
-    """Of `dag_analysis.json` by text and system."""
-    networks = [(system, text, found) for text, systems in graphs.items() for system, found in systems.items()]
+def dag_tables(analyses: Mapping[str, Mapping[str, Json]]) -> Iterator[Json]:
+    """Yield the tables of `dag_analysis.json`, given by text and system."""
+    networks = [(system, text, found) for text, systems in analyses.items() for system, found in systems.items()]
     if not networks:
         return
     rows = [row for system, text, found in networks for row in _targets(system, text, found)]
     yield {
-        "title": "Targets in the graphs",
+        "title": "Targets in the DAGs",
         "caption": (
-            "Per cent of the target's tokens on the best path through the graph that their vertices rank first: of the text alone, "
-            "and with BOS and EOS. Spread: over how many vertices a token's probability is spread, given the target (exp of the "
-            "entropy, the mean over tokens). No path: targets longer than their graphs."
+            "Percentage of target tokens on the best path that are the most probable token of their vertex: text tokens only, and "
+            "with BOS and EOS. Spread: effective number of vertices of a token given the target (exp of the entropy, mean over "
+            "tokens). No path: targets that are longer than their DAG."
         ),
-        "words": 2,
+        "text_columns": 2,
         "columns": ["network", "text", "sentences", "no path", "tokens right", "with ends", "spread"],
         "rows": rows,
     }
     yield {
-        "title": "Vertices of the graphs",
+        "title": "Vertices of the DAGs",
         "caption": (
-            "Per cent of the vertices between both ends that are likely (passing probability above 0.5), confident (not likely, "
-            "but the best token above 0.5) and vague (both below 0.2); and of the vertices of a passing probability of at least "
-            "0.2, those with one way on: whose transitions, up to 80 %, all lead to one token."
+            "Percentage of the inner vertices that are likely (passing probability above 0.5), confident (not likely, but the best "
+            "token is above 0.5) and vague (both below 0.2). One successor: among vertices with a passing probability of at least "
+            "0.2, those whose most probable transitions (80 % of the mass) lead to a single token."
         ),
-        "words": 2,
-        "columns": ["network", "text", "vertices", "likely", "confident", "vague", "one way on"],
+        "text_columns": 2,
+        "columns": ["network", "text", "vertices", "likely", "confident", "vague", "one successor"],
         "rows": [
             [
                 system,
@@ -65,35 +65,35 @@ def _targets(system: str, text: str, found: Json) -> Iterator[list[str]]:
 
 
 def length_tables(by_length: Mapping[str, Mapping[str, Json]]) -> Iterator[Json]:
-    """Of `by_length.json` by test set and entry."""
+    """Yield a table for each test set of `by_length.json`, given by test set and entry."""
     for test, entries in by_length.items():
         bins = next(iter(entries.values()))["bins"]
         counts = ", ".join(f"{bin_name(part)}: {part['sentences']:,}" for part in bins)
         yield {
             "title": f"BLEU by reference length on {test}",
-            "caption": f"By words of the (first) reference. Sentences: {counts}.",
-            "words": 1,
+            "caption": f"Bins are in words of the first reference. Sentences: {counts}.",
+            "text_columns": 1,
             "columns": ["system and search", *map(bin_name, bins)],
             "rows": [[entry, *(_number(part["bleu"], 2) for part in found["bins"])] for entry, found in entries.items()],
         }
 
 
 def bin_name(part: Json) -> str:
-    """`11-20`; `21+` above the last end."""
+    """Return the name of a bin of lengths: `11-20`, or `21+` for the last one."""
     first = part["longer_than"] + 1
     return f"{first}+" if part["up_to"] is None else f"{first}-{part['up_to']}"
 
 
 def diversity_tables(diversity: Mapping[str, Mapping[str, Json]]) -> Iterator[Json]:
-    """Of `diversity.json` by test set and entry."""
+    """Yield a table for each test set of `diversity.json`, given by test set and entry."""
     for test, entries in diversity.items():
         yield {
             "title": f"Quality and diversity of samples on {test}",
             "caption": (
-                "BLEU of one sample a sentence, the mean over ranks, and pairwise BLEU: of each sample against each other one of "
-                "its sentence; the lower, the more diverse."
+                "BLEU: one sample a sentence against the references, mean over ranks. Pairwise BLEU: each sample against each "
+                "other sample of its sentence; lower is more diverse."
             ),
-            "words": 1,
+            "text_columns": 1,
             "columns": ["system and search", "samples", "BLEU", "pairwise BLEU"],
             "rows": [
                 [entry, str(found["samples"]), _number(found["bleu"], 2), _number(found["pairwise_bleu"], 2)]

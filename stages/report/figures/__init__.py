@@ -1,0 +1,1 @@
+"""Figures as SVG text. The same numbers give the same bytes."""

@@ -1,0 +1,149 @@
+"""Figures of quality, speed, length, diversity and agreement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stages.report.figures.canvas import CARD, MUTED, STROKES, as_svg, colours_of, cycle, key, panel, panels, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Point:
+    """Quality and speed of an entry."""
+
+    entry: str
+    system: str
+    quality: float
+    latency_ms: float
+    sentences_per_second: float
+
+
+def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Return the indices of the Pareto-optimal points (cost, quality), by increasing cost."""
+    front: list[int] = []
+    for index in sorted(range(len(points)), key=lambda index: (points[index][0], -points[index][1])):
+        if not front or points[index][1] > points[front[-1]][1]:
+            front.append(index)
+    return front
+
+
+def quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
+    """Draw quality against latency (the upper left is better) and against throughput (the upper right is better).
+
+    Points are labelled with numbers that the key explains, since names beside the points would overlap. `metric` is the name of
+    the quality metric, `unit` the name of a source, such as "sentence".
+    """
+    with style():
+        return _quality_speed(points, metric, unit)
+
+
+def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
+    figure, (left, right) = panels()
+    colours = colours_of(point.system for point in points)
+    _scatter(left, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
+    _scatter(right, points, [(point.sentences_per_second, point.quality) for point in points], colours, 1)
+    dots = [left.scatter([], [], s=40, color=colours[point.system]) for point in points]
+    names = [f"{number} {point.entry}" for number, point in enumerate(points, 1)]
+    key(figure, dots, names)
+    left.set(title=f"One {unit} at a time", xlabel=f"latency, ms a {unit} (median)", ylabel=metric)
+    right.set(title="In batches", xlabel=f"throughput, {unit}s a second")
+    return as_svg(figure)
+
+
+def _scatter(
+    axes: Axes, points: Sequence[Point], positions: Sequence[tuple[float, float]], colours: Mapping[str, str], better: int
+) -> None:
+    """Draw numbered points at `positions` (speed, quality) and their Pareto front; `better` is -1 if lower speed values are
+    better."""
+    front = pareto([(-better * x, y) for x, y in positions])
+    axes.plot(
+        *zip(*[positions[index] for index in front], strict=True), color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)), zorder=2
+    )
+    for index, (point, (x, y)) in enumerate(zip(points, positions, strict=True)):
+        colour, first = colours[point.system], index in front
+        axes.scatter([x], [y], s=125, facecolors=colour if first else "none", edgecolors=colour, linewidths=1.4, zorder=3 + first)
+        ink = CARD if first else colour
+        axes.annotate(str(index + 1), (x, y), ha="center", va="center_baseline", fontsize=7.5, color=ink, zorder=3.5 + first)
+    axes.margins(x=0.1, y=0.12)
+
+
+def agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+    """Draw the accuracy in per cent by distance, with a line for each system. All lines have the same distances."""
+    with style():
+        return _agreement(curves)
+
+
+def _agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+    figure, axes = panel()
+    for (system, points), colour in zip(curves.items(), cycle(len(curves)), strict=True):
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.8, marker="o", markersize=4, label=system)
+    axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
+    axes.set(title="Correct verb preferred, %", xlabel="words from subject to verb")
+    axes.margins(x=0.03)
+    key(figure, *axes.get_legend_handles_labels())
+    return as_svg(figure)
+
+
+def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]]) -> str:
+    """Draw BLEU by reference length, with a line for each entry `system/search`. All lines have the same bins; values may be
+    missing."""
+    with style():
+        figure, axes = panel()
+        heights = {entry: [math.nan if bleu is None else bleu for _, bleu in points] for entry, points in curves.items()}
+        _entries(axes, heights, marker="o", markersize=3)
+        names = [name for name, _ in next(iter(curves.values()))]
+        axes.set_xticks(range(len(names)), labels=names)
+        axes.set(title="BLEU", xlabel="words of the reference")
+        axes.margins(x=0.03)
+        key(figure, *axes.get_legend_handles_labels())
+        return as_svg(figure)
+
+
+def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str) -> str:
+    """Draw the distribution of speed-ups over sentences, with a line for each entry `system/search`.
+
+    `quantiles` are from the lowest speed-up to the highest; `unit` is the name of a source, such as "sentence".
+    """
+    with style():
+        figure, axes = panel()
+        _entries(axes, quantiles)
+        axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
+        last = len(next(iter(quantiles.values()))) - 1
+        axes.set_xticks([0, last / 4, last / 2, 3 * last / 4, last], labels=["0", "25", "50", "75", "100"])
+        axes.set(title="Speed-up over the baseline", xlabel=f"{unit}s, %", ylim=(0, None))
+        axes.margins(x=0.02)
+        key(figure, *axes.get_legend_handles_labels())
+        return as_svg(figure)
+
+
+def _entries(axes: Axes, heights: Mapping[str, Sequence[float]], **look: Any) -> None:
+    """Draw a line for each entry `system/search`: a colour for each system, a line style for each of its searches."""
+    colours, seen = colours_of(entry.partition("/")[0] for entry in heights), dict[str, int]()
+    for entry, line in heights.items():
+        system = entry.partition("/")[0]
+        stroke = STROKES[seen.get(system, 0) % len(STROKES)]
+        seen[system] = seen.get(system, 0) + 1
+        axes.plot(range(len(line)), line, color=colours[system], linestyle=stroke, linewidth=1.6, label=entry, **look)
+
+
+def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:
+    """Draw points (pairwise BLEU, BLEU) of entries `system/search`; the points of one system are joined by a line."""
+    with style():
+        figure, axes = panel()
+        colours = colours_of(entry.partition("/")[0] for entry in points)
+        for system, colour in colours.items():
+            own = sorted(position for entry, position in points.items() if entry.partition("/")[0] == system)
+            axes.plot(*zip(*own, strict=True), color=colour, linewidth=1.4, marker="o", markersize=5, label=system)
+        for entry, position in points.items():
+            search = entry.partition("/")[2]
+            axes.annotate(search, position, xytext=(5, 5), textcoords="offset points", fontsize=8)
+        axes.set(title="BLEU of samples", xlabel="pairwise BLEU among samples (lower is more diverse)")
+        axes.margins(x=0.1, y=0.15)
+        key(figure, *axes.get_legend_handles_labels())
+        return as_svg(figure)

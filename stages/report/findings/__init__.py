@@ -1,0 +1,1 @@
+"""The data of the report: results, comparisons, analyses and training curves."""
