@@ -61,10 +61,10 @@ class Optimizer:
         self.weights = torch.zeros(starts[-1], device=device)
         self.gradient = torch.zeros_like(self.weights)
         for parameter, start in zip(parameters, starts, strict=False):
-            place = slice(start, start + parameter.numel())
-            self.weights[place] = parameter.detach().flatten()
-            parameter.data = self.weights[place].view_as(parameter)
-            parameter.grad = self.gradient[place].view_as(parameter)
+            span = slice(start, start + parameter.numel())
+            self.weights[span] = parameter.detach().flatten()
+            parameter.data = self.weights[span].view_as(parameter)
+            parameter.grad = self.gradient[span].view_as(parameter)
         flat = nn.Parameter(self.weights)
         flat.grad = self.gradient
         self._flat = flat

@@ -123,7 +123,7 @@ def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: Lattic
 
 def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: str, context: Context) -> None:
     classes: dict[str, list[SentenceTimes]] = {}
-    for one in sorted(found, key=lambda taken: taken.tokens):
+    for one in sorted(found, key=lambda times: times.tokens):
         classes.setdefault(length_name(one.tokens), []).append(one)
     medians = {
         length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()

@@ -73,7 +73,7 @@ def network(joint=True, **changes):
                 values.mul_(3.0)
         model.target_embedding.weight.mul_(2.0)
         if model.length is not None:
-            model.length.weight[18:] = 0.0  # long targets are never likeliest
+            model.length.weight[18:] = 0.0  # long targets are never most_probable
     return model
 
 

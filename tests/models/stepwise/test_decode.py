@@ -348,7 +348,7 @@ def rigged(monkeypatch, table, search, vocabulary=12):
     return decode_batch(network(vocabulary=vocabulary), [[7, 7, 7]], search)[0]
 
 
-# Greedy takes 7 and is punished for it; the likeliest output is 8 9.
+# Greedy takes 7 and is punished for it; the most_probable output is 8 9.
 GARDEN_PATH = {
     (): {7: 0.5, 8: 0.4, 9: 0.1},
     (7,): {7: 0.3, 8: 0.3, 9: 0.2, EOS: 0.2},
