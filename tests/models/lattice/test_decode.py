@@ -224,7 +224,7 @@ def test_fifty_pairs_are_learnt_and_found_again(monkeypatch):
     model = LatticeModel(dataclasses.replace(SMALL, dropout=0.0, width=48, feed_forward=96), Sizes(SIZE, SIZE, True)).train()
     optimizer = torch.optim.Adam(model.parameters(), 0.005)
     batch = collate(range(50), sources, targets)
-    for update in range(140):
+    for update in range(280):
         torch.manual_seed(update)
         optimizer.zero_grad()
         found = loss(model, batch, update, 0.0)
