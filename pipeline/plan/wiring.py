@@ -19,20 +19,18 @@ from pipeline.config.schema import Pinned, RunConfig, TextConfig
 from pipeline.config.systems import UsedSystem
 from pipeline.plan import stage_configs
 from pipeline.plan.analyses import analyse_dags, analyse_lattices, compare_minimal_pairs, measure_likelihood
+from pipeline.plan.counts import align_and_count, count_shortlist, estimate_language_model, texts_of_tables
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
-from pipeline.plan.pins import pinned_distillation, pinned_ngram, pinned_teacher, pinned_vocabulary
+from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
 from pipeline.plan.text_files import monolingual_files, text_files
 from pipeline.store.artifacts import Store
 from stages import (
-    align,
     benchmark,
     corpus,
     decode,
     distill,
     encode,
-    lattice,
-    ngram,
     report,
     score,
     system,
@@ -178,7 +176,7 @@ def distill_training_text(flow: Flow, encoded: Encoded, teachers: Teachers) -> d
 
 def _uses_distilled_text(config: RunConfig) -> bool:
     data = {settings.data for settings in config.systems.values() if isinstance(settings, TrainedSystem)}
-    return not data.isdisjoint({"distilled", "mixed"}) or "distilled" in _texts_of_tables(config)
+    return not data.isdisjoint({"distilled", "mixed"}) or "distilled" in texts_of_tables(config)
 
 
 def _distilled_texts(flow: Flow, encoded: Encoded, teachers: Teachers) -> dict[str, Text]:
@@ -204,56 +202,6 @@ def _distill(flow: Flow, name: str, text: Text, teacher: System, config: distill
 
 def _other_members(networks: Teachers) -> tuple[Trained, ...]:
     return tuple(network for network in networks[1:] if isinstance(network, Trained))
-
-
-# Word links, candidate tables and the language model
-
-
-def align_and_count(flow: Flow, encoded: Encoded, data: dict[str, TrainingData]) -> tuple[dict[str, Links], dict[str, Tables]]:
-    """Align words and count candidate tables, as far as the config asks for them; both by text (`raw`, `distilled`)."""
-    alignment = flow.config.alignment or align.AlignConfig()
-    counting = lattice.LatticeConfig() if flow.config.lattice is None else flow.config.lattice.counting
-    links: dict[str, Links] = {}
-    tables: dict[str, Tables] = {}
-    for name in _texts_of_tables(flow.config):
-        tokens = data[name][0]
-        links[name] = flow.steps.add(align.STAGE, name, align.AlignInputs(tokens), alignment)
-        tables[name] = _count_tables(flow, name, tokens, links[name], encoded, counting)
-    if flow.config.alignment is not None and not tables:
-        bitext = encoded.texts.training if alignment.unit == "words" else encoded.training
-        links["raw"] = flow.steps.add(align.STAGE, "raw", align.AlignInputs(bitext), alignment)
-    return links, tables
-
-
-def _texts_of_tables(config: RunConfig) -> list[str]:
-    stated = [] if config.lattice is None else [config.lattice.data]
-    trained = [settings for settings in config.systems.values() if isinstance(settings, TrainedSystem)]
-    return list(dict.fromkeys([*stated, *(settings.table_text for settings in trained if settings.table_text)]))
-
-
-def _count_tables(flow: Flow, name: str, tokens: Tokens, links: Links, encoded: Encoded, config: lattice.LatticeConfig) -> Tables:
-    inputs = lattice.LatticeInputs(tokens, links, encoded.validation, encoded.vocabulary)
-    return flow.steps.add(lattice.STAGE, name, inputs, config)
-
-
-def count_shortlist(flow: Flow, name: str, tokens: Tokens, encoded: Encoded) -> Tables:
-    """Count the target tokens that each source token is linked to, in whatever position, for searches with a shortlist."""
-    alignment = replace(flow.config.alignment or align.AlignConfig(), unit="pieces")
-    links = flow.steps.add(align.STAGE, f"{name}/shortlist", align.AlignInputs(tokens), alignment)
-    return _count_tables(flow, f"{name}/shortlist", tokens, links, encoded, lattice.LatticeConfig(backoff=1.0))
-
-
-def estimate_language_model(flow: Flow, encoded: Encoded) -> Ngram | None:
-    """Estimate the n-gram language model, unless the config pins one. None if it asks for neither."""
-    config, texts = flow.config.ngram, encoded.texts
-    if config is None:
-        return None
-    if isinstance(config, Pinned):
-        return pinned_ngram(config, flow.store, encoded.vocabulary)
-    inputs = ngram.NgramInputs((texts.training,), texts.validation)
-    if config.unit == "pieces":
-        inputs = ngram.NgramInputs((encoded.training,), encoded.validation, encoded.vocabulary)
-    return flow.steps.add(ngram.STAGE, config.side, inputs, config)
 
 
 # Systems

@@ -58,12 +58,14 @@ def test_a_config_and_its_files(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("a\n")
     config = tmp_path / "c.yaml"
     files = f"{{source: {tmp_path}/a.en, target: {tmp_path}/a.de}}"
-    config.write_text(f"corpus:\n  train: {files}\n  validation: {{embedded: 1}}\n  test: {{x: {{embedded: 1}}}}\nstore: {{path: {tmp_path}/s}}\n")
+    config.write_text(
+        f"corpus:\n  train: {files}\n  validation: {{embedded: 1}}\n  test: {{x: {{embedded: 1}}}}\nstore: {{path: {tmp_path}/s}}\n"
+    )
     found = checks(config)
     assert found["text train"] == ("text train", "FAIL", f"expected readable files, got none at {tmp_path}/a.de")
     assert "text x" not in found
     assert found["disk"].text.endswith(f"free at {tmp_path}/s")
-    config.write_text("corups: {}\nname: 3\n")
+    config.write_text("corups: {}\nname: 3\ncorpus: {train: {embedded: 9}}\n")
     assert checks(config)["config"].verdict == "FAIL"
     assert checks(config)["config"].text.count("\n") == 1
 
