@@ -49,7 +49,7 @@ test-asan: $(READY)     ## the kernels' tests with the address and undefined-beh
 	$(BIN)/cmake --build $(ASAN)
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 		PYTHONPATH=$(ASAN):$$($(BIN)/python -c 'import sys; print(":".join(sys.path))') \
-		$(BIN)/python -S -m pytest tests/kernels -m "not slow" -p no:cacheprovider
+		$(BIN)/python -S -m pytest tests/fewstep tests/kernels -m "not slow" -p no:cacheprovider
 
 bench: $(READY)         ## a config's systems and CTranslate2 (CONFIG=...), and all families at base size
 	$(BIN)/python -m benchmarks.decoding.systems $(CONFIG) --json build/systems.json

@@ -1,6 +1,7 @@
-"""Arrays and words in, arrays and words out: what is native, and the slow twins that the tests trust.
+"""Kernels on arrays for training and counting: objectives and alignment of graphs, word alignment, n-gram estimation, candidates.
 
-Importing this package loads neither torch nor numpy, nor the extension: a function loads what it needs.
+Searches over given scores come from `fewstep`. Importing this package loads neither torch nor numpy nor the extension: a name is
+imported from its module on first use.
 """
 
 from __future__ import annotations
@@ -12,41 +13,29 @@ from kernels.fast_align import Alignment, AlignmentModel, AlignOptions, fast_ali
 from kernels.symmetrize import symmetrize
 
 if TYPE_CHECKING:
-    from kernels.aggressive import AggressiveTransformer, Drafter, DraftOptions
-    from kernels.beam import Beam, BeamOptions, Neighbours
-    from kernels.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
-    from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
-    from kernels.dag_search import (
-        DagBeamOptions,
-        DagHypothesis,
+    from fewstep.candidates import CandidateOptions, Candidates, CandidateTables, lattice_candidates
+    from fewstep.search.dag_beam import DagBeamOptions, DagHypothesis, dag_beam_search
+    from fewstep.search.dag_paths import (
         DagPaths,
         DagViterbiOptions,
         DagWalkOptions,
         DagWalks,
-        dag_beam_search,
         dag_follow,
         dag_lookahead,
         dag_sample,
         dag_viterbi,
     )
+    from kernels.dag import DagAlignment, dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
     from kernels.fused_attention import AttentionInputs, fused_attention_, fused_attention_gradients_
-    from kernels.graph_network import GraphNetwork, GraphPath, GraphRules, GraphScores
-    from kernels.joint_step import JointStep
     from kernels.lattice import LatticePaths, lattice_max_marginals, lattice_n_best, lattice_viterbi
-    from kernels.lattice_decoding import LatticeOptions, LatticeOutcome, LatticeScores, LatticeSeconds, LatticeTransformer
-    from kernels.lexicon import Lexicon
     from kernels.ngram import NgramModel
     from kernels.token_scores import token_gradients_, token_scores_
-    from kernels.transformer import Transformer, TransformerShape, WritingRules
 
 __all__ = [
-    "AggressiveTransformer",
     "AlignOptions",
     "Alignment",
     "AlignmentModel",
     "AttentionInputs",
-    "Beam",
-    "BeamOptions",
     "CandidateOptions",
     "CandidateTables",
     "Candidates",
@@ -57,25 +46,8 @@ __all__ = [
     "DagViterbiOptions",
     "DagWalkOptions",
     "DagWalks",
-    "DraftOptions",
-    "Drafter",
-    "GraphNetwork",
-    "GraphPath",
-    "GraphRules",
-    "GraphScores",
-    "JointStep",
-    "LatticeOptions",
-    "LatticeOutcome",
     "LatticePaths",
-    "LatticeScores",
-    "LatticeSeconds",
-    "LatticeTransformer",
-    "Lexicon",
-    "Neighbours",
     "NgramModel",
-    "Transformer",
-    "TransformerShape",
-    "WritingRules",
     "dag_beam_search",
     "dag_best_alignment",
     "dag_follow",
@@ -96,61 +68,41 @@ __all__ = [
     "token_scores_",
 ]
 
-_HOMES = {
-    "AggressiveTransformer": "kernels.aggressive",
-    "DraftOptions": "kernels.aggressive",
-    "Drafter": "kernels.aggressive",
-    "Beam": "kernels.beam",
-    "BeamOptions": "kernels.beam",
-    "CandidateOptions": "kernels.candidates",
-    "CandidateTables": "kernels.candidates",
-    "Candidates": "kernels.candidates",
+_MODULES = {
+    "CandidateOptions": "fewstep.candidates",
+    "CandidateTables": "fewstep.candidates",
+    "Candidates": "fewstep.candidates",
+    "lattice_candidates": "fewstep.candidates",
+    "DagBeamOptions": "fewstep.search.dag_beam",
+    "DagHypothesis": "fewstep.search.dag_beam",
+    "dag_beam_search": "fewstep.search.dag_beam",
+    "DagPaths": "fewstep.search.dag_paths",
+    "DagViterbiOptions": "fewstep.search.dag_paths",
+    "DagWalkOptions": "fewstep.search.dag_paths",
+    "DagWalks": "fewstep.search.dag_paths",
+    "dag_follow": "fewstep.search.dag_paths",
+    "dag_lookahead": "fewstep.search.dag_paths",
+    "dag_sample": "fewstep.search.dag_paths",
+    "dag_viterbi": "fewstep.search.dag_paths",
     "DagAlignment": "kernels.dag",
-    "AttentionInputs": "kernels.fused_attention",
-    "fused_attention_": "kernels.fused_attention",
-    "fused_attention_gradients_": "kernels.fused_attention",
-    "GraphNetwork": "kernels.graph_network",
-    "GraphPath": "kernels.graph_network",
-    "GraphRules": "kernels.graph_network",
-    "GraphScores": "kernels.graph_network",
-    "Neighbours": "kernels.beam",
-    "Lexicon": "kernels.lexicon",
-    "NgramModel": "kernels.ngram",
     "dag_best_alignment": "kernels.dag",
     "dag_log_likelihood": "kernels.dag",
     "dag_max_log_likelihood": "kernels.dag",
-    "DagBeamOptions": "kernels.dag_search",
-    "DagHypothesis": "kernels.dag_search",
-    "DagPaths": "kernels.dag_search",
-    "DagViterbiOptions": "kernels.dag_search",
-    "DagWalkOptions": "kernels.dag_search",
-    "DagWalks": "kernels.dag_search",
-    "dag_beam_search": "kernels.dag_search",
-    "dag_follow": "kernels.dag_search",
-    "dag_lookahead": "kernels.dag_search",
-    "dag_sample": "kernels.dag_search",
-    "dag_viterbi": "kernels.dag_search",
-    "JointStep": "kernels.joint_step",
-    "Transformer": "kernels.transformer",
-    "TransformerShape": "kernels.transformer",
-    "WritingRules": "kernels.transformer",
-    "lattice_candidates": "kernels.candidates",
-    "token_gradients_": "kernels.token_scores",
-    "token_scores_": "kernels.token_scores",
-    "LatticeOptions": "kernels.lattice_decoding",
-    "LatticeOutcome": "kernels.lattice_decoding",
+    "AttentionInputs": "kernels.fused_attention",
+    "fused_attention_": "kernels.fused_attention",
+    "fused_attention_gradients_": "kernels.fused_attention",
     "LatticePaths": "kernels.lattice",
-    "LatticeScores": "kernels.lattice_decoding",
-    "LatticeSeconds": "kernels.lattice_decoding",
-    "LatticeTransformer": "kernels.lattice_decoding",
     "lattice_max_marginals": "kernels.lattice",
     "lattice_n_best": "kernels.lattice",
     "lattice_viterbi": "kernels.lattice",
+    "NgramModel": "kernels.ngram",
+    "token_gradients_": "kernels.token_scores",
+    "token_scores_": "kernels.token_scores",
 }
-"""Modules by the public name that they are first asked for, so that the command lines load no more than they use."""
+"""The module of each public name that is imported on first use."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,7 +1,7 @@
 """Sums and maxima over all paths of a directed acyclic graph (Huang et al. 2022, "Directed Acyclic Transformer", section 3).
 
 A graph has L vertices. A path starts at vertex 0, ends at vertex graph_length - 1, visits strictly ascending vertices, and emits
-one token of the target at each, BOS and EOS among them. It scores
+one token of the target at each, BOS and EOS among them. Its score is
 
     sum_t token_log_probs[t, v_t] + sum_t transition_log_probs[v_t, v_{t+1}]
 
@@ -12,12 +12,12 @@ All functions take, for B sentences of at most M target tokens and L vertices,
     target_lengths [B] int64      tokens with BOS and EOS, 0 to M
     graph_lengths [B] int64       vertices, 0 to L
 
-in natural logarithms, float32 or float64; the sums run in float64. What stands in cells that no path of the sentence's own lengths
-reaches is never read. A sentence without a path (a target longer than its graph, say) gives minus infinity and zero gradients; one
-of whose paths meets a NaN or plus infinity gives NaN and zero gradients; neither touches the sentences beside it. Raises ValueError
-or TypeError for arrays that do not fit together. Results do not depend on `threads` (none: as many as torch uses).
+in natural logarithms, float32 or float64; the sums run in float64. Cells that no path of the sentence's own lengths reaches are
+never read. A sentence without a path (for example with a target longer than its graph) gives minus infinity and zero gradients; one
+whose paths meet a NaN or plus infinity gives NaN and zero gradients; neither affects other sentences. Raises ValueError or
+TypeError for arrays that do not fit together. Results do not depend on `threads` (None: as many as torch uses).
 
-Tensors on a GPU are done there, in their own type (`kernels.gpu.dag`, needs triton).
+Tensors on a GPU are processed there, in their own type (`kernels.gpu.dag`, which needs triton).
 
 `kernels.reference.dag` is the slow twin.
 """
@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 
 __all__ = ["DagAlignment", "dag_best_alignment", "dag_log_likelihood", "dag_max_log_likelihood"]
 
@@ -38,9 +38,9 @@ class DagAlignment(NamedTuple):
     """The best path of each sentence."""
 
     vertices: Tensor
-    """[B,M] int64: where each token is emitted; -1 past the target, and throughout where no path exists"""
+    """[B,M] int64, the vertex of each token; -1 past the target, and everywhere if no path exists."""
     scores: Tensor
-    """[B]: what the path scores, minus infinity where none exists"""
+    """[B] the score of the path, minus infinity if no path exists."""
 
 
 def dag_log_likelihood(
@@ -51,9 +51,10 @@ def dag_log_likelihood(
     *,
     threads: int | None = None,
 ) -> Tensor:
-    """[B]: log of the sum over all paths of exp(score) (equation 3 of the paper, by the recurrence of equation 15).
+    """Return [B], the log of the sum over all paths of exp(score) (equation 3 of the paper, by the recurrence of equation 15).
 
-    Differentiable once. The gradient, the posteriors of tokens at vertices and of transitions, is computed along with the value.
+    Differentiable once. The gradient, that is the posteriors of tokens at vertices and of transitions, is computed along with the
+    value.
     """
     _check(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     if token_log_probs.is_cuda:
@@ -79,7 +80,8 @@ def dag_best_alignment(
     *,
     threads: int | None = None,
 ) -> DagAlignment:
-    """The path of the highest score. Of equally good ones the one that has the lowest vertex where they part, seen from the end."""
+    """Return the path of the highest score. Among equal paths the one with the lowest vertex where they differ wins, seen from the
+    end."""
     _check(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     if token_log_probs.is_cuda:
         from kernels.gpu import dag as gpu
@@ -102,7 +104,8 @@ def dag_max_log_likelihood(
     *,
     threads: int | None = None,
 ) -> Tensor:
-    """[B]: the highest score of a path, the paper's objective without marginalisation; its gradient is 1 along the best path."""
+    """Return [B], the highest score of a path: the paper's objective without marginalisation. Its gradient is 1 along the best
+    path."""
     vertices, scores = dag_best_alignment(
         token_log_probs.detach(), transition_log_probs.detach(), target_lengths, graph_lengths, threads=threads
     )
@@ -138,7 +141,7 @@ class _LogLikelihood(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        # The posteriors become the gradients where they lie; who asks again has them computed again.
+        # The posteriors become the gradients in place; a second backward pass computes them again.
         tokens, transitions, target_lengths, graph_lengths = ctx.saved_tensors
         posteriors = ctx.posteriors or _posteriors(tokens, transitions, target_lengths, graph_lengths, ctx.threads)[1:]
         ctx.posteriors = None
@@ -149,7 +152,7 @@ class _LogLikelihood(torch.autograd.Function):
 def _posteriors(
     tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor, threads: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Log-likelihoods [B], posteriors [B,M,L] of tokens at vertices, and [B,L,L] of transitions."""
+    """Return log-likelihoods [B] and the posteriors [B,M,L] of tokens at vertices and [B,L,L] of transitions."""
     found = torch.empty(len(tokens), dtype=tokens.dtype)
     cells = torch.empty(tokens.shape, dtype=tokens.dtype), torch.empty(transitions.shape, dtype=tokens.dtype)
     arrays = _arrays(tokens, transitions, target_lengths, graph_lengths, found, *cells)

@@ -1,11 +1,11 @@
-"""Attention and its gradient for training on a CPU, where the weights of one head of one sentence are all that is ever held.
+"""Attention and its gradient for training on a CPU; at any time only the weights of one head of one sentence are held.
 
-Queries q [B,H,T,d], keys k and values v [B,H,S,d]: float32 or bfloat16, wherever their rows of d values lie. `seen` [B,S] bool says
-which keys may be seen (none: all); with `causal` query t sees keys up to t alone. For each sentence and head
+Queries q [B,H,T,d], keys k and values v [B,H,S,d] are float32 or bfloat16 with any strides between rows of d values. `seen` [B,S]
+bool marks the visible keys (None: all); with `causal` query t sees keys up to t only. For each sentence and head
 
-    o_t = sum_s p_ts v_s        p_ts = exp(q_t k_s / sqrt(d) - n_t), which sum to 1 over what query t sees
+    o_t = sum_s p_ts v_s        p_ts = exp(q_t k_s / sqrt(d) - n_t), which sum to 1 over the keys that query t sees
 
-Products and sums are float32. A query that sees nothing is given zeros. Results do not depend on `threads` (none: as many as torch
+Products and sums are float32. A query that sees no key gives zeros. Results do not depend on `threads` (None: as many as torch
 uses). Raises TypeError and ValueError for tensors that do not fit together.
 
 `kernels.reference.fused_attention` is the slow twin.
@@ -18,28 +18,28 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 from kernels.tensor_bits import tensor_bits
 
 __all__ = ["AttentionInputs", "fused_attention_", "fused_attention_gradients_"]
 
 
 class AttentionInputs(NamedTuple):
-    """What attention reads."""
+    """The inputs of attention."""
 
     queries: Tensor
-    """[B,H,T,d]"""
+    """[B,H,T,d] the queries q."""
     keys: Tensor
-    """[B,H,S,d]"""
+    """[B,H,S,d] the keys k."""
     values: Tensor
-    """[B,H,S,d]"""
+    """[B,H,S,d] the values v."""
     seen: Tensor | None = None
-    """[B,S] bool"""
+    """[B,S] bool, True for visible keys; None: all keys are visible."""
     causal: bool = False
 
 
 def fused_attention_(inputs: AttentionInputs, mixed: Tensor, *, threads: int | None = None) -> Tensor:
-    """Writes o into `mixed` [B,H,T,d]. Returns the normalisers n [B,H,T] float32, minus infinity where nothing is seen."""
+    """Write o into `mixed` [B,H,T,d] and return the normalisers n [B,H,T] float32, minus infinity where no key is visible."""
     normalisers = torch.empty(inputs.queries.shape[:3])
     fewstep_native.fused_attention(
         *_arrays(inputs),
@@ -59,8 +59,10 @@ def fused_attention_gradients_(
     *,
     threads: int | None = None,
 ) -> None:
-    """Writes the gradients by queries, keys and values of sum(upstream o), upstream [B,H,T,d]. `normalisers` are those of
-    `fused_attention_`."""
+    """Write the gradients of sum(upstream o), upstream [B,H,T,d], with respect to queries, keys and values.
+
+    `normalisers` are those of `fused_attention_`.
+    """
     fewstep_native.fused_attention_gradients(
         *_arrays(inputs),
         normalisers.numpy(),

@@ -1,20 +1,20 @@
-"""Exact search of lattices (Deng and Rush 2021): N slots of K candidates, with a score for each pair of neighbours.
+"""Exact search of lattices (Deng and Rush 2021): N slots of K candidates, with a score for each pair of adjacent candidates.
 
-A path of T words takes one candidate of each of the slots 0 to T - 1 and scores
+A path of T tokens takes one candidate of each of the slots 0 to T - 1 and scores
 
     start[k_0] + sum over p of edges[p, k_p, k_{p+1}] + exits[T-1, k_{T-1}]          min_length <= T <= max_length
 
-so that variable lengths need neither pads nor states for EOS. All functions take, for B sentences,
+so that variable lengths need neither padding nor states for EOS. All functions take, for B sentences,
 
-    start [B,K]               score of each candidate as the first word
+    start [B,K]               score of each candidate as the first token
     edges [B,N-1,K,K]         edges[b,p,i,j]: from candidate i of slot p to candidate j of slot p + 1
-    exits [B,N,K]             of ending right after each candidate (log P(EOS))
-    min_lengths, max_lengths [B] int64   words without EOS, at most N; both 0 for a sentence without words
+    exits [B,N,K]             score of ending right after each candidate (log P(EOS))
+    min_lengths, max_lengths [B] int64   tokens without EOS, at most N; both 0 for an empty sentence
 
 in float32 or float64, all of one type, in which they are summed. Minus infinity, NaN and plus infinity are impossible. Cells beyond
 a sentence's longest path are not read. Raises TypeError and ValueError for arrays of other types or shapes and for a window of
-lengths outside the lattice. Results do not depend on `threads`, and come as they were given: of numpy or of torch. Tensors on a
-GPU are searched there (`lattice_viterbi` alone, `kernels.gpu.lattice`, needs triton).
+lengths outside the lattice. Results do not depend on `threads` and have the type of the inputs, numpy or torch. Tensors on a GPU
+are searched there (`lattice_viterbi` only, `kernels.gpu.lattice`, which needs triton).
 
 `kernels.reference.lattice` is the slow twin.
 """
@@ -23,35 +23,35 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from fewstep.native import fewstep_native
+
 __all__ = ["LatticePaths", "lattice_max_marginals", "lattice_n_best", "lattice_viterbi"]
 
 
 class LatticePaths(NamedTuple):
-    """The best path of each sentence, or, with one more axis n behind the first, its n best paths, best first."""
+    """The best path of each sentence, or, with one more axis n after the first, its n best paths, best first."""
 
     path: Any
-    """[B,N] int64: the candidate in each slot, -1 past the words; all -1 where no path is possible"""
+    """[B,N] int64, the candidate in each slot, -1 past the end; all -1 if no path is possible."""
     lengths: Any
-    """[B] int64: words; 0 where no path is possible"""
+    """[B] int64, the number of tokens; 0 if no path is possible."""
     scores: Any
-    """[B]: minus infinity where no path is possible"""
+    """[B] the score of the path; minus infinity if no path is possible."""
 
 
 def lattice_viterbi(
     start: Any, edges: Any, exits: Any, min_lengths: Any, max_lengths: Any, *, threads: int | None = None
 ) -> LatticePaths:
-    """The best path of each sentence, in O(N K^2).
+    """Return the best path of each sentence, in O(N K^2).
 
-    Of equal paths the shortest, then the one whose candidate comes first where they part, seen from the end. `threads`: sentences
-    at a time (none: one).
+    Among equal paths the shortest wins, then the one whose candidate comes first where they differ, seen from the end. `threads` is
+    the number of sentences searched at the same time (None: one).
     """
     if getattr(exits, "is_cuda", False):
         from kernels.gpu import lattice as gpu
 
         return LatticePaths(*gpu.viterbi(start, edges, exits, min_lengths, max_lengths))
     import numpy as np
-
-    from kernels.native import fewstep_native
 
     arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
     sentences, slots, _ = arrays[2].shape
@@ -70,10 +70,8 @@ def lattice_n_best(
     n_best: int,
     threads: int | None = None,
 ) -> LatticePaths:
-    """The n best paths of each sentence: path [B,n,N], lengths and scores [B,n]; rows without a path where there are fewer."""
+    """Return the n best paths of each sentence: path [B,n,N], lengths and scores [B,n]; missing paths are rows without a path."""
     import numpy as np
-
-    from kernels.native import fewstep_native
 
     if n_best < 1:
         raise ValueError(f"n_best: expected at least 1, got {n_best}")
@@ -88,13 +86,12 @@ def lattice_n_best(
 def lattice_max_marginals(
     start: Any, edges: Any, exits: Any, min_lengths: Any, max_lengths: Any, *, threads: int | None = None
 ) -> Any:
-    """[B,N,K]: the score of the best path through each candidate; minus infinity where there is none, and past the longest path.
+    """Return [B,N,K], the score of the best path through each candidate; minus infinity if no path is possible, and past the
+    longest path.
 
-    How sure a word is: how far the best path's score is above the highest of the other candidates of its slot.
+    The confidence of a token is the gap between the best path's score and the highest one of the other candidates of its slot.
     """
     import numpy as np
-
-    from kernels.native import fewstep_native
 
     arrays = _arrays(start, edges, exits, min_lengths, max_lengths)
     found = np.empty(arrays[2].shape, arrays[2].dtype)
@@ -103,7 +100,7 @@ def lattice_max_marginals(
 
 
 def _arrays(start: Any, edges: Any, exits: Any, min_lengths: Any, max_lengths: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Contiguous numpy arrays that share the memory of what was given."""
+    """Return contiguous numpy arrays that share the memory of the arguments if possible."""
     floats = ("float32", "float64")
     start, edges = _array("start", start, floats, "[B,K]"), _array("edges", edges, floats, "[B,N-1,K,K]")
     exits = _array("exits", exits, floats, "[B,N,K]")
@@ -128,7 +125,7 @@ def _array(name: str, values: Any, dtypes: tuple[str, ...], shape: str) -> Any:
 
 
 def _like(given: Any, found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Tensors where tensors were given."""
+    """Return tensors if `given` is a tensor."""
     if type(given).__module__.partition(".")[0] != "torch":
         return found
     import torch

@@ -1,12 +1,12 @@
-"""What logits say of a few tokens, and the gradient of that, without another tensor of their size; on a CPU.
+"""Scores of a few tokens from logits, and their gradient, without another tensor of the logits' size; on a CPU.
 
-Rows of logits [R,V] are those of vertices of B graphs of up to L vertices, of whose sentences each has M tokens y [B,M]: `rows` [R]
-int64 holds b L + j for vertex j of sentence b. With e the label smoothing and n = log sum_v exp(x_v) of a row x,
+Rows of logits [R,V] belong to vertices of B graphs of up to L vertices, whose sentences have M tokens y [B,M]: `rows` [R] int64
+holds b L + j for vertex j of sentence b. With e the label smoothing and n = log sum_v exp(x_v) of a row x,
 
     score(b, t, j) = (1 - e) x[y_bt] + e mean_v x_v - n
 
 Logits are float32 or bfloat16; sums and results are float32. Exponentials are within 2 units in the last place. Results do not
-depend on `threads` (none: as many as torch uses). Raises TypeError and ValueError for tensors that do not fit together.
+depend on `threads` (None: as many as torch uses). Raises TypeError and ValueError for tensors that do not fit together.
 
 `kernels.reference.token_scores` is the slow twin.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 from kernels.tensor_bits import tensor_bits
 
 __all__ = ["token_gradients_", "token_scores_"]
@@ -34,8 +34,10 @@ def token_scores_(
     smoothing: float = 0.0,
     threads: int | None = None,
 ) -> Tensor:
-    """[R] the logarithms n of the rows' sums. Writes the scores of the rows' vertices into `scores` [B,M,L] float32, and into
-    `best` [B,L] int64 the first token of the highest logit; other vertices are left alone."""
+    """Return the normalisers n [R] and write the scores of the rows' vertices into `scores` [B,M,L] float32.
+
+    The first token with the highest logit is written into `best` [B,L] int64, if given. Other vertices are not changed.
+    """
     normalisers = torch.empty(len(logits))
     fewstep_native.token_scores(
         _logits(logits),
@@ -61,8 +63,10 @@ def token_gradients_(
     penalty: float = 0.0,
     threads: int | None = None,
 ) -> None:
-    """Logits become, where they lie, the gradient by them of sum_btj upstream[b,t,j] (score(b,t,j) - c n^2), c being `penalty`;
-    upstream [B,M,L] float32. `normalisers` [R] are those of `token_scores_`."""
+    """Replace logits by the gradient of sum_btj upstream[b,t,j] (score(b,t,j) - c n^2) with respect to them, c being `penalty`.
+
+    `upstream` is [B,M,L] float32; `normalisers` [R] are those of `token_scores_`.
+    """
     fewstep_native.token_gradients(
         _logits(logits),
         targets.numpy(),

@@ -19,19 +19,15 @@ from models.training.recipe import TrainedSystem
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-PAD, BOS, EOS, UNK, MASK, BLANK, LENGTH = range(7)
-RESERVED = ("<pad>", "<s>", "</s>", "<unk>", "<mask>", "<blank>", "<length>")
-"""The first seven ids of every vocabulary, source and target alike."""
-
 
 @dataclass(frozen=True)
 class Loss:
-    """A sum and what it was summed over, so that accumulation and data-parallel sums stay exact."""
+    """A sum and its count, so that gradient accumulation and data-parallel sums stay exact."""
 
     total: Tensor
     """Scalar: the objective summed over the batch, in nats."""
     count: Tensor
-    """Scalar: what `total` is divided by, usually target tokens with EOS."""
+    """Scalar: the divisor of `total`, usually the number of target tokens with EOS."""
     statistics: dict[str, Tensor]
     """Other sums over the batch (scalars without gradient), each reported divided by `count`."""
 
@@ -42,20 +38,20 @@ class Hypothesis:
 
     ids: list[int]
     score: float
-    """What the search maximised, length penalty included; natural logarithm."""
+    """The value that the search maximised, length penalty included; natural logarithm."""
     steps: int
-    """Decoder calls until this sentence was done."""
+    """Decoder calls until this sentence was finished."""
     statistics: dict[str, Any] = field(default_factory=dict)
-    """`margin`: smallest gap, in nats, between what the search kept and what it dropped; below 1e-4 it is a near-tie. Where it was
-    asked for, `confidences`: a list of what each token is worth, in nats."""
+    """`margin`: the smallest gap, in nats, between a candidate that the search kept and one that it dropped; below 1e-4 it is a
+    near-tie. If requested, `confidences`: one number per token, in nats."""
 
 
 class Decoder(Protocol):
-    """A loaded system at work on ids."""
+    """The decoder of a loaded system, on ids."""
 
     def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> Any:
-        """CPU work before the network, such as padding or table look-up; may run a batch ahead. `search` is the one that will be
-        decoded with: told beforehand it saves time, for what a table is asked depends on it."""
+        """Do the CPU work before the network, such as padding or table look-up; this may run one batch ahead. `search` is the
+        search that will follow: the look-up depends on it."""
         ...
 
     def problems(self, search: Any) -> Iterator[Problem]:
@@ -63,22 +59,23 @@ class Decoder(Protocol):
         ...
 
     def decode(self, prepared: Any, search: Any) -> list[list[Hypothesis]]:
-        """For each source its hypotheses, best first."""
+        """Return the hypotheses of each source, best first."""
         ...
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """For each pair (ids without EOS, either side may be empty) the log-probability of writing the target and ending it there.
+        """Return for each pair (ids without EOS, either side may be empty) the log-probability of writing the target and ending it
+        there.
 
-        Natural logarithm, float32, unsmoothed; it does not depend on the other pairs, save for rounding. No search enters: no token
-        is banned (the unknown one, which text may hold, is scored like any other) and no length is rewarded. Minus infinity where
-        the network cannot write the target. Raises ValueError for sides of unequal number, for one that is too long for the
-        network, and for a target with any other reserved id, which no text is encoded to.
+        The result is a natural logarithm, float32, unsmoothed, and does not depend on the other pairs except for rounding. It does
+        not depend on a search: no token is banned (the unknown token is scored like any other) and no length is rewarded. It is
+        minus infinity if the network cannot write the target. Raises ValueError for different numbers of sources and targets, for a
+        side that is too long for the network, and for a target with any other reserved id, which encoded text never contains.
         """
         ...
 
 
 class Sizes(NamedTuple):
-    """Vocabulary sizes that a network is built for. `joint`: source and target share one vocabulary and one table."""
+    """Vocabulary sizes of a network. `joint`: source and target share one vocabulary and one embedding."""
 
     source: int
     target: int
@@ -99,7 +96,7 @@ class Family(NamedTuple):
     """`load(directory, device)`: the decoder of a system directory (`models.bundle.directory`)."""
     decoder: Callable[..., Decoder]
     """`decoder(network)`: the decoder of a network whose weights may change between calls; its training mode does not change. A
-    family whose systems need candidate tables takes `tables` (`kernels.CandidateTables`) as well."""
+    family whose systems need candidate tables takes `tables` (`fewstep.CandidateTables`) as well."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.record import publish
-from kernels import CandidateTables
+from fewstep import CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 
 MB = 1e6

@@ -25,9 +25,9 @@ import sentencepiece
 import kernels
 from benchmarks.public_data import multi30k
 from benchmarks.record import publish
+from fewstep.vocabulary import RESERVED
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference.candidates import ReferenceTables
-from models.family import RESERVED
 from stages.vocabulary import VocabularyConfig
 from stages.vocabulary.run import train_pieces
 

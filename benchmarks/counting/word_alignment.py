@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import publish, spread
+from fewstep.native import fewstep_native as native
 from kernels import AlignOptions
 from kernels.fast_align import shards
 from kernels.fast_align.em import Sums, fit_tension, summarise
 from kernels.fast_align.shards import Part
-from kernels.native import fewstep_native as native
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ["-d", "-o", "-v"]
@@ -99,7 +99,7 @@ def sharded(lines: Path, count: int, options: AlignOptions) -> dict[str, Any]:
     local = [shards.cells_of(aligner) for aligner in aligners]
     started = time.perf_counter()
     whole = shards.merge_cells(local)
-    places = [shards.places_in(whole, cells) for cells in local]
+    places = [shards.cell_offsets(whole, cells) for cells in local]
     merging = time.perf_counter() - started
     sizes: dict[tuple[int, int], int] = {}
     for aligner in aligners:

@@ -32,28 +32,29 @@ import torch
 
 from benchmarks.decoding.dag import PRECISIONS
 from benchmarks.record import publish, spread
-from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from fewstep.candidates import CandidateTables
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
-from models.aggressive.decode import NativeDecoder as DraftingDecoder
+from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.family import build as build_drafter
 from models.aggressive.head import DraftHead
-from models.common.backbone import Backbone
-from models.common.linear import pack
+from models.common.layers.backbone import Backbone
+from models.common.layers.linear import pack
 from models.common.network import SIZES
+from models.common.sources import gather
 from models.config.options import OutputLimits, Shortlist
 from models.dag.config import DagConfig, DagSearch
-from models.dag.decode import NativeDecoder as GraphDecoder
+from models.dag.decode import DagDecoder
 from models.dag.model import build as build_graph
 from models.family import Sizes
 from models.lattice.config import LatticeModelConfig, LatticeSearch
-from models.lattice.engines.native import NativeDecoder as LatticeDecoder
+from models.lattice.decode import LatticeDecoder
 from models.lattice.model import build as build_lattice
 from models.lattice.tables import bigram_tables
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
-from models.stepwise.engines.native import NativeSearch
+from models.stepwise.engines.native import NativeEngine
 from models.stepwise.model import StepwiseModel, build
-from models.training.batch import padded
 
 VOCABULARY = {"tiny": 8000, "base": 32000}
 ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
@@ -79,8 +80,8 @@ def network(size: str, layers: Layers, order: Any = "autoregressive") -> Stepwis
 
 
 @cache
-def native_search(size: str, layers: Layers, order: str) -> NativeSearch:
-    return NativeSearch(network(size, layers, order))
+def native_search(size: str, layers: Layers, order: str) -> NativeEngine:
+    return NativeEngine(network(size, layers, order), None, None)
 
 
 @cache
@@ -92,8 +93,8 @@ def natively(size: str, layers: Layers, order: str, search: StepwiseSearch) -> D
     found = native_search(size, layers, order)
 
     def decode(sources: list[list[int]]) -> object:
-        ids, lengths = padded(sources)
-        return found(ids, lengths, search, np.full_like(lengths, search.output_limits.max_tokens or 1))
+        prepared = gather(sources, len(sources[0]))
+        return found.decode(prepared, search, np.full_like(prepared.lengths, search.output_limits.max_tokens or 1))
 
     return decode
 
@@ -104,9 +105,9 @@ def by_ctranslate2(size: str, layers: Layers, search: StepwiseSearch, precision:
 
 
 @cache
-def graph_decoder(size: str) -> GraphDecoder:
+def graph_decoder(size: str) -> DagDecoder:
     torch.manual_seed(1)
-    return GraphDecoder(build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval())  # type: ignore[arg-type]
+    return DagDecoder(build_graph(DagConfig(size=size, **SIZES[size]), sizes(size)).eval(), frozen=True)  # type: ignore[arg-type]
 
 
 def by_graph(size: str, search: DagSearch) -> Decode:
@@ -120,7 +121,7 @@ def lattice_decoder(size: str, batches: tuple[int, ...], tokens: int) -> Lattice
     model = build_lattice(LatticeModelConfig(size=size, **SIZES[size]), sizes(size)).eval()  # type: ignore[arg-type]
     pack(model)
     sources = [source for batch in batches for source in sentences(batch, tokens, VOCABULARY[size])]
-    return LatticeDecoder(model, candidates_for(sources, VOCABULARY[size]), bigram_tables(model))
+    return LatticeDecoder(model, candidates_for(sources, VOCABULARY[size]), bigram_tables(model), frozen=True)
 
 
 def by_lattice(size: str, batches: tuple[int, ...], tokens: int, search: LatticeSearch) -> Decode:
@@ -152,7 +153,7 @@ def biased(model: Backbone, word: int) -> None:
 
 DRAFTERS: dict[str, dict[str, Any]] = {
     "k4 autoregressive": {"drafting": "autoregressive", "encoder": "shared", "draft_width": 4},
-    "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix": "prefix", "draft_width": 4},
+    "k4 shared 1-layer": {"encoder": "shared", "decoder_layers": 1, "prefix_attention": "prefix", "draft_width": 4},
     "k15 separate": {"draft_width": 15},
 }
 """Sizes of the recipes for a CPU, and of the paper."""
@@ -164,9 +165,9 @@ def by_drafts(size: str, drafter: str, kept: bool, search: AggressiveSearch) -> 
     biased(verifier, AGREED)
     model = build_drafter(AggressiveConfig(size=size, **{**SIZES[size], **DRAFTERS[drafter]}), sizes(size)).eval()  # type: ignore[arg-type]
     given = verifier.state_dict()
-    model.load_state_dict({name: given[name] for name in model.lent()}, strict=False)
+    model.load_state_dict({name: given[name] for name in model.shared_parameters()}, strict=False)
     biased(model, AGREED if kept else OTHER)
-    decoder = DraftingDecoder(model, verifier)
+    decoder = AggressiveDecoder(model, verifier, frozen=True)
 
     def decode(sources: list[list[int]]) -> object:
         found = decoder.decode(decoder.prepare(sources), search)

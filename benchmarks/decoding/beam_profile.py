@@ -24,7 +24,7 @@ from models.bundle.directory import load_system
 from models.stepwise import beam
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
-from models.stepwise.incremental import Incremental
+from models.stepwise.search.incremental import Incremental
 
 NETWORK, VOCABULARY = "network", "vocabulary"
 PARTS = ((Incremental, "__init__", NETWORK), (Incremental, "step", NETWORK), (beam, "best_words", VOCABULARY))

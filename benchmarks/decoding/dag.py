@@ -26,17 +26,18 @@ import numpy as np
 import torch
 
 from benchmarks.record import publish, spread
-from kernels import Lexicon
-from models.common.embeddings import sinusoids
+from fewstep import Lexicon
+from fewstep.vocabulary import RESERVED
+from models.common.layers.embeddings import sinusoids
 from models.common.network import SIZES
 from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, OutputLimits, Precision, Shortlist
 from models.dag.config import DagConfig, DagSearch
-from models.dag.decode import NativeDecoder as GraphDecoder
+from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.model import build as build_graphs
-from models.family import RESERVED, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.stepwise.decode import NativeDecoder
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import build
 
 STRATEGIES = {"native": ("greedy", "joint-viterbi", "beam"), "torch": ("greedy", "lookahead")}
@@ -97,13 +98,13 @@ def entries(size: Any, vocabulary: int, arguments: argparse.Namespace) -> list[E
     """Return all entries, the autoregressive ones first."""
     sizes, words = Sizes(vocabulary, vocabulary, True), lexicon(vocabulary)
     torch.manual_seed(1)
-    autoregressive = NativeDecoder(build(StepwiseConfig(size=size, **SIZES[size]), sizes).eval(), lexicon=words)
+    autoregressive = StepwiseDecoder(build(StepwiseConfig(size=size, **SIZES[size]), sizes).eval(), lexicon=words, frozen=True)
     graphs = {}
     for factor in arguments.factors:
         torch.manual_seed(1)
         model = build_graphs(DagConfig(size=size, graph_factor=factor, **SIZES[size]), sizes).eval()
         lead(model, factor)
-        graphs[f"graph {factor:g}"] = GraphDecoder(model, lexicon=words)
+        graphs[f"graph {factor:g}"] = DagDecoder(model, lexicon=words, frozen=True)
     kinds = itertools.product(arguments.engines, arguments.lists)
     alike = [(engine, precision, listed) for engine, listed in kinds for precision in PRECISIONS[engine]]
     limits = OutputLimits(min_tokens=arguments.tokens, max_tokens=arguments.tokens)

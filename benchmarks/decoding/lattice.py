@@ -27,17 +27,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.record import publish, spread
-from kernels import (
-    BeamOptions,
-    CandidateTables,
-    LatticeOptions,
-    LatticeTransformer,
-    Transformer,
-    TransformerShape,
-    WritingRules,
-)
+from fewstep import BeamOptions, CandidateTables, LatticeOptions, LatticeTransformer, SlotRules, Transformer, TransformerShape
+from fewstep.networks.arrays import expected_arrays
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from kernels.transformer import expected_arrays
 
 VOCABULARY, LONGEST = 8000, 80
 NORMALISERS = ("selfnorm", "local", "union", "full")
@@ -91,7 +83,7 @@ class Turns:
     def greedy(self, tokens: int, threads: int) -> Callable[[], dict[str, float]]:
         ids, lengths = sources(tokens)
         limits = np.array([self.tables.length(tokens)])
-        rules = WritingRules(banned=(0, 2), min_tokens=LONGEST)
+        rules = SlotRules(banned=(0, 2), min_tokens=LONGEST)
         options = BeamOptions(beam_size=1, step_size=1)
 
         def run() -> Numbers:
@@ -107,7 +99,7 @@ class Turns:
         def run() -> Numbers:
             found, seconds = network.timed_decode(ids, lengths, self.tables, options=options, threads=threads)
             parts = {name: 1000 * value for name, value in seconds._asdict().items()}
-            return {"words": len(found[0].words), **parts}
+            return {"words": len(found[0].ids), **parts}
 
         return run
 

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from benchmarks.record import publish, spread
-from models.common.linear import pack
+from models.common.layers.linear import pack
 from models.common.network import SIZES
 from models.config.options import OutputLimits
 from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.stepwise.decode import NativeDecoder, StepwiseDecoder
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel, build
 
 ORDERS = ("autoregressive", "interleaved", "interleaved-sa")
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         for order in ORDERS:
             model = network(size, order)
             pack(model)
-            decoders[order] = {"torch": StepwiseDecoder(model), "native": NativeDecoder(model)}
+            decoders[order] = {"torch": StepwiseDecoder(model), "native": StepwiseDecoder(model, frozen=True)}
         for threads, batch, search in itertools.product(arguments.threads, arguments.batches, searches(arguments.tokens)):
             torch.set_num_threads(threads)
             sources = sentences(batch, arguments.tokens, VOCABULARY[size])

@@ -23,13 +23,10 @@ import torch
 
 from benchmarks.record import publish
 from models.aggressive.decode import AggressiveDecoder
-from models.aggressive.decode import NativeDecoder as NativeDrafting
 from models.bundle.system import System
 from models.config.search import SearchConfig
 from models.dag.decode import DagDecoder
-from models.dag.decode import NativeDecoder as NativeGraphs
 from models.lattice.decode import LatticeDecoder
-from models.lattice.engines.native import NativeDecoder as NativeLattices
 from models.stepwise.config import StepwiseSearch
 from pipeline.config.load import load_config
 from pipeline.config.schema import RunConfig
@@ -50,12 +47,12 @@ TORCH, NATIVE = "torch", "native"
 def through_torch(system: System) -> System:
     """Return the system with its networks in torch; stepwise searches choose the engine themselves."""
     found = system.decoder
-    if isinstance(found, NativeGraphs):
+    if isinstance(found, DagDecoder):
         return replace(system, decoder=DagDecoder(found.model, found.ngram, found.lexicon))
-    if isinstance(found, NativeLattices):
+    if isinstance(found, LatticeDecoder):
         return replace(system, decoder=LatticeDecoder(found.model, found.tables, found.bigrams))
-    if isinstance(found, NativeDrafting):
-        return replace(system, decoder=AggressiveDecoder(found.model, found.verifier, found.hinter, found.lexicon))
+    if isinstance(found, AggressiveDecoder):
+        return replace(system, decoder=AggressiveDecoder(found.model, found.verifier, found.draft_system, found.lexicon))
     return system
 
 

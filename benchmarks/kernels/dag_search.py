@@ -27,8 +27,9 @@ import torch
 
 from benchmarks.public_data import multi30k
 from benchmarks.record import publish
-from kernels import DagBeamOptions, DagViterbiOptions, NgramModel, dag_beam_search, dag_lookahead, dag_viterbi
-from kernels.ngram import NgramScorer
+from fewstep import DagBeamOptions, DagViterbiOptions, dag_beam_search, dag_lookahead, dag_viterbi
+from fewstep.ngram import NgramScorer
+from kernels import NgramModel
 from kernels.reference import dag_search as reference
 from models.bundle.directory import load_system
 from models.bundle.system import System
@@ -91,7 +92,7 @@ def made(system: System, lines: list[str], candidates: int = 5) -> list[Graph]:
     found: list[Graph] = []
     for source in system.encode(lines):
         graph = decoder.graph(decoder.prepare([source], search), search)
-        pairs = best_pairs(graph.transitions, graph.words, candidates, search.token_weight)
+        pairs = best_pairs(graph.transitions, graph.tokens, candidates, search.token_weight)
         scores, next_vertices, token_ids = (part.contiguous().numpy() for part in pairs)
         found.append((scores, next_vertices, token_ids, graph.lengths.numpy()))
     return found

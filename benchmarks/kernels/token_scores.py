@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from benchmarks.record import publish, spread
-from models.common import cross_entropy
-from models.common.token_scores import token_scores
+from models.common.losses import cross_entropy
+from models.common.losses.token_scores import token_scores
 
 GRAPH = 64
 """Vertices of each graph."""

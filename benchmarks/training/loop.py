@@ -25,16 +25,17 @@ import torch
 from torch import nn
 
 from benchmarks.record import publish
+from fewstep.vocabulary import RESERVED
 from models.common.network import SIZES
-from models.family import RESERVED, Sizes, family_named
+from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig
 from models.training.batch import Batch, Position, Stream, shares
 from models.training.config import TrainingConfig
 from models.training.loop import updates
 from models.training.optimizer import Optimizer, learning_rate
-from models.training.parallel import prefetched
+from models.training.parallel import prefetch_batches
 from models.training.precision import TYPES, arithmetic
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 from stages.context import StepContext
 from stages.shards import write_shards
 from stages.train.meter import Meter
@@ -94,11 +95,13 @@ def bare(model: nn.Module, batches: list[Batch], recipe: TrainingConfig, device:
     return advance
 
 
-def pipeline(model: nn.Module, stream: Stream, recipe: TrainingConfig, place: Place, context: StepContext) -> Callable[[int], None]:
+def pipeline(
+    model: nn.Module, stream: Stream, recipe: TrainingConfig, worker: TrainingWorker, context: StepContext
+) -> Callable[[int], None]:
     """Return a function that makes the next n updates as the train stage does."""
     meter = Meter()
-    mine = prefetched(shares(stream, Position()))
-    reports = updates(model, FAMILY.loss, mine, Optimizer(model, recipe), recipe, place)
+    mine = prefetch_batches(shares(stream, Position()))
+    reports = updates(model, FAMILY.loss, mine, Optimizer(model, recipe), recipe, worker)
 
     def advance(count: int) -> None:
         for report in islice(reports, count):
@@ -138,7 +141,7 @@ def measure(arguments: argparse.Namespace, context: StepContext) -> dict[str, An
         sides[name] = (
             bare(model, batches, recipe, device)
             if name == "bare"
-            else pipeline(model, stream, recipe, Place(device=arguments.device), context)
+            else pipeline(model, stream, recipe, TrainingWorker(device=arguments.device), context)
         )
     tokens = [sum(int(batch.target_lengths.sum()) for batch in part) for part in grouped(batches, arguments.updates)]
     speeds: dict[str, list[float]] = {"bare": [], "pipeline": []}

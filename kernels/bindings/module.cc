@@ -5,7 +5,7 @@
 
 namespace nb = nanobind;
 
-// Incremented when a signature changes; kernels/native.py expects the same number.
+// Incremented when a signature changes; fewstep/native.py expects the same number.
 constexpr int ABI = 23;
 
 namespace {

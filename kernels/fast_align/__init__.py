@@ -14,28 +14,28 @@ __all__ = ["AlignOptions", "Alignment", "AlignmentModel", "Pass", "fast_align"]
 
 @dataclass(frozen=True)
 class Alignment:
-    """What `fast_align` finds."""
+    """The result of `fast_align`."""
 
     links: list[Links]
-    """By pair: (source position, target position), from 0. Each explained word has one link or none."""
+    """By pair: (source position, target position), from 0. Each explained word has at most one link."""
     model: AlignmentModel
     passes: list[Pass]
-    """What each iteration told; the last only looked for links."""
+    """The statistics of each iteration; the last one only computes links."""
     empty: int
-    """Pairs with an empty side: no links, and no part in the fit."""
+    """Pairs with an empty side, which have no links and take no part in the fit."""
     too_long: int
-    """Pairs with a side longer than `max_length`: likewise."""
+    """Pairs with a side longer than `max_length`, which have no links and take no part in the fit."""
     near_ties: int
-    """Words whose two best links are within 1e-9 (logarithm) of each other, so that rounding could choose the other one."""
+    """Words whose two best links differ by at most 1e-9 (logarithm), so that rounding could choose the other one."""
 
 
 def fast_align(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], *, options: AlignOptions | None = None) -> Alignment:
     """Fit word alignment on pairs of word lists, and align them.
 
-    Links are those of upstream fast_align with one thread, for any number of threads. Raises TypeError for sides that are no
-    lists of words.
+    Links are those of upstream fast_align with one thread, for any number of threads. Raises TypeError for sides that are not lists
+    of words.
     """
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     options = options or AlignOptions()
     text = bitext(pairs)

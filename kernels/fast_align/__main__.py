@@ -1,4 +1,4 @@
-"""`python -m kernels.fast_align`."""
+"""Run `python -m kernels.fast_align`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line of upstream fast_align: its flags, its output, its words on stderr. Its long options work here."""
+"""The command line of upstream fast_align: its flags, its output, its messages on stderr. Its long options work here."""
 
 from __future__ import annotations
 
@@ -67,19 +67,19 @@ LONG = {
     "compat=": "compat",
     "help": "help",
 }
-"""Long options, with `=` where a value follows, and what they are called here."""
+"""Long options, with `=` if a value follows, and their names in this module."""
 
 BLOCK = 10_000
 """Pairs whose lines are written at once."""
 
 
 class UsageError(Exception):
-    """The arguments cannot be understood."""
+    """The arguments cannot be parsed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What the arguments ask for."""
+    """The parsed arguments."""
 
     input: str
     options: AlignOptions
@@ -93,7 +93,7 @@ class Command:
 
 
 def parse(arguments: Sequence[str]) -> Command:
-    """Raises UsageError."""
+    """Parse the arguments. Raises UsageError."""
     try:
         found, rest = getopt.gnu_getopt(list(arguments), SHORT, list(LONG))
     except getopt.GetoptError as error:
@@ -154,7 +154,7 @@ def _command(given: dict[str, str]) -> Command:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code."""
+    """Run the command and return the exit code."""
     try:
         command = parse(sys.argv[1:] if arguments is None else arguments)
     except UsageError as error:
@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _force(command) if command.model else _train(command)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads on: no complaint when it is closed
+        # The reader closed the pipe: closing stdout later must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (RuntimeError, ValueError, OSError, MemoryError) as error:
         say(f"fast_align: {error or type(error).__name__}")
@@ -173,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _train(command: Command) -> None:
-    from kernels.native import fewstep_native as native
+    from fewstep.native import fewstep_native as native
 
     options = command.options
     say("INITIAL PASS ")
@@ -188,12 +189,12 @@ def _train(command: Command) -> None:
     for number in range(1, options.iterations):
         say(f"ITERATION {number}")
         _dots(text.pairs)
-        _tell(next(fit), len(sizes))
+        _report(next(fit), len(sizes))
     say(f"ITERATION {options.iterations} (FINAL)")
     found = aligner.align(margins=False, threads=options.threads)
     _write(found, text.pairs, scores=command.scores)
     _dots(text.pairs)
-    _tell(last_pass(found, aligner.target_words), len(sizes))
+    _report(last_pass(found, aligner.target_words), len(sizes))
     if keep:
         _keep(aligner.model(), command)
 
@@ -208,7 +209,7 @@ def _keep(model: AlignModel, command: Command) -> None:
 
 
 def _force(command: Command) -> None:
-    from kernels.native import fewstep_native as native
+    from fewstep.native import fewstep_native as native
 
     options = command.options
     model = _load(command)
@@ -220,7 +221,7 @@ def _force(command: Command) -> None:
 
 
 def _load(command: Command) -> AlignModel:
-    from kernels.native import fewstep_native as native
+    from fewstep.native import fewstep_native as native
 
     options = command.options
     with open(command.model, "rb") as file:
@@ -240,7 +241,7 @@ def _write(found: AlignedLinks, pairs: int, *, words: bool = False, scores: bool
 
 
 def _warn(text: Bitext, empty: int, long: int, max_length: int) -> None:
-    """What took no part."""
+    """Warn about pairs that take no part in the fit."""
     if empty:
         say(f"WARNING: {empty} pairs have an empty side: they take no part, and their lines stay empty")
     if long:
@@ -250,24 +251,24 @@ def _warn(text: Bitext, empty: int, long: int, max_length: int) -> None:
 
 
 def _dots(pairs: int) -> None:
-    """Upstream's display of progress: a dot for each 1000 lines."""
+    """Write upstream's display of progress: a dot for each 1000 lines."""
     for start in range(0, pairs - 999, 50_000):
         dots = "." * min(50, (pairs - start) // 1000)
         say(f"{dots} [{start + 50_000}]" if len(dots) == 50 else dots)
 
 
-def _tell(told: Pass, sizes: int) -> None:
-    say(f"  log_e likelihood: {told.log_likelihood:g}")
-    say(f"  log_2 likelihood: {-told.cross_entropy * told.target_words:g}")
-    say(f"     cross entropy: {told.cross_entropy:g}")
-    say(f"        perplexity: {told.perplexity:g}")
-    say(f"      posterior p0: {told.null_posterior:g}")
-    say(f" posterior al-feat: {told.feature:g}")
+def _report(statistics: Pass, sizes: int) -> None:
+    say(f"  log_e likelihood: {statistics.log_likelihood:g}")
+    say(f"  log_2 likelihood: {-statistics.cross_entropy * statistics.target_words:g}")
+    say(f"     cross entropy: {statistics.cross_entropy:g}")
+    say(f"        perplexity: {statistics.perplexity:g}")
+    say(f"      posterior p0: {statistics.null_posterior:g}")
+    say(f" posterior al-feat: {statistics.feature:g}")
     say(f"       size counts: {sizes}")
-    for step, feature in enumerate(told.model_features):
-        say(f"  {step + 1}  model al-feat: {feature:g} (tension={told.tensions[step]:g})")
-    if told.tensions:
-        say(f"     final tension: {told.tensions[-1]:g}")
+    for step, feature in enumerate(statistics.model_features):
+        say(f"  {step + 1}  model al-feat: {feature:g} (tension={statistics.tensions[step]:g})")
+    if statistics.tensions:
+        say(f"     final tension: {statistics.tensions[-1]:g}")
 
 
 def say(line: str) -> None:

@@ -1,4 +1,4 @@
-"""EM, a pass at a time. The sums of a pass are exact integers, so that they add up to the same however a text is cut."""
+"""EM, one pass at a time. The sums of a pass are exact integers, so that they do not depend on how a text is split."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fewstep_native import AlignedLinks, Aligner, Halves
 
 UNITS = 2**84
-"""What stands for 1 in an exact sum."""
+"""The integer that represents 1 in an exact sum."""
 
 TENSION_STEPS = 8
 
@@ -40,7 +40,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Pass:
-    """What one pass over the text tells."""
+    """The statistics of one pass over the text."""
 
     log_likelihood: float
     """Natural logarithm of the probability of all target words, before the pass's M-step."""
@@ -50,7 +50,7 @@ class Pass:
     feature: float
     """Mean posterior feature (minus the distance from the diagonal); 0 in the last pass."""
     tensions: tuple[float, ...] = ()
-    """The tension before each step of its ascent and after the last; empty where it is not fitted."""
+    """The tension before each step of its ascent and after the last; empty if it is not fitted."""
     model_features: tuple[float, ...] = ()
     """The mean feature under the prior at each step."""
 
@@ -65,7 +65,7 @@ class Pass:
 
 
 def passes(aligner: Aligner, options: AlignOptions) -> Iterator[Pass]:
-    """All passes but the last: E-step, tension, M-step."""
+    """Yield all passes but the last: E-step, tension, M-step."""
     for number in range(options.iterations - 1):
         summary = summarise(Sums.of(aligner.expect(options.threads)), aligner.target_words)
         if number and options.favor_diagonal and options.optimize_tension and aligner.target_words:
@@ -76,7 +76,7 @@ def passes(aligner: Aligner, options: AlignOptions) -> Iterator[Pass]:
 
 
 def last_pass(links: AlignedLinks, target_words: int) -> Pass:
-    """What the pass that found `links` tells."""
+    """Return the statistics of the pass that found `links`."""
     high, low = links.log_likelihood
     return summarise(Sums(high * 2**64 + low), target_words)
 
@@ -92,8 +92,8 @@ def summarise(sums: Sums, target_words: int) -> Pass:
 
 
 def fit_tension(summary: Pass, tension: float, sizes: Sequence[tuple[int, int, int]], options: AlignOptions) -> Pass:
-    """The pass with the tension that follows from it. `sizes`: (target words, source words, pairs of that size)."""
-    from kernels.native import fewstep_native as native
+    """Return the pass with the tension that follows from it. `sizes` are (target words, source words, pairs of that size)."""
+    from fewstep.native import fewstep_native as native
 
     tensions, features = [tension], []
     for _ in range(TENSION_STEPS):

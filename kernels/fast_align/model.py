@@ -1,4 +1,4 @@
-"""A fitted aligner: kept in one file, and used on other text."""
+"""A fitted aligner, which is stored in one file and aligns other text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fewstep_native import F64, U32
 
 Links = list[tuple[int, int]]
-"""(source position, target position), from 0, by the position of the explained side."""
+"""Pairs (source position, target position) from 0, sorted by the position of the explained side."""
 
 
 @dataclass(frozen=True)
 class AlignmentModel:
-    """t(target | source), the prior, and all that aligning other text takes. Sides are as the fit explained them."""
+    """A fitted model: t(target | source), the prior, and all other values for aligning other text. Sides are those of the fit."""
 
     native: fewstep_native.AlignModel
 
@@ -35,46 +35,47 @@ class AlignmentModel:
 
     @property
     def reverse(self) -> bool:
-        """Was the source explained by the target?"""
+        """True if the source was explained by the target."""
         return self.native.reverse
 
     @property
     def cells(self) -> int:
-        """Pairs of words that have a probability."""
+        """Number of word pairs that have a probability."""
         return self.native.cells
 
     def probability(self, explaining: str | None, explained: str) -> float:
-        """t(explained | explaining), the null word for None; 1e-9 for what the fit never saw together."""
+        """Return t(explained | explaining), with None for the null word; 1e-9 for pairs that did not occur together in the fit."""
         return self.native.probability(explaining, explained)
 
     def row(self, explaining: int) -> tuple[U32, F64]:
-        """Of a model of numbered words (pieces): the words that the fit saw with word `explaining`, and t of each.
+        """Return, for a model of numbered words (pieces), the words that occurred with word `explaining` in the fit, and t of each.
 
-        The null word is -1. A word that the fit never saw has none.
+        The null word is -1. The row of a word that did not occur is empty.
         """
         return self.native.row(explaining + 1)
 
     def align(self, pairs: Iterable[tuple[Sequence[str], Sequence[str]]], *, threads: int = 1) -> list[Links]:
-        """Best links of other pairs. A pair with an empty side gets none."""
+        """Return the best links of other pairs. A pair with an empty side gets no links."""
         text = bitext(pairs)
         found = self.native.align(text, threads)
         return [found.pairs(pair) for pair in range(text.pairs)]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one file, whole or not at all: little-endian, versioned, to be mapped. Equal models give equal bytes."""
+        """Write one file atomically: little-endian, versioned, to be mapped. Equal models give equal bytes."""
         write_whole(Path(path), lambda temporary: self.native.save(str(temporary)))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> AlignmentModel:
-        """Map a saved model. Raises RuntimeError for a file that is none."""
-        from kernels.native import fewstep_native
+        """Map a saved model. Raises RuntimeError for another kind of file."""
+        from fewstep.native import fewstep_native
 
         return cls(fewstep_native.AlignModel.load(os.fspath(path)))
 
 
 def bitext(pairs: Iterable[tuple[Sequence[str], Sequence[str]]]) -> fewstep_native.Bitext:
-    """Pairs of word lists as the extension takes them. Raises TypeError where a side is a string rather than a list of words."""
-    from kernels.native import fewstep_native
+    """Return pairs of word lists as the extension takes them. Raises TypeError if a side is a string rather than a list of
+    words."""
+    from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()
     for number, (source, target) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""What a fit is told."""
+"""Options of a fit."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     import fewstep_native
 
 UPSTREAM_BEAM = 4.0
-"""How much of each row upstream's text format keeps by default: ln t >= 4 ln(largest t)."""
+"""The part of each row that upstream's text format keeps by default: ln t >= 4 ln(largest t)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlignOptions:
-    """How `fast_align` fits. The defaults are the recommended `-d -o -v`; the letters are the flags of its command line."""
+    """Options of `fast_align`. The defaults are the recommended `-d -o -v`; the letters are the flags of its command line."""
 
     reverse: bool = False
     """`-r`: explain the source by the target. Links are (source, target) all the same."""
     iterations: int = 5
-    """`-I`: passes over the text, the last of which only looks for the best links."""
+    """`-I`: passes over the text; the last one only computes the best links."""
     favor_diagonal: bool = True
     """`-d`: a prior for links near the diagonal, rather than a uniform one."""
     tension: float = 4.0
-    """`-T`: how much the diagonal is favoured (at the start, when it is fitted too)."""
+    """`-T`: strength of the diagonal prior (the initial value, if it is fitted)."""
     optimize_tension: bool = True
     """`-o`: fit the tension."""
     variational_bayes: bool = True
@@ -34,11 +34,11 @@ class AlignOptions:
     p0: float = 0.08
     """`-q`: prior probability of the null word, with `favor_diagonal`."""
     null_word: bool = True
-    """Not `-N`: target words may belong to no source word."""
+    """Not `-N`: target words may be linked to no source word."""
     compatible: bool = True
-    """`--compat 1`: the tension's gradient as upstream computes it, with its two slips; else the correct one."""
+    """`--compat 1`: the tension's gradient as upstream computes it, with its two errors; otherwise the correct one."""
     max_length: int = 2000
-    """`--max_length`: pairs with a longer side (words) take no part and get no links."""
+    """`--max_length`: pairs with a longer side (words) take no part in the fit and get no links."""
     threads: int = 1
     """`--threads`. Results do not depend on it."""
 
@@ -51,8 +51,8 @@ class AlignOptions:
         _check("threads", self.threads >= 1, "at least 1", self.threads)
 
     def native(self) -> fewstep_native.AlignOptions:
-        """The part of it that the extension knows."""
-        from kernels.native import fewstep_native
+        """Return the options of the extension."""
+        from fewstep.native import fewstep_native
 
         return fewstep_native.align_options(
             diagonal=self.favor_diagonal,
@@ -71,6 +71,6 @@ def _check(name: str, holds: bool, expected: str, got: object) -> None:
 
 
 def available_threads() -> int:
-    """OMP_NUM_THREADS, else the CPUs that this process may use."""
+    """Return OMP_NUM_THREADS, or the number of CPUs that this process may use."""
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     return int(asked) if asked.isdigit() and int(asked) else len(os.sched_getaffinity(0))

@@ -1,7 +1,7 @@
 """Twins of `kernels.dag` on a GPU, in single precision if the scores are: sums and maxima over all paths of a graph.
 
-A program a sentence walks through its steps, forward and backward at a time; then one a tile sums up posteriors of transitions.
-They run on the current stream and wait for nothing: so lengths are not looked at, and a sentence whose lengths are beyond its
+One program per sentence walks through its steps, forward and backward at the same time; then one per tile sums the posteriors of
+transitions. They run on the current stream without synchronisation, so lengths are not checked: a sentence whose lengths exceed its
 arrays has no path.
 """
 
@@ -20,13 +20,13 @@ except ImportError as error:
     raise ImportError("kernels.gpu.dag: expected the package triton, got none; install it with `pip install triton`") from error
 
 MANY, FEW = 64, 32
-"""Vertices of a step that are done together, and predecessors of these."""
+"""Vertices of a step that are processed together, and predecessors of these."""
 ROWS, COLUMNS = 32, 64
 """A tile of transitions."""
 
 
 def log_likelihood(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> Tensor:
-    """[B], as `kernels.dag_log_likelihood`."""
+    """Return [B], as `kernels.dag_log_likelihood`."""
     with_gradient = torch.is_grad_enabled() and (tokens.requires_grad or transitions.requires_grad)
     found: Tensor = _LogLikelihood.apply(  # type: ignore[no-untyped-call]
         tokens.contiguous(), transitions.contiguous(), target_lengths, graph_lengths, with_gradient
@@ -35,7 +35,7 @@ def log_likelihood(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, 
 
 
 def best_alignment(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Vertices [B,M] and scores [B], as `kernels.dag_best_alignment`."""
+    """Return vertices [B,M] and scores [B], as `kernels.dag_best_alignment`."""
     tokens, transitions = tokens.detach().contiguous(), transitions.detach().contiguous()
     batch, most, size = tokens.shape
     best, scores = _nowhere(tokens), tokens.new_full((batch,), -torch.inf)

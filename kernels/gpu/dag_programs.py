@@ -1,8 +1,8 @@
 """The Triton programs of `kernels.gpu.dag`, which documents and calls them.
 
-A program of `sums` or `best_paths` walks through one sentence; its steps meet at a barrier, and hand over through memory. m and n
-are the sentence's own M and L: token t can only stand at t <= j <= L - M + t, and at the ends at 0 and L - 1 alone; arrays hold
-minus infinity elsewhere. Where all is minus infinity 0 is taken off instead of the highest, so that no NaN arises.
+A program of `sums` or `best_paths` processes one sentence; its steps synchronise at a barrier and communicate through memory. m and
+n are the sentence's own M and L: token t can only be at t <= j <= L - M + t, and at the ends only at 0 and L - 1; arrays hold minus
+infinity elsewhere. Where all values are minus infinity, 0 is subtracted instead of the highest, so that no NaN arises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import triton.language as tl
 
 @triton.jit
 def _possible(m, n, max_tokens, max_vertices):
-    """A path of the right length exists, and the arrays hold it."""
+    """Return whether a path of the right length exists and the arrays contain it."""
     return (m >= 1) & (m <= n) & (m <= max_tokens) & (n <= max_vertices) & ((m > 1) | (n == 1))
 
 
@@ -87,7 +87,7 @@ def sums(
     many: tl.constexpr,
     few: tl.constexpr,
 ):
-    """alpha and `result` of sentence program_id(0) if program_id(1) is 0, else beta."""
+    """Compute alpha and `result` of sentence program_id(0) if program_id(1) is 0, else beta."""
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     if _possible(m, n, max_tokens, max_vertices):
@@ -116,7 +116,7 @@ def transition_gradients(
     rows: tl.constexpr,
     columns: tl.constexpr,
 ):
-    """Tile (program_id(1), program_id(2)) of a sentence: sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)."""
+    """Compute tile (program_id(1), program_id(2)) of a sentence: sum_t exp(alpha[t,i] + transition[i,j] + beta[t+1,j] - log Z)."""
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     i = tl.program_id(1) * rows + tl.arange(0, rows)
@@ -125,7 +125,7 @@ def transition_gradients(
     total = tl.zeros([rows, columns], transitions.dtype.element_ty)
     if _possible(m, n, max_tokens, max_vertices) & (log_z > float("-inf")) & (log_z < float("inf")):
         here = b * max_tokens * max_vertices
-        # What is longer is a transition of no path.
+        # Longer transitions belong to no path.
         leads = (j[None, :] > i[:, None]) & (j[None, :] - i[:, None] <= n - m + 1) & (j < n)[None, :]
         cells = transitions + b * max_vertices * max_vertices + i[:, None] * max_vertices + j[None, :]
         edges = tl.load(cells, mask=leads, other=float("-inf")) - log_z
@@ -156,7 +156,7 @@ def best_paths(
     many: tl.constexpr,
     few: tl.constexpr,
 ):
-    """The recurrence of alpha with max, remembering the lowest of the best predecessors; then the way back."""
+    """Run the recurrence of alpha with max, storing the lowest of the best predecessors; then follow them back."""
     b = tl.program_id(0).to(tl.int64)
     m, n = tl.load(target_lengths + b), tl.load(graph_lengths + b)
     if _possible(m, n, max_tokens, max_vertices):

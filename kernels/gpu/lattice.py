@@ -1,7 +1,7 @@
 """Twin of `kernels.lattice_viterbi` on a GPU: one launch for a batch.
 
-It runs on the current stream and waits for nothing: so lengths are not looked at, and a sentence whose window is not within its
-lattice has no path.
+It runs on the current stream without synchronisation, so lengths are not checked: a sentence whose window is not within its lattice
+has no path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TILE = 4096
 
 
 def viterbi(start: Tensor, edges: Tensor, exits: Tensor, min_lengths: Tensor, max_lengths: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Path [B,N], lengths and scores [B], as `kernels.lattice_viterbi`; half precision is widened before it is summed."""
+    """Return path [B,N], lengths and scores [B], as `kernels.lattice_viterbi`; half precision is widened before summation."""
     sentences, slots, candidates = exits.shape
     if start.shape != (sentences, candidates) or edges.shape != (sentences, max(slots - 1, 0), candidates, candidates):
         raise ValueError(

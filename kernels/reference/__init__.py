@@ -1,1 +1,1 @@
-"""Slow, obvious twins of the native kernels, with their formulas; what the tests trust. Nothing else uses them."""
+"""Slow, obvious twins of the native kernels, with their formulas. The tests compare with them; nothing else uses them."""

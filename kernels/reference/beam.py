@@ -1,4 +1,4 @@
-"""Beam search of one sentence over lists: every continuation of a step is written out."""
+"""Beam search of one sentence over lists: every continuation of a step is enumerated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kernels.beam import BeamOptions
+from fewstep.search.beam import BeamOptions
 
 Slots = Sequence[Mapping[int, float]]
 """Log-probability of each token, EOS among them, in each slot of a step."""
@@ -20,57 +20,57 @@ class Continuation(NamedTuple):
     ends: bool
 
 
-def continuations(options: BeamOptions, tables: Sequence[Slots], live: Sequence[float], room: int) -> list[Continuation]:
-    """score(hypothesis) + sum of its slots' log-probabilities and links, for all tokens of all slots, best first.
+def continuations(options: BeamOptions, tables: Sequence[Slots], live: Sequence[float], remaining: int) -> list[Continuation]:
+    """Return all continuations, best first: score(hypothesis) + the sum of its slots' log-probabilities and coupling scores.
 
-    Where the first EOS ends the output, the slots after it are `pad` and cost nothing; so do slots beyond `room`.
+    If the first EOS ends the output, the slots after it are `pad` and cost nothing, as do slots beyond `remaining`.
     """
     found = {}
     for parent, slots in enumerate(tables):
-        for tokens in itertools.product(*slots[:room]):
-            charged = _charged(options, tokens)
-            score = live[parent] + sum(slots[place][token] for place, token in enumerate(charged)) + _links(options, charged)
-            written = (*charged, *[options.pad] * (options.step_size - len(charged)))
-            found[parent, written] = Continuation(score, parent, written, options.eos in charged)
+        for tokens in itertools.product(*slots[:remaining]):
+            scored = _scored(options, tokens)
+            score = live[parent] + sum(slots[place][token] for place, token in enumerate(scored)) + _coupling(options, scored)
+            written = (*scored, *[options.pad] * (options.step_size - len(scored)))
+            found[parent, written] = Continuation(score, parent, written, options.eos in scored)
     possible = [one for one in found.values() if one.score > -math.inf]
     return sorted(possible, key=lambda one: -one.score)
 
 
-def _charged(options: BeamOptions, tokens: tuple[int, ...]) -> tuple[int, ...]:
-    """Tokens up to the first EOS, or all where a step may end in either direction."""
+def _scored(options: BeamOptions, tokens: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tokens up to the first EOS, or all of them if a step may end in either direction."""
     first = tokens.index(options.eos) + 1 if options.eos in tokens and not options.per_direction else len(tokens)
     return tokens[:first]
 
 
-def _links(options: BeamOptions, tokens: tuple[int, ...]) -> float:
-    """Of each token but EOS with the one before it of its direction."""
-    ngram, leftward = options.neighbours.ngram, options.neighbours.leftward
+def _coupling(options: BeamOptions, tokens: tuple[int, ...]) -> float:
+    """Return the coupling score of each token but EOS with the previous token of its direction."""
+    ngram, right_to_left = options.coupling.ngram, options.coupling.right_to_left
     if ngram is None:
         return 0.0
     total = 0.0
-    for slot in range(len(leftward), len(tokens)):
+    for slot in range(len(right_to_left), len(tokens)):
         if tokens[slot] != options.eos:
-            left, right = tokens[slot - len(leftward)], tokens[slot]
-            if leftward[slot % len(leftward)]:
+            left, right = tokens[slot - len(right_to_left)], tokens[slot]
+            if right_to_left[slot % len(right_to_left)]:
                 left, right = right, left
             _, state = ngram.step(ngram.empty, left)
             total += ngram.step(state, right)[0] - ngram.step(ngram.empty, right)[0]
-    return options.neighbours.weight * total
+    return options.coupling.weight * total
 
 
 class Hypothesis(NamedTuple):
     score: float
     tokens: tuple[int, ...]
-    """Flat, with EOS and pads."""
+    """The flat tokens, with EOS and pads."""
 
 
 def text(options: BeamOptions, tokens: Sequence[int]) -> list[int]:
-    """What a finished hypothesis wrote."""
+    """Return the tokens of a finished hypothesis."""
     return [token for token in tokens if token not in (options.eos, options.pad)]
 
 
 class Search:
-    """The search of `kernels.Beam` for one sentence, ranking exactly."""
+    """The search of `fewstep.Beam` for one sentence, ranking exactly."""
 
     def __init__(self, options: BeamOptions, limit: int) -> None:
         self.options, self.limit = options, limit
@@ -78,22 +78,22 @@ class Search:
         self.finished: list[Hypothesis] = []
         self.count, self.steps = 0, 0
         self.best = -math.inf
-        """Highest log-probability of the finished."""
+        """Highest log-probability of the finished hypotheses."""
         self.done = False
 
     def advance(self, tables: Sequence[Slots]) -> None:
-        """One step, from the tables of each live hypothesis."""
+        """Take one step from the tables of each live hypothesis."""
         options = self.options
-        room = self.limit - self.steps * options.step_size
-        found = continuations(options, tables, [one.score for one in self.live], room)
+        remaining = self.limit - self.steps * options.step_size
+        found = continuations(options, tables, [one.score for one in self.live], remaining)
         self.steps += 1
-        forced = room <= options.step_size
+        forced = remaining <= options.step_size
         for one in found[: options.beam_size]:
             if one.ends or forced:
                 self._finish(one)
-        least = max([self.best, *(one.score for one in found[:1])]) - options.prune
-        living = [one for one in found if not one.ends and one.score >= least][: options.beam_size]
-        self.live = [Hypothesis(one.score, (*self.live[one.parent].tokens, *one.tokens)) for one in living]
+        threshold = max([self.best, *(one.score for one in found[:1])]) - options.beam_threshold
+        alive = [one for one in found if not one.ends and one.score >= threshold][: options.beam_size]
+        self.live = [Hypothesis(one.score, (*self.live[one.parent].tokens, *one.tokens)) for one in alive]
         self.done = forced or self.count >= options.beam_size or not self.live or self._settled()
 
     def _penalty(self, tokens: int) -> float:
@@ -109,7 +109,7 @@ class Search:
         self.best = max(self.best, one.score)
 
     def _settled(self) -> bool:
-        """Can no live hypothesis come before the worst of the n best?"""
+        """Return whether no live hypothesis can outrank the worst of the n best."""
         if len(self.finished) < self.options.n_best:
             return False
         shortest = self._penalty(self.steps * self.options.step_size + 1)
@@ -117,7 +117,7 @@ class Search:
         return self.finished[self.options.n_best - 1].score >= bound
 
     def outcome(self) -> list[tuple[float, list[int]]]:
-        """The n best, distinct."""
+        """Return the n best hypotheses, distinct."""
         found: dict[tuple[int, ...], float] = {}
         for one in self.finished[: self.options.n_best]:
             found.setdefault(tuple(text(self.options, one.tokens)), one.score)

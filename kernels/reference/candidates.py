@@ -1,10 +1,12 @@
-"""Slow twin of `kernels.candidates`: the counts in dictionaries, every sum written out.
+"""The slow twin of `kernels.candidates`: the counts are in dictionaries and every sum is written out.
 
-P(y | x, offset) = (#(x, offset, y) + b #(x, y) / #(x)) / (#(x, offset) + b)      b the backoff; of #(x, offset, y) and of #(x, y)
-                   the `top` most frequent y that are no reserved pieces
-P(a | S, t)      = #(S, t, a) / #(S, t)
-L(S)             = round(slope * S + intercept + 1)        halves to even; the line minimises sum (slope S + intercept - T)^2
-P(y | x, t)      = sum over s of P(y | x_s, s - t) P(s | S, t)
+    P(y | x, offset) = (#(x, offset, y) + b #(x, y) / #(x)) / (#(x, offset) + b)      with the backoff b
+    P(a | S, t)      = #(S, t, a) / #(S, t)
+    L(S)             = round(slope * S + intercept + 1)
+    P(y | x, t)      = sum over s of P(y | x_s, s - t) P(s | S, t)
+
+The first line keeps the `top` most frequent y of #(x, offset, y) and of #(x, y) that are not reserved pieces. L rounds halves to
+even, and its line minimises sum (slope S + intercept - T)^2.
 """
 
 from __future__ import annotations
@@ -31,11 +33,11 @@ class ReferenceTables:
     tension: float = 4.0
     backoff: float = 0.0
     lexical: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """#(x, offset, y) by (x, offset) and y."""
+    """The counts #(x, offset, y) by (x, offset) and y."""
     positions: dict[tuple[int, int], Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
-    """#(S, t, a) by (S, t) and a."""
+    """The counts #(S, t, a) by (S, t) and a."""
     lengths: list[tuple[int, int]] = field(default_factory=list)
-    """(S, T) of every pair counted."""
+    """The lengths (S, T) of every counted pair."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, pairs: Iterable[Pair]) -> None:
@@ -61,11 +63,11 @@ class ReferenceTables:
                 self.positions[len(source), t][a] += 1
 
     def row(self, x: int, offset: int) -> tuple[list[tuple[int, int]], int]:
-        """The kept entries (y, count), best first, and the total of the whole row."""
+        """Return the kept entries (y, count), best first, and the total of the whole row."""
         return self._cut(self.lexical.get((x, offset), Counter()))
 
-    def row_of(self, x: int) -> tuple[list[tuple[int, int]], int]:
-        """The same of all offsets together."""
+    def lexical_row(self, x: int) -> tuple[list[tuple[int, int]], int]:
+        """Return the entries and total over all offsets."""
         return self._cut(sum((counts for (piece, _), counts in self.lexical.items() if piece == x), Counter()))
 
     def _cut(self, counts: Counter[int]) -> tuple[list[tuple[int, int]], int]:
@@ -73,7 +75,7 @@ class ReferenceTables:
         return [(y, -count) for count, y in ranked[: self.top]], counts.total()
 
     def line(self) -> tuple[float, float]:
-        """Slope and intercept, by the normal equations in integers."""
+        """Return slope and intercept, by the normal equations in integers."""
         n, x, y = len(self.lengths), sum(s for s, _ in self.lengths), sum(t for _, t in self.lengths)
         xx, xy = sum(s * s for s, _ in self.lengths), sum(s * t for s, t in self.lengths)
         if n == 0:
@@ -86,7 +88,7 @@ class ReferenceTables:
         slope, intercept = self.line()
         return round(slope * source_length + intercept + 1)
 
-    def words(self, source_length: int, window: int) -> tuple[int, int]:
+    def length_range(self, source_length: int, window: int) -> tuple[int, int]:
         if source_length == 0:
             return 0, 0
         predicted = self.length(source_length)
@@ -94,7 +96,7 @@ class ReferenceTables:
         return least - 1, max(least, predicted + window) - 1
 
     def prior(self, source_length: int, slot: int) -> dict[int, float]:
-        """P(s | S, t) for the positions s < S that have any."""
+        """Return P(s | S, t) for the positions s < S with counts."""
         for distance in range(NEAREST + 1):
             for length in (source_length - distance, source_length + distance):
                 cell = self.positions.get((length, slot), Counter())
@@ -103,22 +105,22 @@ class ReferenceTables:
         return self.diagonal(source_length, slot)
 
     def diagonal(self, source_length: int, slot: int) -> dict[int, float]:
-        """exp(-tension |(s + 1) / S - (t + 1) / W|), W the predicted words, over the positions within reach, adding up to 1."""
+        """Return exp(-tension |(s + 1) / S - (t + 1) / W|), W the predicted words, over the positions within reach, normalised."""
         words = max(1, self.length(source_length) - 1)
         reach = [s for s in range(source_length) if abs(s - slot) <= self.max_offset]
         distances = {s: abs((s + 1) / source_length - (slot + 1) / words) for s in reach}
         nearest = min(distances.values(), default=0.0)
         weights = {s: math.exp(-self.tension * (distance - nearest)) for s, distance in distances.items()}
         total = 0.0
-        for weight in weights.values():  # one after the other: sum() may round otherwise
+        for weight in weights.values():  # one after the other: sum() may round differently
             total += weight
         return {s: weight / total for s, weight in weights.items()}
 
-    def marginal(self, source: Sequence[int], slot: int, least_prior: float = 0.0) -> dict[int, float]:
-        """P(y | x, t) of every y that has any."""
+    def marginal(self, source: Sequence[int], slot: int, min_prior: float = 0.0) -> dict[int, float]:
+        """Return P(y | x, t) for every y with counts."""
         sums: dict[int, float] = {}
         for s, weight in self.prior(len(source), slot).items():
-            if weight < least_prior:
+            if weight < min_prior:
                 continue
             for (entries, total), share in self._rows(source[s], s - slot):
                 for y, count in entries:
@@ -127,15 +129,15 @@ class ReferenceTables:
         return sums
 
     def _rows(self, x: int, offset: int) -> list[tuple[tuple[list[tuple[int, int]], int], float]]:
-        """The rows that P(y | x, offset) is made of, and what each counts for."""
+        """Return the rows of which P(y | x, offset) consists, and the weight of each."""
         row = self.row(x, offset)
         if not self.backoff:
             return [(row, 1.0)]
         share = row[1] / (row[1] + self.backoff)
-        return [(row, share), (self.row_of(x), 1.0 - share)]
+        return [(row, share), (self.lexical_row(x), 1.0 - share)]
 
-    def candidates(self, source: Sequence[int], slot: int, count: int, least_prior: float = 0.0) -> list[tuple[int, float]]:
-        """The best (piece, natural logarithm of its probability), at most `count`."""
-        sums = self.marginal(source, slot, least_prior)
+    def candidates(self, source: Sequence[int], slot: int, count: int, min_prior: float = 0.0) -> list[tuple[int, float]]:
+        """Return the best (piece, natural logarithm of its probability), at most `count`."""
+        sums = self.marginal(source, slot, min_prior)
         best = sorted(sums, key=lambda y: (-sums[y], y))[:count]
         return [(y, min(0.0, math.log(sums[y]))) for y in best]

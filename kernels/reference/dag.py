@@ -1,8 +1,10 @@
-"""Twins of the dynamic programs over a directed acyclic graph, in torch, differentiated by autograd, any device and type.
+"""Twins of the dynamic programs over a directed acyclic graph, in torch, differentiated by autograd, for any device and type.
 
-alpha[0,0] = token[0,0], minus infinity for other vertices
-alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
-log Z      = alpha[M-1,L-1]
+    alpha[0,0] = token[0,0], minus infinity for other vertices
+    alpha[t,j] = token[t,j] + log sum_{i<j} exp(alpha[t-1,i] + transition[i,j])
+    log Z      = alpha[M-1,L-1]
+
+M and L are the lengths of the sentence itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from torch import Tensor
 def dag_log_likelihood(
     token_log_probs: Tensor, transition_log_probs: Tensor, target_lengths: Tensor, graph_lengths: Tensor
 ) -> Tensor:
-    """[B], as `kernels.dag_log_likelihood`; a step stores [B,L,L] for its gradient."""
+    """Return [B], as `kernels.dag_log_likelihood`; a step stores [B,L,L] for its gradient."""
     tokens, transitions = _masked(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     alpha = _start(tokens)
     rows = [alpha]
@@ -27,13 +29,13 @@ def dag_log_likelihood(
 def dag_best_alignment(
     token_log_probs: Tensor, transition_log_probs: Tensor, target_lengths: Tensor, graph_lengths: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Vertices [B,M] and scores [B], as `kernels.dag_best_alignment`: the same recurrence with max; lowest vertex first."""
+    """Return vertices [B,M] and scores [B], as `kernels.dag_best_alignment`: the same recurrence with max; lowest vertex first."""
     tokens, transitions = _masked(token_log_probs, transition_log_probs, target_lengths, graph_lengths)
     rows, predecessors = [_start(tokens)], [torch.zeros_like(graph_lengths)[:, None].expand(-1, tokens.size(2))]
     for t in range(1, tokens.size(1)):
         candidates = rows[-1][:, :, None] + transitions
         best = candidates.amax(1)
-        predecessors.append((candidates == best[:, None]).int().argmax(1))  # argmax: the first of those that are equal
+        predecessors.append((candidates == best[:, None]).int().argmax(1))  # argmax returns the first of equal values
         rows.append(tokens[:, t] + best)
     scores = _ends(torch.stack(rows, 1), target_lengths, graph_lengths)
     vertices = torch.full(tokens.shape[:2], -1, device=tokens.device)
@@ -46,7 +48,7 @@ def dag_best_alignment(
 
 
 def _masked(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> tuple[Tensor, Tensor]:
-    """Minus infinity, without gradient, wherever no path may go."""
+    """Return scores that are minus infinity, without gradient, wherever no path may go."""
     t, j = (torch.arange(tokens.size(dimension), device=tokens.device) for dimension in (1, 2))
     inside = j < graph_lengths[:, None]
     emits = (t < target_lengths[:, None])[:, :, None] & inside[:, None]
@@ -59,13 +61,13 @@ def _start(tokens: Tensor) -> Tensor:
 
 
 def _ends(alpha: Tensor, target_lengths: Tensor, graph_lengths: Tensor) -> Tensor:
-    """alpha[M-1,L-1] of each sentence, with its own lengths; minus infinity, without gradient, where no path got there."""
+    """Return alpha[M-1,L-1] of each sentence by its own lengths; minus infinity, without gradient, if no path reaches it."""
     sentences = torch.arange(len(alpha), device=alpha.device)
     ends = alpha[sentences, (target_lengths - 1).clamp_min(0), (graph_lengths - 1).clamp_min(0)]
     return ends.masked_fill((target_lengths < 1) | (graph_lengths < 1) | (ends == -torch.inf), -torch.inf)
 
 
 def _log_sum(x: Tensor) -> Tensor:
-    """log sum exp over dimension 1; where all are minus infinity, minus infinity with zero gradient."""
+    """Return log sum exp over dimension 1; where all are minus infinity, minus infinity with zero gradient."""
     none = (x == -torch.inf).all(1)
     return x.masked_fill(none[:, None], 0.0).logsumexp(1).masked_fill(none, -torch.inf)

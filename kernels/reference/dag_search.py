@@ -1,6 +1,6 @@
 """Searches over a directed acyclic graph of vertices, over dictionaries of whole prefixes and lists of all paths.
 
-One sentence: `graph[i]` are the possible candidates (score, next vertex, token) of vertex i; scores are natural logarithms. The
+For one sentence, `graph[i]` are the possible candidates (score, next vertex, token) of vertex i; scores are natural logarithms. The
 last vertex has none; a candidate that leads to it ends the output, whatever its token.
 """
 
@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from kernels.dag_search import DagBeamOptions, DagWalkOptions
+from fewstep.search.dag_beam import DagBeamOptions
+from fewstep.search.dag_paths import DagWalkOptions
 
 Candidate = tuple[float, int, int]
 """Score, next vertex, token."""
@@ -23,11 +24,11 @@ Prefix = tuple[int, ...]
 END = -1
 """The token of the last vertex."""
 BANNED = 1e-5
-"""What the weight of a banned candidate is multiplied with when one is drawn."""
+"""The factor on the weight of a banned candidate in sampling."""
 
 
 class Scorer(Protocol):
-    """An n-gram model over the ids of a vocabulary, as `kernels.ngram.NgramScorer`."""
+    """An n-gram model over the ids of a vocabulary, as `fewstep.ngram.NgramScorer`."""
 
     @property
     def begin(self) -> int: ...
@@ -35,7 +36,7 @@ class Scorer(Protocol):
 
 
 def possible(scores: np.ndarray, next_vertices: np.ndarray, token_ids: np.ndarray, length: int) -> Graph:
-    """The possible candidates of one sentence, from arrays [L,C]; best first, equal ones as they stand."""
+    """Return the possible candidates of one sentence from arrays [L,C], best first, ties in the given order."""
     graph = []
     for vertex in range(length):
         rows = zip(scores[vertex].tolist(), next_vertices[vertex].tolist(), token_ids[vertex].tolist(), strict=True)
@@ -45,7 +46,7 @@ def possible(scores: np.ndarray, next_vertices: np.ndarray, token_ids: np.ndarra
 
 
 def paths(graph: Graph, vertex: int = 0) -> Iterator[tuple[float, Prefix]]:
-    """Score and tokens of every path from a vertex to the last one."""
+    """Yield score and tokens of every path from a vertex to the last one."""
     for score, at, token in graph[vertex]:
         if at == len(graph) - 1:
             yield score, ()
@@ -55,7 +56,7 @@ def paths(graph: Graph, vertex: int = 0) -> Iterator[tuple[float, Prefix]]:
 
 
 def log_probs(graph: Graph) -> dict[Prefix, float]:
-    """log P(Y) of every output Y: log sum of exp(score) over its paths."""
+    """Return log P(Y) of every output Y: log sum of exp(score) over its paths."""
     sums: dict[Prefix, list[float]] = {}
     for score, tokens in paths(graph):
         sums.setdefault(tokens, []).append(score)
@@ -63,7 +64,7 @@ def log_probs(graph: Graph) -> dict[Prefix, float]:
 
 
 def ngram_log_prob(ngram: Scorer | None, tokens: Prefix, end: int | None) -> float:
-    """log P_ngram of tokens from the begin of a sentence; `end` is the piece `</s>`, or None for a prefix."""
+    """Return log P_ngram of tokens from the beginning of a sentence; `end` is the piece `</s>`, or None for a prefix."""
     if ngram is None:
         return 0.0
     total, state = 0.0, ngram.begin
@@ -74,14 +75,14 @@ def ngram_log_prob(ngram: Scorer | None, tokens: Prefix, end: int | None) -> flo
 
 
 def length_of(options: DagBeamOptions, tokens: int, ended: bool) -> int:
-    """What the length penalty counts; 1 for the root, which nothing competes with."""
+    """Return the length that the length penalty uses; 1 for the root, which has no competitors."""
     return max(1, tokens + ended + (options.length_convention == "paper"))
 
 
 def rank_outputs(
     log_probs: dict[Prefix, float], options: DagBeamOptions, ngram: Scorer | None = None, end: int | None = None
 ) -> dict[Prefix, float]:
-    """(log P(Y) + gamma log P_ngram(Y </s>)) / |Y|^alpha of outputs."""
+    """Return (log P(Y) + gamma log P_ngram(Y </s>)) / |Y|^alpha of outputs."""
     return {
         tokens: (log_prob + options.ngram_weight * ngram_log_prob(ngram, tokens, end))
         / length_of(options, len(tokens), True) ** options.length_penalty
@@ -90,7 +91,7 @@ def rank_outputs(
 
 
 def repeats(tokens: Prefix, token: int, no_repeat_ngram: int, no_consecutive_repeat: int) -> bool:
-    """Does `token` complete an n-gram that `tokens` has, or a second one of two equal ones of 1 to k tokens side by side?"""
+    """Return whether `token` completes an n-gram that `tokens` has, or repeats the previous 1 to k tokens."""
     if token == END:
         return False
     whole, n = (*tokens, token), no_repeat_ngram
@@ -100,18 +101,18 @@ def repeats(tokens: Prefix, token: int, no_repeat_ngram: int, no_consecutive_rep
 
 
 class Found(NamedTuple):
-    """What a beam search saw."""
+    """The intermediate results of a beam search."""
 
     ranks: list[dict[Prefix, float]]
-    """By vertex: the prefixes that arrived, in order, and how they ranked (in single precision)."""
+    """By vertex: the prefixes that arrived, in order, and their ranking scores (in single precision)."""
     kept: list[list[Prefix]]
-    """By vertex: those that lived on."""
+    """By vertex: the prefixes that were kept."""
     outputs: dict[Prefix, float]
     """Score of every output that was reached."""
 
 
 def beam_search(graph: Graph, options: DagBeamOptions, ngram: Scorer | None = None, end: int | None = None) -> Found:
-    """The search of `kernels.dag_beam_search` (`kernels/csrc/inference/dag/beam.h`)."""
+    """Run the search of `kernels.dag_beam_search` (`kernels/csrc/inference/dag/beam.h`)."""
     last = len(graph) - 1
     at: list[dict[Prefix, float]] = [{} for _ in graph]
     total: dict[Prefix, float] = {(): 0.0}
@@ -160,20 +161,20 @@ def _followed(candidates: Sequence[Candidate], prefix: Prefix, options: DagBeamO
 
 
 def probability(score: float) -> float:
-    """exp, which scores that are no log-probabilities must not overflow."""
+    """Return exp, without overflow for scores that are not log-probabilities."""
     return math.exp(min(score, 700.0))
 
 
 def collapsed(tokens: Prefix) -> Prefix:
-    """Adjacent repeats as one."""
+    """Collapse adjacent repeats."""
     return tuple(token for token, _ in itertools.groupby(tokens))
 
 
-def viterbi(transitions: np.ndarray, token_best: np.ndarray, exponent: float, longest: int) -> dict[tuple[int, ...], float]:
-    """What each path through a graph [L,L] is worth, over all paths with at most `longest` vertices between the ends."""
+def viterbi(transitions: np.ndarray, token_best: np.ndarray, exponent: float, max_length: int) -> dict[tuple[int, ...], float]:
+    """Return the value of each path through a graph [L,L], over all paths with at most `max_length` vertices between the ends."""
     last = len(token_best) - 1
     worth = {}
-    for count in range(1 if last > 1 else 0, min(longest, last - 1) + 1 if last > 1 else 1):
+    for count in range(1 if last > 1 else 0, min(max_length, last - 1) + 1 if last > 1 else 1):
         for inner in itertools.combinations(range(1, last), count):
             path = (0, *inner, last)
             score = sum(float(transitions[i, j]) for i, j in itertools.pairwise(path)) + sum(
@@ -186,21 +187,21 @@ def viterbi(transitions: np.ndarray, token_best: np.ndarray, exponent: float, lo
 class Walk(NamedTuple):
     vertices: list[int]
     tokens: list[int]
-    """END for the ends."""
+    """Return END for the ends."""
     score: float
 
 
-def uniform(seed: int, place: int) -> float:
-    """Number `place` of the sequence SplitMix64 of a seed (Steele et al. 2014), in [0, 1)."""
+def uniform(seed: int, index: int) -> float:
+    """Return number `index` of the sequence SplitMix64 of a seed (Steele et al. 2014), in [0, 1)."""
     mask = 2**64 - 1
-    bits = (seed + (place + 1) * 0x9E3779B97F4A7C15) & mask
+    bits = (seed + (index + 1) * 0x9E3779B97F4A7C15) & mask
     bits = ((bits ^ bits >> 30) * 0xBF58476D1CE4E5B9) & mask
     bits = ((bits ^ bits >> 27) * 0x94D049BB133111EB) & mask
     return ((bits ^ bits >> 31) >> 11) / 2.0**53
 
 
 def walk(graph: Graph, options: DagWalkOptions, seed: int | None = None) -> Walk:
-    """The walk of `kernels.dag_lookahead`, or with a seed that of `kernels.dag_sample`."""
+    """Run the walk of `kernels.dag_lookahead`, or with a seed that of `kernels.dag_sample`."""
     found, vertex = Walk([0], [END], 0.0), 0
     tokens: Prefix = ()
     while vertex < len(graph) - 1 and graph[vertex]:

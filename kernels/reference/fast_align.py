@@ -1,4 +1,4 @@
-"""fast_align in plain Python: dictionaries, direct sums, one pair after the other."""
+"""An implementation of fast_align in plain Python: dictionaries, direct sums, one pair after the other."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kernels.fast_align.options import AlignOptions
 
 Pair = tuple[Sequence[str], Sequence[str]]
 Table = dict[str | None, dict[str, float]]
-"""t(target word | source word); None is the null word."""
+"""The probabilities t(target word | source word); None is the null word."""
 
 
 def feature(j: int, i: int, m: int, n: int) -> float:
-    """h(j, i): minus the distance of a link from the diagonal; positions from 1."""
+    """Return h(j, i), minus the distance of a link from the diagonal; positions count from 1."""
     return -abs(i / n - j / m)
 
 
 def partition(j: int, m: int, n: int, tension: float) -> float:
-    """Z = sum_i exp(tension h(j, i))"""
+    """Return Z = sum_i exp(tension h(j, i))."""
     return sum(math.exp(tension * feature(j, i, m, n)) for i in range(1, n + 1))
 
 
 def exchanged_partition(j: int, m: int, n: int, tension: float) -> float:
-    """Upstream's Z where it exchanges the lengths: positions above the diagonal never end when j lies beyond the target."""
+    """Return upstream's Z with exchanged lengths: positions above the diagonal never end when j lies beyond the target."""
     floor = int(j * n / m)
     below = sum(math.exp(tension * feature(j, i, m, n)) for i in range(1, floor + 1))
     if floor <= n:
@@ -34,21 +34,21 @@ def exchanged_partition(j: int, m: int, n: int, tension: float) -> float:
 
 
 def gradient(j: int, m: int, n: int, tension: float, compatible: bool) -> float:
-    """E[h] under the prior; compatible: over the Z of exchanged lengths."""
+    """Return E[h] under the prior; compatible: over the Z of exchanged lengths."""
     features = [feature(j, i, m, n) for i in range(1, n + 1)]
     total = exchanged_partition(j, n, m, tension) if compatible else partition(j, m, n, tension)
     return sum(h * math.exp(tension * h) for h in features) / total
 
 
 def digamma(x: float) -> float:
-    """psi(x) = psi(x + 1) - 1 / x, and the asymptotic series for large x."""
+    """Return psi(x) = psi(x + 1) - 1 / x, with the asymptotic series for large x."""
     if x < 30:
         return digamma(x + 1) - 1 / x
     return math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4) - 1 / (252 * x**6)
 
 
 def fit(pairs: Sequence[Pair], options: AlignOptions) -> tuple[list[list[tuple[int, int]]], Table, float, list[float]]:
-    """Links of each pair, t, the tension, and the log-likelihood of each pass. Nothing is skipped but empty sides."""
+    """Return the links of each pair, t, the tension, and the log-likelihood of each pass. Only empty sides are skipped."""
     directed = [(t, s) if options.reverse else (s, t) for s, t in pairs]
     usable = [pair for pair in directed if pair[0] and pair[1]]
     t: Table = {None: {f: 1e-9 for _, target in usable for f in target}} if options.null_word else {}
@@ -75,7 +75,7 @@ def fit(pairs: Sequence[Pair], options: AlignOptions) -> tuple[list[list[tuple[i
 
 
 def joint(source: Sequence[str], target: Sequence[str], j: int, t: Table, tension: float, options: AlignOptions) -> list[float]:
-    """P(f_j, a_j = i) for null (0 without one) and then every source position; j from 0."""
+    """Return P(f_j, a_j = i) for null (0 without one) and then every source position; j from 0."""
     n, m, f = len(source), len(target), target[j]
     if not options.favor_diagonal:
         prior = 1 / (n + options.null_word)
@@ -86,7 +86,7 @@ def joint(source: Sequence[str], target: Sequence[str], j: int, t: Table, tensio
 
 
 def expect(pairs: Sequence[Pair], t: Table, tension: float, options: AlignOptions) -> tuple[Table, float, float]:
-    """Expected counts, log-likelihood, and the sum of posterior features (upstream: of the position before j)."""
+    """Return expected counts, log-likelihood, and the sum of posterior features (upstream: of the position before j)."""
     counts: Table = {e: dict.fromkeys(row, 0.0) for e, row in t.items()}
     log_likelihood = features = 0.0
     for source, target in pairs:
@@ -104,7 +104,7 @@ def expect(pairs: Sequence[Pair], t: Table, tension: float, options: AlignOption
 
 
 def maximise(counts: Table, options: AlignOptions) -> Table:
-    """t = C / sum C, or exp(psi(C + alpha) - psi(sum (C + alpha)))"""
+    """Return t = C / sum C, or exp(psi(C + alpha) - psi(sum (C + alpha)))."""
     t: Table = {}
     for e, row in counts.items():
         if options.variational_bayes:
@@ -118,7 +118,7 @@ def maximise(counts: Table, options: AlignOptions) -> Table:
 def best_links(
     source: Sequence[str], target: Sequence[str], t: Table, tension: float, options: AlignOptions
 ) -> list[tuple[int, int]]:
-    """Each target word's best position; null wins ties, then the left."""
+    """Return each target word's best position; null wins ties, then the left."""
     links = []
     for j in range(len(target)):
         probabilities = joint(source, target, j, t, tension, options)
@@ -131,7 +131,7 @@ def best_links(
 
 
 def margins(source: Sequence[str], target: Sequence[str], t: Table, tension: float, options: AlignOptions) -> list[float]:
-    """Logarithm of best over second best, by target word."""
+    """Return the logarithm of best over second best, by target word."""
     found = []
     for j in range(len(target)):
         probabilities = sorted(joint(source, target, j, t, tension, options)[0 if options.null_word else 1 :], reverse=True)

@@ -10,7 +10,7 @@ Mask = NDArray[np.bool_]
 
 
 def weights(query: Floats, keys: Floats, allowed: Mask) -> Floats:
-    """[S]: softmax of the scores of a query [d] over the keys [S,d] that are allowed [S]; zeros where none is."""
+    """Return [S], the softmax of the scores of a query [d] over the allowed [S] keys [S,d]; zeros if no key is allowed."""
     found = np.zeros(len(keys))
     if allowed.any():
         scores = keys[allowed] @ query / np.sqrt(len(query))
@@ -20,7 +20,7 @@ def weights(query: Floats, keys: Floats, allowed: Mask) -> Floats:
 
 
 def attention(queries: Floats, keys: Floats, values: Floats, seen: Mask, causal: bool) -> Floats:
-    """[B,H,T,d]"""
+    """Return attention outputs [B,H,T,d]."""
     mixed = np.zeros(queries.shape)
     for sentence, head, slot in np.ndindex(*queries.shape[:3]):
         allowed = seen[sentence] & ((np.arange(keys.shape[2]) <= slot) | (not causal))
@@ -31,7 +31,7 @@ def attention(queries: Floats, keys: Floats, values: Floats, seen: Mask, causal:
 def gradients(
     queries: Floats, keys: Floats, values: Floats, seen: Mask, causal: bool, upstream: Floats
 ) -> tuple[Floats, Floats, Floats]:
-    """Those of sum(upstream x attention) by queries, keys and values."""
+    """Return the gradients of sum(upstream x attention) with respect to queries, keys and values."""
     found = np.zeros(queries.shape), np.zeros(keys.shape), np.zeros(values.shape)
     scale = queries.shape[3] ** -0.5
     for sentence, head, slot in np.ndindex(*queries.shape[:3]):

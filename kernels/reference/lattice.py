@@ -1,4 +1,4 @@
-"""The searches of `kernels.lattice`, of which see the arguments, one sentence at a time over all paths or over pads."""
+"""The searches of `kernels.lattice`, which documents the arguments, one sentence at a time over all paths or with padding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Path = tuple[float, tuple[int, ...]]
 
 
 def score_of(start: Array, edges: Array, exits: Array, path: tuple[int, ...]) -> float:
-    """start[k_0] + sum_p edges[p, k_p, k_{p+1}] + exits[T-1, k_{T-1}], added from left to right; one sentence."""
+    """Return start[k_0] + sum_p edges[p, k_p, k_{p+1}] + exits[T-1, k_{T-1}], added from left to right, for one sentence."""
     scores = [
         start[path[0]],
         *(edges[p, i, j] for p, (i, j) in enumerate(itertools.pairwise(path))),
@@ -28,51 +28,57 @@ def score_of(start: Array, edges: Array, exits: Array, path: tuple[int, ...]) ->
     return float(total)
 
 
-def all_paths(start: Array, edges: Array, exits: Array, least: int, most: int) -> list[Path]:
-    """Every possible path with its score, best first, the shorter of equal ones before the longer."""
-    paths = (path for words in range(least, most + 1) for path in itertools.product(range(len(start)), repeat=words) if words)
+def all_paths(start: Array, edges: Array, exits: Array, min_length: int, max_length: int) -> list[Path]:
+    """Return every possible path with its score, best first, the shorter of equal ones before the longer."""
+    paths = (
+        path for words in range(min_length, max_length + 1) for path in itertools.product(range(len(start)), repeat=words) if words
+    )
     found = [(score_of(start, edges, exits, path), path) for path in paths]
     return sorted((one for one in found if one[0] > -math.inf), key=lambda one: (-one[0], len(one[1])))
 
 
-def viterbi(start: Array, edges: Array, exits: Array, least: int, most: int) -> Path:
-    """alpha_p(j) = max_i alpha_{p-1}(i) + edges[p-1,i,j], with exits where a path may end; (-inf, ()) where none does."""
+def viterbi(start: Array, edges: Array, exits: Array, min_length: int, max_length: int) -> Path:
+    """Return the best path by alpha_p(j) = max_i alpha_{p-1}(i) + edges[p-1,i,j], with exits where a path may end; (-inf, ()) if
+    none does."""
     start, edges, exits = (np.where(np.isnan(x) | (x == np.inf), -np.inf, x) for x in (start, edges, exits))
     alpha, best = start, (-math.inf, tuple[int, ...]())
     ways: list[list[tuple[int, ...]]] = [[(k,) for k in range(len(start))]]
-    for slot in range(most):
+    for slot in range(max_length):
         if slot:
             sums = alpha[:, None] + edges[slot - 1]
             origins = sums.argmax(0)
             alpha = sums.max(0)
             ways.append([(*ways[-1][origins[j]], j) for j in range(len(start))])
-        if slot + 1 >= least:
+        if slot + 1 >= min_length:
             ends = alpha + exits[slot]
             if ends.max() > best[0]:
                 best = (float(ends.max()), ways[-1][int(ends.argmax())])
     return best
 
 
-def viterbi_with_pads(start: Array, edges: Array, exits: Array, least: int, most: int) -> float:
-    """The best score when EOS and PAD are states of every slot (one slot more for the last EOS): word to EOS by its exit, EOS to
-    PAD and PAD to PAD for nothing, PAD and EOS to words never, and the last slot takes EOS or PAD alone."""
+def viterbi_with_pads(start: Array, edges: Array, exits: Array, min_length: int, max_length: int) -> float:
+    """Return the best score if EOS and PAD are states of every slot (with one more slot for the last EOS).
+
+    A token leads to EOS by its exit score, EOS to PAD and PAD to PAD for 0, PAD and EOS never to tokens; the last slot takes EOS or
+    PAD only.
+    """
     words = len(start)
     eos, pad = words, words + 1
     alpha = np.full(words + 2, -np.inf)
     alpha[:words] = start
-    for slot in range(1, most + 1):
+    for slot in range(1, max_length + 1):
         table = np.full((words + 2, words + 2), -np.inf)
-        if slot < most:
+        if slot < max_length:
             table[:words, :words] = edges[slot - 1]
-        if slot >= least:
+        if slot >= min_length:
             table[:words, eos] = exits[slot - 1]
         table[[eos, pad], pad] = 0.0
         alpha = (alpha[:, None] + table).max(0)
     return float(alpha[[eos, pad]].max())
 
 
-def scan(start: Array, edges: Array, exits: Array, least: int, most: int) -> float:
-    """The best score by max-plus products of prefixes, each combined from halves: the parallel form of the recurrence."""
+def scan(start: Array, edges: Array, exits: Array, min_length: int, max_length: int) -> float:
+    """Return the best score by max-plus products of prefixes, each combined from halves: the parallel form of the recurrence."""
 
     def product(first: int, last: int) -> Array:
         if first == last:  # the identity: 0 on the diagonal
@@ -85,13 +91,13 @@ def scan(start: Array, edges: Array, exits: Array, least: int, most: int) -> flo
         joined: Array = (left[:, :, None] + right[None]).max(1)
         return joined
 
-    return max(float((start[:, None] + product(0, slot) + exits[slot]).max()) for slot in range(least - 1, most))
+    return max(float((start[:, None] + product(0, slot) + exits[slot]).max()) for slot in range(min_length - 1, max_length))
 
 
-def max_marginals(start: Array, edges: Array, exits: Array, least: int, most: int) -> Array:
-    """[N,K] of one sentence, over all paths."""
+def max_marginals(start: Array, edges: Array, exits: Array, min_length: int, max_length: int) -> Array:
+    """Return [N,K] of one sentence, over all paths."""
     found = np.full(exits.shape, -np.inf)
-    for score, path in all_paths(start, edges, exits, least, most):
+    for score, path in all_paths(start, edges, exits, min_length, max_length):
         for slot, candidate in enumerate(path):
             found[slot, candidate] = max(found[slot, candidate], score)
     return found

@@ -13,13 +13,14 @@ from itertools import pairwise
 
 Ngram = tuple[str, ...]
 Model = dict[Ngram, tuple[float, float]]
-"""n-gram -> (log p(last word | the words before), log of the back-off of the whole n-gram as a context)."""
+"""A map of each n-gram to (log p(last word | the words before), log of the back-off of the whole n-gram as a context)."""
 
 UNK, BOS, EOS = "<unk>", "<s>", "</s>"
 
 
 def occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[Counter[Ngram]]:
-    """c(g): how often each n-gram of order 1, 2, ... occurs in `<s> sentence </s>`, but for `<s>` alone, which nothing predicts."""
+    """Return c(g), the number of occurrences of each n-gram of order 1, 2, ... in `<s> sentence </s>`, except for `<s>` alone,
+    which is never predicted."""
     counts: list[Counter[Ngram]] = [Counter() for _ in range(order)]
     for sentence in sentences:
         words = (BOS, *sentence, EOS)
@@ -30,7 +31,8 @@ def occurrences(sentences: Iterable[Sequence[str]], order: int) -> list[Counter[
 
 
 def adjusted_counts(counts: list[Counter[Ngram]]) -> list[Counter[Ngram]]:
-    """a(g) = c(g) for the highest order and where g begins with `<s>`, else |{v : c(vg) > 0}|, the words seen before g."""
+    """Return a(g) = c(g) for the highest order and if g begins with `<s>`, else |{v : c(vg) > 0}|, the number of words seen before
+    g."""
     adjusted = []
     for of_order, longer in pairwise(counts):
         preceding = Counter(ngram[1:] for ngram in longer)
@@ -39,9 +41,10 @@ def adjusted_counts(counts: list[Counter[Ngram]]) -> list[Counter[Ngram]]:
 
 
 def last_ngrams(sentences: Iterable[Sequence[str]], counts: list[Counter[Ngram]]) -> list[Ngram]:
-    """The last n-grams in suffix order (by last word, then the one before, ...; words by first appearance), as far as they nest.
+    """Return the last n-grams in suffix order (by last word, then the one before, ...; words by first appearance), as far as they
+    nest.
 
-    lmplz counts these, of all orders but the highest, by c and not by a when it counts counts.
+    lmplz counts these, of all orders but the highest, by c and not by a in its counts of counts.
     """
     names = [UNK, BOS, EOS, *(word for sentence in sentences for word in sentence)]
     ids = {word: i for i, word in reversed(list(enumerate(names)))}
@@ -50,7 +53,7 @@ def last_ngrams(sentences: Iterable[Sequence[str]], counts: list[Counter[Ngram]]
 
 
 def discounts(counts_of_counts: Mapping[int, int]) -> tuple[float, float, float] | None:
-    """D(j) = j - (j + 1) Y n(j + 1) / n(j) for j = 1, 2, 3, with Y = n1 / (n1 + 2 n2); None unless 0 <= D(j) <= j."""
+    """Return D(j) = j - (j + 1) Y n(j + 1) / n(j) for j = 1, 2, 3, with Y = n1 / (n1 + 2 n2); None unless 0 <= D(j) <= j."""
     n = [counts_of_counts.get(j, 0) for j in range(5)]
     if not (n[1] and n[2] and n[3]):
         return None
@@ -66,10 +69,10 @@ def estimate(
     fallback: tuple[float, float, float] = (0.5, 1.0, 1.5),
     interpolate_unigrams: bool = True,
 ) -> Model:
-    """p(w | h) = (a(hw) - D(a(hw))) / sum_v a(hv) + b(h) p(w | h without its first word).
+    """Return the model p(w | h) = (a(hw) - D(a(hw))) / sum_v a(hv) + b(h) p(w | h without its first word).
 
     b(h) = (sum over kept hv of D(a(hv)) + sum over pruned hv of a(hv)) / sum_v a(hv). Below order 1 lies the uniform distribution
-    over all words but `<s>`; `<unk>` has a = 0. An n-gram is pruned when c <= prune[n - 1], special words apart.
+    over all words but `<s>`; `<unk>` has a = 0. An n-gram is pruned if c <= prune[n - 1], except for special words.
     """
     counts = occurrences(sentences, order)
     adjusted = adjusted_counts(counts)
@@ -108,12 +111,13 @@ def estimate(
 
 
 def log10(value: float) -> float:
-    """-99 stands for no probability at all."""
+    """Return the logarithm to base 10; -99 for probability 0."""
     return math.log10(value) if value > 0 else -99.0
 
 
 def log_prob(model: Model, context: Ngram, word: str) -> float:
-    """log p(word | context): of the n-gram if the model has it, else the context's back-off + log p(word | shorter context)."""
+    """Return log p(word | context): of the n-gram if the model has it, else the context's back-off + log p(word | shorter
+    context)."""
     if (*context, word) in model:
         return model[*context, word][0]
     if not context:
@@ -122,7 +126,7 @@ def log_prob(model: Model, context: Ngram, word: str) -> float:
 
 
 def score(model: Model, words: Sequence[str], order: int, bos: bool = True, eos: bool = True) -> float:
-    """log p of a sentence; unknown words are `<unk>`."""
+    """Return log p of a sentence; unknown words are `<unk>`."""
     history: list[str] = [BOS] if bos else []
     total = 0.0
     for word in [*(word if (word,) in model else UNK for word in words), *([EOS] if eos else [])]:
@@ -132,7 +136,7 @@ def score(model: Model, words: Sequence[str], order: int, bos: bool = True, eos:
 
 
 def read_arpa(lines: Iterable[str]) -> Model:
-    """The n-grams of a sound ARPA file with tabs between its fields."""
+    """Return the n-grams of a valid ARPA file with tabs between its fields."""
     model: Model = {}
     for line in lines:
         fields = line.rstrip("\r\n").split("\t")

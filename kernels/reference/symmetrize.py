@@ -8,7 +8,7 @@ Link = tuple[int, int]
 
 
 def symmetrize(forward: Iterable[Link], reverse: Iterable[Link], method: str) -> list[Link]:
-    """One pair's links of both directions, joined by a method of Koehn, Och and Marcu (2003)."""
+    """Return one pair's links of both directions, combined by a method of Koehn, Och and Marcu (2003)."""
     a, b = set(forward), set(reverse)
     if method == "union":
         return sorted(a | b)
@@ -32,7 +32,7 @@ def symmetrize(forward: Iterable[Link], reverse: Iterable[Link], method: str) ->
 
 
 def _free(link: Link, found: set[Link]) -> bool:
-    """Has one of its words no link yet?"""
+    """Return whether one of the link's words has no link yet."""
     return all(link[0] != i for i, _ in found) or all(link[1] != j for _, j in found)
 
 

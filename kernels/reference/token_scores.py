@@ -10,7 +10,7 @@ Ids = NDArray[np.int64]
 
 
 def token_scores(logits: Floats, targets: Ids, rows: Ids, scores: Floats, best: Ids, smoothing: float) -> Floats:
-    """The rows' normalisers [R]; `scores` [B,M,L] and `best` [B,L] are written."""
+    """Return the rows' normalisers [R]; write `scores` [B,M,L] and `best` [B,L]."""
     normalisers = np.empty(len(logits))
     for row, (x, place) in enumerate(zip(logits, rows, strict=True)):
         sentence, vertex = divmod(int(place), scores.shape[2])
@@ -23,7 +23,7 @@ def token_scores(logits: Floats, targets: Ids, rows: Ids, scores: Floats, best: 
 def token_gradients(
     logits: Floats, targets: Ids, rows: Ids, upstream: Floats, normalisers: Floats, smoothing: float, penalty: float = 0.0
 ) -> Floats:
-    """[R,V]: e G / V - G (1 + 2 c n) softmax(x) + (1 - e) (what flows to each token)."""
+    """Return [R,V], e G / V - G (1 + 2 c n) softmax(x) + (1 - e) (the gradient of each token)."""
     gradients = np.empty_like(logits)
     for row, (x, place) in enumerate(zip(logits, rows, strict=True)):
         sentence, vertex = divmod(int(place), upstream.shape[2])

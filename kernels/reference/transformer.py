@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernels.beam import Beam, BeamOptions, Outcome
-from kernels.transformer import TransformerShape, WritingRules
+from fewstep.networks.arrays import TransformerShape
+from fewstep.networks.transformer import SlotRules
+from fewstep.search.beam import Beam, BeamOptions, Outcome
 
 Array = npt.NDArray[np.floating[Any]]
 
 
 class Reference:
-    """The network and the searches of `kernels.Transformer`, of which see the arguments; float64."""
+    """The network and the searches of `fewstep.Transformer`, which documents the arguments; float64."""
 
     def __init__(self, arrays: Mapping[str, Array], *, shape: TransformerShape) -> None:
         self.arrays, self.shape = {name: values.astype(np.float64) for name, values in arrays.items()}, shape
 
     def encode(self, source: Sequence[int]) -> Array:
-        """[S,D]"""
+        """Return the states [S,D] of a source."""
         words: Array = self.arrays.get("source_embedding", self.arrays["target_embedding"])
         x: Array = words[list(source)] * math.sqrt(self.shape.width) + self.arrays["source_positions"][: len(source)]
         for layer in range(self.shape.encoder_layers):
@@ -31,8 +32,8 @@ class Reference:
             x = self._residual(start + "feed_forward", x, lambda y, start=start: self._feed_forward(start, y))
         return self._last_norm("encoder", x)
 
-    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
-        """log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
+    def log_probs(self, encoded: Array, flat: Sequence[int], rules: SlotRules, step_size: int) -> Array:
+        """Return log p [z,V] in the slots of the step after the flat tokens (whole steps) `flat`."""
         slots = len(flat) + step_size
         x: Array = self.arrays["slot_codes"][:slots].copy()
         x[step_size:] += self.arrays["target_embedding"][list(flat)] * math.sqrt(self.shape.width)
@@ -47,8 +48,9 @@ class Reference:
         found: Array = logits - top - np.log(np.exp(logits - top).sum(1, keepdims=True))
         return found
 
-    def greedy(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: WritingRules) -> Outcome:
-        """The likeliest word in each slot; charged up to the first EOS, or for all slots of a step (`per_direction`)."""
+    def greedy(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
+        """Decode with the most probable token in each slot; slots up to the first EOS are scored, or all slots of a step
+        (`per_direction`)."""
         encoded, flat, score, margin, steps = self.encode(source), list[int](), 0.0, math.inf, 0
         written: list[int] = []
         ended = False
@@ -71,17 +73,17 @@ class Reference:
         penalty = ((5 + tokens) / 6 if options.gnmt else tokens) ** options.length_penalty
         return Outcome([(score / penalty, written)], steps, margin)
 
-    def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: WritingRules) -> Outcome:
-        """The words of every slot ranked by sorting; the search itself is `kernels.Beam`, which has a twin of its own."""
+    def beam_search(self, source: Sequence[int], limit: int, *, options: BeamOptions, rules: SlotRules) -> Outcome:
+        """Rank the tokens of every slot by sorting; the search itself is `fewstep.Beam`, which has a twin of its own."""
         encoded, beam, prefixes = self.encode(source), Beam([limit], options), [list[int]()]
         while prefixes:
             tables = [self.log_probs(encoded, prefix, rules, options.step_size) for prefix in prefixes]
             tables = [self._allowed(table, len(prefixes[0]), options, rules) for table in tables]
             stacked = np.stack(tables)
             eos = stacked[..., options.eos].copy()
-            if options.eos_apart:
+            if options.separate_eos:
                 stacked[..., options.eos] = -np.inf
-            ids = np.argsort(-stacked, axis=-1, kind="stable")[..., : options.words]
+            ids = np.argsort(-stacked, axis=-1, kind="stable")[..., : options.num_candidates]
             scores = np.take_along_axis(stacked, ids, -1)
             advance = beam.advance(scores.astype(np.float32), np.ascontiguousarray(ids), eos.astype(np.float32))
             pairs = zip(advance.rows.tolist(), advance.tokens.tolist(), strict=True)
@@ -89,24 +91,24 @@ class Reference:
         return beam.outcomes()[0]
 
     @staticmethod
-    def _allowed(table: Array, slot: int, options: BeamOptions, rules: WritingRules) -> Array:
+    def _allowed(table: Array, slot: int, options: BeamOptions, rules: SlotRules) -> Array:
         table[:, list(rules.banned)] = -np.inf
         table[: max(0, rules.min_tokens - slot), options.eos] = -np.inf
         return table
 
     @staticmethod
-    def _sees(rules: WritingRules, step_size: int, one: int, other: int) -> bool:
+    def _sees(rules: SlotRules, step_size: int, one: int, other: int) -> bool:
         if rules.mask == "causal":
             return other <= one
         return other // step_size <= one // step_size and (rules.mask == "block" or (one - other) % rules.directions == 0)
 
     def _map(self, name: str, x: Array) -> Array:
-        """x W^T + b"""
+        """Return x W^T + b."""
         found: Array = x @ self.arrays[name + ".weight"].T + self.arrays[name + ".bias"]
         return found
 
     def _norm(self, name: str, x: Array) -> Array:
-        """(x - mean) / sqrt(variance + 1e-5) scale + shift"""
+        """Return (x - mean) / sqrt(variance + 1e-5) scale + shift."""
         normed = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5)
         found: Array = normed * self.arrays[name + ".weight"] + self.arrays[name + ".bias"]
         return found
@@ -115,7 +117,7 @@ class Reference:
         return self._norm(stack + ".norm", x) if self.shape.norm == "pre" else x
 
     def _residual(self, name: str, x: Array, block: Any) -> Array:
-        """x + block(norm(x)), or norm(x + block(x))"""
+        """Return x + block(norm(x)), or norm(x + block(x))."""
         norm = name + "_residual.norm"
         added: Array = block(self._norm(norm, x) if self.shape.norm == "pre" else x) + x
         return added if self.shape.norm == "pre" else self._norm(norm, added)
@@ -134,7 +136,7 @@ class Reference:
         return self._map(start + "cross_attention.output", self._attend(queries, keys, values, None))
 
     def _attend(self, queries: Array, keys: Array, values: Array, seen: npt.NDArray[np.bool_] | None) -> Array:
-        """softmax(Q K^T / sqrt(d)) V for each head, side by side"""
+        """Return softmax(Q K^T / sqrt(d)) V for each head, concatenated."""
         heads = []
         for q, k, v in zip(*(np.split(x, self.shape.heads, axis=1) for x in (queries, keys, values)), strict=True):
             scores = q @ k.T / math.sqrt(q.shape[1])
@@ -145,23 +147,23 @@ class Reference:
 
 
 class ReferenceEnsemble(Reference):
-    """Networks that write together: log p(v) = log 1/N sum_n p_n(v)."""
+    """An ensemble: log p(v) = log 1/N sum_n p_n(v)."""
 
     def __init__(self, members: Sequence[Reference]) -> None:
         self.members = members
 
     def encode(self, source: Sequence[int]) -> Array:
-        """[N,S,D]"""
+        """Return the states [N,S,D] of a source."""
         return np.stack([member.encode(source) for member in self.members])
 
-    def log_probs(self, encoded: Array, flat: Sequence[int], rules: WritingRules, step_size: int) -> Array:
-        """[z,V]"""
+    def log_probs(self, encoded: Array, flat: Sequence[int], rules: SlotRules, step_size: int) -> Array:
+        """Return log-probabilities [z,V]."""
         pairs = zip(self.members, encoded, strict=True)
         found: Array = np.log(np.mean([np.exp(member.log_probs(its, flat, rules, step_size)) for member, its in pairs], axis=0))
         return found
 
 
 def _gelu(x: Array) -> Array:
-    """x P(Z < x) for a standard normal Z"""
+    """Return x P(Z < x) for a standard normal Z."""
     found: Array = x * 0.5 * (1.0 + np.vectorize(math.erf, otypes=[float])(x / math.sqrt(2.0)))
     return found

@@ -1,4 +1,4 @@
-"""One set of links out of two directions. On the command line: `python -m kernels.symmetrize`."""
+"""Symmetrisation of the links of two directions. On the command line: `python -m kernels.symmetrize`."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def symmetrize(
     reverse: Iterable[Sequence[tuple[int, int]]],
     method: Method = "grow-diag-final-and",
 ) -> list[list[tuple[int, int]]]:
-    """Join the links of both directions, pair by pair: (source position, target position) each, sorted in the result.
+    """Combine the links of both directions, pair by pair: (source position, target position) each, sorted in the result.
 
-    The two final methods look at `forward` first. Raises ValueError for an unknown method or unequal numbers of pairs.
+    The two final methods consider `forward` first. Raises ValueError for an unknown method or different numbers of pairs.
     """
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     return [fewstep_native.symmetrise(list(one), list(other), method) for one, other in zip(forward, reverse, strict=True)]
 
@@ -32,12 +32,12 @@ def symmetrize(
 def symmetrize_arrays(
     target_starts: I64, forward: I32, source_starts: I64, reverse: I32, method: Method, *, threads: int = 1
 ) -> tuple[I64, U32, U32]:
-    """The same for many pairs at once, and for links that each explained word has one of or none.
+    """Combine the links of many pairs at once, for links where each explained word has at most one.
 
-    `forward[target_starts[p] + j]` is the source position that target word j of pair p is linked to, `reverse[source_starts[p]
-    + i]` the target position of source word i; -1 is none. Returns where each pair's links start (int64, pairs + 1), their
+    `forward[target_starts[p] + j]` is the source position to which target word j of pair p is linked, `reverse[source_starts[p] +
+    i]` the target position of source word i; -1 means no link. Returns the start of each pair's links (int64, pairs + 1), their
     source positions and their target positions (uint32).
     """
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     return fewstep_native.symmetrise_all(target_starts, forward, source_starts, reverse, method, threads)

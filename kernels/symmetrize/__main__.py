@@ -1,4 +1,4 @@
-"""`python -m kernels.symmetrize -i FORWARD -j REVERSE -c METHOD`: a twin of upstream's atools."""
+"""Run `python -m kernels.symmetrize -i FORWARD -j REVERSE -c METHOD`, a twin of upstream's atools."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
 def links_of(line: str, place: str) -> list[tuple[int, int]]:
-    """The links of a line: `0-0 1-2`, `links ||| score` or `source ||| target ||| links ||| score`.
+    """Return the links of a line: `0-0 1-2`, `links ||| score` or `source ||| target ||| links ||| score`.
 
-    Raises ValueError for anything else.
+    Raises ValueError for any other line.
     """
     fields = line.split("|||")
     if len(fields) not in (1, 2, 4):
@@ -39,10 +39,10 @@ def read(path: str) -> Iterator[list[tuple[int, int]]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.symmetrize", description="Join the links of two directions.")
     parser.add_argument(
-        "-i", "--input_1", required=True, help="links of the forward direction, a line a pair; - for the standard input"
+        "-i", "--input_1", required=True, help="Links of the forward direction, one line per pair; - for the standard input."
     )
-    parser.add_argument("-j", "--input_2", required=True, help="links of the reverse direction")
-    parser.add_argument("-c", "--command", required=True, choices=METHODS, help="how they are joined")
+    parser.add_argument("-j", "--input_2", required=True, help="Links of the reverse direction.")
+    parser.add_argument("-c", "--command", required=True, choices=METHODS, help="The method that combines both directions.")
     arguments = parser.parse_args()
     try:
         forward, reverse = list(read(arguments.input_1)), list(read(arguments.input_2))

@@ -1,4 +1,4 @@
-"""Who drafts, through torch: a block decoder, or what follows the last n-gram elsewhere."""
+"""Sources of drafts in torch: a block decoder, a draft head, and the continuation of the last n-gram in a text."""
 
 from __future__ import annotations
 
@@ -8,124 +8,123 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from fewstep.vocabulary import BOS, EOS, PAD
+from models.aggressive.common_tokens import draft_mask
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel, Source, sequences
 from models.aggressive.rules import ban
-from models.aggressive.words import shortlists
-from models.common.attention import Memory
-from models.family import BOS, EOS, PAD
+from models.common.layers.attention import Memory
 
 
 class Draft(NamedTuple):
-    """What is proposed for R sentences."""
+    """Proposals for R sentences."""
 
     ids: Tensor
-    """[R,W]; -1 where nothing is"""
+    """[R,W]; -1 where nothing is proposed"""
     log_probs: Tensor | None
-    """[R,W,V] what each was drawn from; None: from a single token"""
+    """[R,W,V] the distributions from which the ids were drawn; None: each id had probability 1"""
 
 
 class Drafter(Protocol):
-    """Proposes the next tokens."""
+    """A source of drafts."""
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        """For the sentences `rows` [R], of whose tokens [R,T] the first `lengths` [R] are written, up to `widths` [R] tokens. With
-        `numbers` [R,W] even in [0, 1) they are drawn, else the likeliest."""
+        """Propose up to `widths` [R] tokens for the sentences `rows` [R], of whose tokens [R,T] the first `lengths` [R] are
+        written.
+
+        With `numbers` [R,W], uniform in [0, 1), tokens are drawn; otherwise they are the most probable ones.
+        """
         ...
 
-    def learn(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
-        """Be told what the verifier writes from: states [R,Q,D] of slots [R,Q] of the sentences `rows` [R]."""
+    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        """Receive the verifier's states [R,Q,D] of slots [R,Q] of the sentences `rows` [R]."""
         ...
 
 
-class _Unlearning:
-    """Whoever drafts from what is written alone."""
-
-    def learn(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
-        """Nothing is made of it."""
-
-
-class BlockDrafter(_Unlearning):
-    """A block decoder."""
+class BlockDrafter:
+    """A block decoder at work on a batch."""
 
     def __init__(
         self, model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, linked: Tensor | None
     ) -> None:
         self.model, self.search = model, search
-        self.listed = shortlists(model.words, linked, source, source_lengths, search)
+        self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
         self.source = model.read(source, source_lengths)
 
+    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        """Ignore the verifier's states: drafts depend on the written tokens alone."""
+
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """[R,W,V] with minus infinity at what must not be written."""
+        """Return [R,W,V], minus infinity at banned tokens."""
         source = Source(
             [Memory.select(memory, rows) for memory in self.source.memories],
-            self.source.words[rows],
+            self.source.embedded[rows],
             None if self.source.mask is None else self.source.mask[rows],
         )
         ids = sequences(tokens, lengths, widths)
         states = self.model.states(ids, lengths, lengths + widths, source)
-        places = lengths[:, None] + torch.arange(int(widths.max()), device=rows.device)
-        picked = places.clamp(max=ids.size(1) - 1)[:, :, None].expand(-1, -1, states.size(2))
-        return ban(self.model.logits(states.gather(1, picked)).float().log_softmax(2), self.search, places)
+        positions = lengths[:, None] + torch.arange(int(widths.max()), device=rows.device)
+        selected = positions.clamp(max=ids.size(1) - 1)[:, :, None].expand(-1, -1, states.size(2))
+        return ban(self.model.logits(states.gather(1, selected)).float().log_softmax(2), self.search, positions)
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        found = self.log_probs(rows, tokens, lengths, widths)
-        found = among(found, self.listed, rows)
-        ids = found.argmax(2) if numbers is None else pick(found.softmax(2), numbers)
+        log_probs = mask_tokens(self.log_probs(rows, tokens, lengths, widths), self.allowed, rows)
+        ids = log_probs.argmax(2) if numbers is None else pick(log_probs.softmax(2), numbers)
         real = torch.arange(ids.size(1), device=ids.device) < widths[:, None]
-        return Draft(torch.where(real, ids, -1), None if numbers is None else found.log_softmax(2))
+        return Draft(torch.where(real, ids, -1), None if numbers is None else log_probs.log_softmax(2))
 
 
 class HeadDrafter:
-    """Token after token, from the verifier's states as far as they are known, and from its own behind."""
+    """A draft head at work on a batch: it writes token after token, from the verifier's states as far as they are known and from
+    its own states after that."""
 
     def __init__(
         self, model: DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int, linked: Tensor | None
     ) -> None:
-        """`slots`: the longest output."""
+        """`slots` is the maximum output length."""
         self.model, self.search = model, search
-        self.listed = shortlists(model.words, linked, source, source_lengths, search)
+        self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
         self.memories = model.read(source, source_lengths).head
-        self.written_from = torch.zeros((len(source), slots + 1, model.config.width), device=source.device)
+        self.origins = torch.zeros((len(source), slots + 1, model.config.width), device=source.device)
 
-    def learn(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
-        self.written_from[rows[:, None], slots] = states
+    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        """Store the verifier's states in place of the head's own."""
+        self.origins[rows[:, None], slots] = states
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """[R,1,V] of the next token alone, with minus infinity at what must not be written; its state is kept as if that were
-        written."""
+        """Return [R,1,V] of the next token only, minus infinity at banned tokens; its state is stored as if it were written."""
         size = int(lengths.max()) + 1
         ids = torch.nn.functional.pad(tokens, (0, max(0, size - tokens.size(1))), value=PAD)[:, :size]
         memories = [memory.select(rows) for memory in self.memories]
         here = torch.arange(len(rows), device=rows.device)
-        states = self.model.states(ids, self.written_from[rows, :size], memories)[here, lengths]
-        self.written_from[rows, lengths] = states
+        states = self.model.states(ids, self.origins[rows, :size], memories)[here, lengths]
+        self.origins[rows, lengths] = states
         return ban(self.model.logits(states).float().log_softmax(1)[:, None], self.search, lengths[:, None])
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
         width = int(widths.max())
         ids = torch.full((len(rows), width), -1, device=rows.device)
         written = torch.nn.functional.pad(tokens, (0, width), value=PAD)
-        going, likelihood = torch.arange(len(rows), device=rows.device), torch.ones(len(rows), device=rows.device)
-        found = []
-        for place in range(width):
-            going = going[widths[going] > place]
+        going, probability = torch.arange(len(rows), device=rows.device), torch.ones(len(rows), device=rows.device)
+        distributions = []
+        for position in range(width):
+            going = going[widths[going] > position]
             scores = torch.zeros((len(rows), self.model.sizes.target), device=rows.device)
             if len(going):
-                own = self.log_probs(rows[going], written[going], lengths[going] + place, widths[going])
-                scores[going] = among(own, self.listed, rows[going])[:, 0].log_softmax(1)
-                chosen = scores[going].argmax(1) if numbers is None else pick(scores[going].softmax(1), numbers[going, place])
-                ids[going, place] = written[going, lengths[going] + place] = chosen
-                likelihood[going] *= scores[going].gather(1, chosen[:, None])[:, 0].exp()
-                going = going[(chosen != EOS) & (likelihood[going] >= self.search.confidence)]
-            found.append(scores)
-        return Draft(ids, None if numbers is None else torch.stack(found, 1))
+                own = self.log_probs(rows[going], written[going], lengths[going] + position, widths[going])
+                scores[going] = mask_tokens(own, self.allowed, rows[going])[:, 0].log_softmax(1)
+                chosen = scores[going].argmax(1) if numbers is None else pick(scores[going].softmax(1), numbers[going, position])
+                ids[going, position] = written[going, lengths[going] + position] = chosen
+                probability[going] *= scores[going].gather(1, chosen[:, None])[:, 0].exp()
+                going = going[(chosen != EOS) & (probability[going] >= self.search.confidence)]
+            distributions.append(scores)
+        return Draft(ids, None if numbers is None else torch.stack(distributions, 1))
 
 
-def among(log_probs: Tensor, listed: Tensor | None, rows: Tensor) -> Tensor:
-    """The same [R,W,V], with minus infinity at words that are not `listed` [B,V] for the sentences `rows` [R]."""
-    return log_probs if listed is None else log_probs.masked_fill(~listed[rows][:, None], -torch.inf)
+def mask_tokens(log_probs: Tensor, allowed: Tensor | None, rows: Tensor) -> Tensor:
+    """Return log-probabilities [R,W,V], minus infinity at tokens that are not `allowed` [B,V] for the sentences `rows` [R]."""
+    return log_probs if allowed is None else log_probs.masked_fill(~allowed[rows][:, None], -torch.inf)
 
 
 def network_drafter(
@@ -136,49 +135,57 @@ def network_drafter(
     slots: int,
     linked: Tensor | None = None,
 ) -> BlockDrafter | HeadDrafter:
-    """The network at work on a batch; `slots`: the longest output; `linked` as `models.common.shortlist.linked_words` has it."""
+    """Return the drafter of a batch.
+
+    `slots` is the maximum output length; `linked` [U,L] are the translations of each source token for shortlists.
+    """
     if isinstance(model, DraftHead):
         return HeadDrafter(model, source, source_lengths, search, slots, linked)
     return BlockDrafter(model, source, source_lengths, search, linked)
 
 
-class LookupDrafter(_Unlearning):
-    """No network: what follows, in the hint of a sentence or earlier in its output, the last n-gram."""
+class LookupDrafter:
+    """Drafts without a network: the continuation of the last n-gram in the hint of a sentence or earlier in its output."""
 
-    def __init__(self, hints: Sequence[Sequence[int]], longest: int) -> None:
-        self.hints, self.longest = hints, longest
+    def __init__(self, hints: Sequence[Sequence[int]], max_ngram: int) -> None:
+        self.hints, self.max_ngram = hints, max_ngram
+
+    def observe(self, rows: Tensor, slots: Tensor, states: Tensor) -> None:
+        """Ignore the verifier's states: drafts depend on the written tokens alone."""
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
         ids = torch.full((len(rows), max(1, int(widths.max()))), -1)
         columns = zip(rows.tolist(), tokens.tolist(), lengths.tolist(), widths.tolist(), strict=True)
-        for place, (row, written, length, width) in enumerate(columns):
-            found = look_up(self.hints[row], written[:length], self.longest, width)
-            ids[place, : len(found)] = torch.tensor(found, dtype=torch.int64)
+        for index, (row, written, length, width) in enumerate(columns):
+            found = look_up(self.hints[row], written[:length], self.max_ngram, width)
+            ids[index, : len(found)] = torch.tensor(found, dtype=torch.int64)
         return Draft(ids.to(tokens.device), None)
 
 
-def look_up(hint: Sequence[int], written: Sequence[int], longest: int, width: int) -> list[int]:
-    """At most `width` tokens that follow, in `hint` or else in `written`, the longest n-gram (up to `longest` tokens) that
-    `written` ends with. Both begin with BOS. Of several places in the hint the one nearest to the output's own length, of several
-    in the output the last."""
+def look_up(hint: Sequence[int], written: Sequence[int], max_ngram: int, width: int) -> list[int]:
+    """Return at most `width` tokens that follow, in `hint` or else in `written`, the longest n-gram that `written` ends with.
+
+    The n-gram has up to `max_ngram` tokens; both texts begin with BOS. Among several occurrences in the hint the one nearest to the
+    output's own length is taken, among several in the output the last one.
+    """
     text, before = [BOS, *hint], [BOS, *written]
     end = len(before) - 1
-    for size in range(min(longest, len(before)), 0, -1):
+    for size in range(min(max_ngram, len(before)), 0, -1):
         last = before[-size:]
-        places = [place for place in range(size - 1, len(text) - 1) if text[place - size + 1 : place + 1] == last]
-        if places:
-            nearest = min(places, key=lambda place: (abs(place - end), place))
+        positions = [index for index in range(size - 1, len(text) - 1) if text[index - size + 1 : index + 1] == last]
+        if positions:
+            nearest = min(positions, key=lambda index: (abs(index - end), index))
             return list(text[nearest + 1 : nearest + 1 + width])
-        for place in range(end - 1, size - 2, -1):
-            if before[place - size + 1 : place + 1] == last:
-                return before[place + 1 : place + 1 + width]
+        for index in range(end - 1, size - 2, -1):
+            if before[index - size + 1 : index + 1] == last:
+                return before[index + 1 : index + 1 + width]
     return []
 
 
 def pick(probabilities: Tensor, numbers: Tensor) -> Tensor:
-    """[...]: the ids that `numbers` [...] in [0, 1) choose by `probabilities` [...,V], which need not sum to 1."""
+    """Return the ids [...] that uniform `numbers` [...] in [0, 1) choose by `probabilities` [...,V], which need not sum to 1."""
     until = probabilities.double().cumsum(-1)
     threshold = numbers.double()[..., None] * until[..., -1:]
-    place = (until <= threshold).sum(-1)
+    ids = (until <= threshold).sum(-1)
     last = (probabilities > 0).long().mul(torch.arange(1, probabilities.size(-1) + 1, device=numbers.device)).amax(-1) - 1
-    return torch.minimum(place, last).clamp(min=0)
+    return torch.minimum(ids, last).clamp(min=0)

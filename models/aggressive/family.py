@@ -1,4 +1,4 @@
-"""The `aggressive` family, as its callers see it."""
+"""The functions of the aggressive family on networks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from models.training.batch import Batch
 
 
 def build(config: AggressiveConfig, sizes: Sizes) -> AggressiveModel | DraftHead:
-    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
+    """Return a newly initialised network. Raises ValueError for sizes that do not fit each other."""
     return (AggressiveModel if config.drafting == "parallel" else DraftHead)(config, sizes)
 
 
 def objective(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """Of either kind of drafter: `models.aggressive.loss`, `models.aggressive.head_loss`."""
+    """Return the loss of a block drafter (`models.aggressive.loss`) or of a draft head (`models.aggressive.head_loss`)."""
     if isinstance(model, DraftHead):
         return head_loss.loss(model, batch, label_smoothing)
     return loss.loss(model, batch, update, label_smoothing)

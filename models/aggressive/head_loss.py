@@ -1,20 +1,20 @@
-"""The objective of an autoregressive drafter: the next token, from the verifier's states (EAGLE, Li et al. 2024, section 3.2)."""
+"""The objective of a draft head: the next token, from the verifier's states (EAGLE, Li et al. 2024, section 3.2)."""
 
 from __future__ import annotations
 
 import torch
 
 from models.aggressive.head import DraftHead
-from models.common.cross_entropy import cross_entropy
+from models.common.losses.cross_entropy import cross_entropy
 from models.family import Loss
 from models.training.batch import Batch
 
 
 def loss(network: DraftHead, batch: Batch, label_smoothing: float) -> Loss:
-    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over all tokens with EOS; in nats, float32. All slots carry the
-    verifier's states, so one pass teaches all. (The paper's distance to the verifier's next state changes nothing here.)
+    """Return (1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over all tokens with EOS; in nats, float32.
 
-    Statistics: `nll` (without smoothing), `correct` (tokens that the network ranks first).
+    All slots carry the verifier's states, so one pass trains all slots. (The paper's distance to the verifier's next state made no
+    difference.) Statistics: `nll` (without smoothing), `correct` (tokens that the network ranks first).
     """
     source = network.read(batch.source, batch.source_lengths)
     states = network.states(batch.target, network.verifier_states(batch.target, source), source.head)

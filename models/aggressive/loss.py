@@ -1,4 +1,4 @@
-"""The drafter's objective: fill a block behind a random prefix of the target (Xia et al. 2022, section 3.1)."""
+"""The objective of a block drafter: fill a block behind a random prefix of the target (Xia et al. 2022, section 3.1)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewstep.vocabulary import MASK, PAD
 from models.aggressive import glancing
 from models.aggressive.config import AggressiveConfig
 from models.aggressive.model import AggressiveModel, Source, sequences
-from models.common.cross_entropy import cross_entropy
-from models.family import MASK, PAD, Loss
+from models.common.losses.cross_entropy import cross_entropy
+from models.family import Loss
 from models.training.batch import Batch
 
 GOLDEN = 0.6180339887498949
@@ -22,14 +23,14 @@ class Blocks(NamedTuple):
     """Prefixes and blocks of a batch."""
 
     prefix_lengths: Tensor
-    """[B] 0 to m - 1 tokens"""
+    """[B] tokens, 0 to m - 1"""
     widths: Tensor
-    """[B] slots behind them, also past the end of the target"""
+    """[B] slots behind the prefixes, which may extend past the end of the target"""
 
 
 def draw(config: AggressiveConfig, batch: Batch, *, training: bool) -> Blocks:
-    """A prefix for each target of m tokens with EOS, each length from 0 to m - 1 as likely; drawn anew in training, otherwise a
-    function of the pair's id."""
+    """Draw a prefix for each target of m tokens with EOS, uniformly from 0 to m - 1 tokens; outside training it is a function of
+    the pair's id."""
     device, count = batch.target.device, len(batch.ids)
     low, high = config.widths
     if training:
@@ -43,12 +44,13 @@ def draw(config: AggressiveConfig, batch: Batch, *, training: bool) -> Blocks:
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over the slots of the blocks that stand for a token of the target or
-    its EOS (slots past it are not trained) and are not shown it; in nats, float32. The count is these slots.
+    """Return (1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over the labelled slots of the blocks that are not shown their
+    token; in nats, float32.
 
-    Statistics: `nll` (without smoothing), `correct` (slots that the network ranks first), `accepted` (of these, those before which
-    all of their block are right too: what a verifier that writes the target would keep; not told in training without glancing),
-    `shown` slots. Nothing is shown in evaluation mode.
+    A slot is labelled if it stands for a token of the target or its EOS; slots past it are not trained. The count is the number of
+    these slots. Statistics: `nll` (without smoothing), `correct` (slots whose token the network ranks first), `accepted` (correct
+    slots whose predecessors in the block are all correct, which a verifier that writes the target would accept; not reported in
+    training without glancing), `shown` slots. No token is shown in evaluation mode.
     """
     network = cast(AggressiveModel, model)
     source = network.read(batch.source, batch.source_lengths)
@@ -58,9 +60,9 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     blocks = draw(network.config, batch, training=network.training)
     ids = sequences(batch.target, blocks.prefix_lengths, blocks.widths)
     target = F.pad(batch.target, (0, max(0, ids.size(1) - batch.target.size(1))), value=PAD)[:, : ids.size(1)]
-    place = torch.arange(ids.size(1), device=ids.device)
-    labelled = (ids == MASK) & (place >= blocks.prefix_lengths[:, None]) & (place < batch.target_lengths[:, None])
-    ids, hidden, right = _glance(network, ids, target, labelled, blocks, source, update)
+    position = torch.arange(ids.size(1), device=ids.device)
+    labelled = (ids == MASK) & (position >= blocks.prefix_lengths[:, None]) & (position < batch.target_lengths[:, None])
+    ids, hidden, correct = _glance(network, ids, target, labelled, blocks, source, update)
     states = network.states(ids, blocks.prefix_lengths, blocks.prefix_lengths + blocks.widths, source)
     rows, slots = hidden.nonzero(as_tuple=True)
     labels = target[rows, slots]
@@ -69,17 +71,20 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
     sums = cross_entropy(states[rows, slots], network.target_embedding.weight, labels, label_smoothing)
     statistics = {"nll": sums.nll, "correct": sums.correct, "shown": (labelled & ~hidden).sum()}
     if not network.training:
-        right = _right(network, states, target, labelled)
-    if right is not None:
-        statistics["accepted"] = _accepted(right, labelled, blocks)
+        correct = _correct(network, states, target, labelled)
+    if correct is not None:
+        statistics["accepted"] = _accepted(correct, labelled, blocks)
     return Loss(sums.total, torch.tensor(len(labels), device=labels.device), statistics)
 
 
 def _glance(
     network: AggressiveModel, ids: Tensor, target: Tensor, labelled: Tensor, blocks: Blocks, source: Source, update: int
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Sequences with what is shown, which labelled slots [B,T] are still hidden, and which the network got right by itself. What to
-    show a first pass without gradient tells, in which dropout strikes out the same as in the second."""
+    """Return the sequences with shown tokens, the labelled slots [B,T] that are still hidden, and those that the network predicted
+    correctly by itself.
+
+    A first pass without gradients, with the same dropout masks as the second one, determines the tokens to show.
+    """
     config = network.config
     share = glancing.ratio(config, update)
     if not network.training or share == 0.0:
@@ -88,21 +93,21 @@ def _glance(
     devices = [ids.device] if ids.device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
         states = network.states(ids, blocks.prefix_lengths, blocks.prefix_lengths + blocks.widths, source)
-        right = _right(network, states, target, labelled)
-    shown = glancing.shown(share, labelled, right, noise)
-    return torch.where(shown, target, ids), labelled & ~shown, right
+        correct = _correct(network, states, target, labelled)
+    shown = glancing.shown(share, labelled, correct, noise)
+    return torch.where(shown, target, ids), labelled & ~shown, correct
 
 
-def _right(network: AggressiveModel, states: Tensor, target: Tensor, labelled: Tensor) -> Tensor:
-    """[B,T] True at labelled slots whose token the network ranks first."""
+def _correct(network: AggressiveModel, states: Tensor, target: Tensor, labelled: Tensor) -> Tensor:
+    """Return [B,T], True at labelled slots whose token the network ranks first."""
     rows, slots = labelled.nonzero(as_tuple=True)
-    right = torch.zeros_like(labelled)
-    right[rows, slots] = network.logits(states[rows, slots]).argmax(1) == target[rows, slots]
-    return right
+    correct = torch.zeros_like(labelled)
+    correct[rows, slots] = network.logits(states[rows, slots]).argmax(1) == target[rows, slots]
+    return correct
 
 
-def _accepted(right: Tensor, labelled: Tensor, blocks: Blocks) -> Tensor:
-    """How many slots of all blocks are right with all before them."""
-    place = torch.arange(right.size(1), device=right.device)
-    before = place < blocks.prefix_lengths[:, None]
-    return ((right | before).long().cumprod(1).bool() & labelled).sum()
+def _accepted(correct: Tensor, labelled: Tensor, blocks: Blocks) -> Tensor:
+    """Return the number of slots of all blocks that are correct together with all slots before them."""
+    position = torch.arange(correct.size(1), device=correct.device)
+    before = position < blocks.prefix_lengths[:, None]
+    return ((correct | before).long().cumprod(1).bool() & labelled).sum()

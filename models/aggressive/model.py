@@ -1,4 +1,4 @@
-"""The drafter: a Transformer whose decoder fills empty slots behind a prefix (Xia et al. 2022, section 3.1)."""
+"""The block drafter: a Transformer whose decoder fills empty slots behind a prefix (Xia et al. 2022, section 3.1)."""
 
 from __future__ import annotations
 
@@ -8,71 +8,72 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.vocabulary import MASK, PAD
+from models.aggressive.common_tokens import CommonTokens
 from models.aggressive.config import AggressiveConfig
-from models.aggressive.words import CommonWords
-from models.common.attention import Memory, padding_mask
-from models.common.backbone import Backbone
-from models.common.embeddings import Positions, embed
-from models.common.initialisation import initialise
-from models.common.linear import Linear
-from models.family import MASK, PAD, Sizes
+from models.common.layers.attention import Memory, padding_mask
+from models.common.layers.backbone import Backbone
+from models.common.layers.embeddings import Positions, embed
+from models.common.layers.initialisation import initialise
+from models.common.layers.linear import Linear
+from models.family import Sizes
 
 
 class Source(NamedTuple):
-    """What is read of a batch of sources."""
+    """The encoder's output for a batch of sources, with their embeddings."""
 
     memories: list[Memory]
-    words: Tensor
-    """[B,S,D] embedded, without positions"""
+    embedded: Tensor
+    """[B,S,D] without positions"""
     mask: Tensor | None
-    """[B,1,1,S] True at real tokens (None: everything)"""
+    """[B,1,1,S] True at real tokens (None: all)"""
 
     def select(self, rows: Tensor) -> Source:
-        """The same for some of the sentences, as often as they are named."""
+        """Return the sentences `rows`, which may repeat."""
         mask = None if self.mask is None else self.mask[rows]
-        return Source([memory.select(rows) for memory in self.memories], self.words[rows], mask)
+        return Source([memory.select(rows) for memory in self.memories], self.embedded[rows], mask)
 
 
 class AggressiveModel(Backbone):
-    """Fills a block of slots with one call of its decoder. There is no start symbol: token t stands at place t, and slot t predicts
-    it."""
+    """A network that fills a block of slots with one call of its decoder. There is no start symbol: token t stands at position t,
+    and slot t predicts it."""
 
     def __init__(self, config: AggressiveConfig, sizes: Sizes) -> None:
-        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        """Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
         self.slot_positions = Positions(config.positions, config.max_positions, config.width)
         self.copy = Linear(config.width, config.width, bias=False) if config.soft_copy else None
-        self.words = CommonWords(sizes.target)
+        self.words = CommonTokens(sizes.target)
         initialise(self)
-        lent = self.lent()
+        shared = self.shared_parameters()
         for name, weight in self.named_parameters():
-            weight.requires_grad_(name not in lent)
+            weight.requires_grad_(name not in shared)
 
-    def lent(self) -> list[str]:
-        """Tensors that are the verifier's and stay as they are."""
+    def shared_parameters(self) -> list[str]:
+        """Return the names of the verifier's tensors, which are not trained."""
         if self.config.encoder == "separate":
             return []
         table = "target_embedding." if self.sizes.joint else "source_embedding."
         return [name for name in self.state_dict() if name.startswith(("encoder.", "source_positions.", table))]
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
-        """Sources [B,S] with EOS. A shared encoder reads as it does at work: without dropout, without gradient."""
-        words = embed(source, self.source_embedding or self.target_embedding)
+        """Encode sources [B,S] with EOS. A shared encoder runs in evaluation mode and without gradients."""
+        embedded = embed(source, self.source_embedding or self.target_embedding)
         if self.config.encoder == "separate":
             states, mask = self.encoded(source, source_lengths)
-            return Source(self.decoder.memories(states, mask), words, mask)
+            return Source(self.decoder.memories(states, mask), embedded, mask)
         training = self.encoder.training
         with torch.no_grad():
             mask = padding_mask(source_lengths, source.size(1))
-            states = self.encoder.eval()(words + self._source_codes(source.size(1)), mask)
+            states = self.encoder.eval()(embedded + self._source_codes(source.size(1)), mask)
         self.encoder.train(training)
-        return Source(self.decoder.memories(states, mask), words, mask)
+        return Source(self.decoder.memories(states, mask), embedded, mask)
 
     def states(self, ids: Tensor, prefix_lengths: Tensor, lengths: Tensor, source: Source) -> Tensor:
-        """States [B,T,D] of sequences [B,T] whose first `prefix_lengths` [B] are tokens and the others, up to `lengths` [B], slots.
+        """Return the states [B,T,D] of sequences [B,T] of `prefix_lengths` [B] tokens followed by slots, up to `lengths` [B].
 
-        A slot with `MASK` is empty; in training others show their token.
+        A slot with `MASK` is empty; in training other slots show their token.
         """
         codes = self.slot_codes(ids.size(1))
         x = embed(ids, self.target_embedding)
@@ -90,29 +91,29 @@ class AggressiveModel(Backbone):
         return found
 
     def _last_token(self, ids: Tensor, prefix_lengths: Tensor) -> Tensor:
-        """[B,T,D] of the last token of each prefix where a slot is empty, else 0; also without a prefix."""
+        """Return [B,T,D], the embedding of the last token of each prefix at empty slots, and 0 elsewhere or without a prefix."""
         last = ids.gather(1, (prefix_lengths - 1).clamp(min=0)[:, None])
         carries = (ids == MASK) & (prefix_lengths > 0)[:, None]
         return embed(last, self.target_embedding) * carries[:, :, None]
 
     def slot_codes(self, count: int) -> Tensor:
-        """[count,D]"""
+        """Return the position codes [count,D] of the first slots."""
         codes: Tensor = self.slot_positions(torch.arange(count, device=self.target_embedding.weight.device))
         return codes
 
     def copy_queries(self, codes: Tensor) -> Tensor:
-        """W P_t: [...,D] to [...,D]"""
+        """Return W P_t [...,D] of codes P_t [...,D]."""
         assert self.copy is not None
         queries: Tensor = self.copy(codes)
         return queries
 
     def soft_copy(self, codes: Tensor, source: Source) -> Tensor:
-        """[B,T,D]: sum_s softmax_s(W P_t . (e_s + P_s) / sqrt(D)) e_s, of a slot's position and the source alone."""
-        keys = source.words + self._source_codes(source.words.size(1))
+        """Return [B,T,D], sum_s softmax_s(W P_t . (e_s + P_s) / sqrt(D)) e_s, a function of the slot's position and the source."""
+        keys = source.embedded + self._source_codes(source.embedded.size(1))
         scores = self.copy_queries(codes) @ keys.transpose(1, 2) / math.sqrt(self.config.width)
         if source.mask is not None:
             scores = scores.masked_fill(~source.mask[:, 0], -torch.inf)
-        mixed: Tensor = scores.softmax(2).to(source.words.dtype) @ source.words
+        mixed: Tensor = scores.softmax(2).to(source.embedded.dtype) @ source.embedded
         return mixed
 
     def _source_codes(self, count: int) -> Tensor:
@@ -120,24 +121,25 @@ class AggressiveModel(Backbone):
         return codes
 
     def _mask(self, prefix_lengths: Tensor, lengths: Tensor, size: int) -> Tensor | None:
-        """[B,1,1 or T,T]"""
+        """Return the attention mask [B,1,1 or T,T]."""
         if self.config.prefix_attention == "all":
             return padding_mask(lengths, size)
-        place = torch.arange(size, device=lengths.device)
-        end = torch.where(place < prefix_lengths[:, None], place + 1, lengths[:, None])
-        return (place < end[:, :, None])[:, None]
+        position = torch.arange(size, device=lengths.device)
+        end = torch.where(position < prefix_lengths[:, None], position + 1, lengths[:, None])
+        return (position < end[:, :, None])[:, None]
 
 
 def sequences(tokens: Tensor, prefix_lengths: Tensor, widths: Tensor) -> Tensor:
-    """[B,T]: the first `prefix_lengths` [B] of `tokens` [B,M], then `widths` [B] times MASK, then PAD."""
+    """Return [B,T], the first `prefix_lengths` [B] of `tokens` [B,M], then `widths` [B] times MASK, then PAD."""
     ends = prefix_lengths + widths
-    place = torch.arange(int(ends.max()), device=tokens.device)
-    known = torch.nn.functional.pad(tokens, (0, max(0, len(place) - tokens.size(1))), value=PAD)[:, : len(place)]
-    empty = torch.where(place < ends[:, None], MASK, PAD)
-    return torch.where(place < prefix_lengths[:, None], known, empty)
+    position = torch.arange(int(ends.max()), device=tokens.device)
+    prefix = torch.nn.functional.pad(tokens, (0, max(0, len(position) - tokens.size(1))), value=PAD)[:, : len(position)]
+    empty = torch.where(position < ends[:, None], MASK, PAD)
+    return torch.where(position < prefix_lengths[:, None], prefix, empty)
 
 
 def fits(config: AggressiveConfig, source_length: int, target_length: int) -> bool:
-    """Has each side, with its EOS, at most `max_positions` tokens, with room for a block behind the target's last prefix?"""
+    """Return whether each side, with its EOS, has at most `max_positions` tokens, including a block behind the target's last
+    prefix."""
     widest = max(config.draft_width, config.widths[1])  # validation has blocks of draft_width, whatever training draws
     return source_length < config.max_positions and target_length + widest <= config.max_positions

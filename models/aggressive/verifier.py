@@ -1,6 +1,6 @@
-"""The autoregressive network that drafts are verified with, at work over keys and values that it keeps.
+"""The autoregressive network that verifies drafts, with cached keys and values.
 
-Letters as in `models.family`; Q queries of a pass, N slots that there is room for.
+Letters as in `models.family`; Q queries of a pass, N slots of the cache.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from models.common.attention import Memory
-from models.common.backbone import Backbone
-from models.common.embeddings import embed
+from models.common.layers.attention import Memory
+from models.common.layers.backbone import Backbone
+from models.common.layers.embeddings import embed
 from models.common.network import NetworkConfig
 
 
 class Autoregressive(Protocol):
-    """What is asked of a network of the `stepwise` family."""
+    """The interface that is used of a network of the stepwise family."""
 
     config: NetworkConfig
     max_slots: int
@@ -26,16 +26,16 @@ class Autoregressive(Protocol):
 
 
 def as_verifier(network: nn.Module) -> Backbone:
-    """The same network. Raises ValueError unless it writes one token a step from left to right."""
+    """Return the network. Raises ValueError unless it writes one token per step from left to right."""
     order = getattr(network, "order", None)
     if order is None or (order.step_size, order.arrangement) != (1, "l2r"):
         got = "a network without an order" if order is None else f"{order.step_size} at a time, {order.arrangement}"
-        raise ValueError(f"verifier: expected a network that writes one token a step from left to right, got {got}")
+        raise ValueError(f"verifier: expected a network that writes one token per step from left to right, got {got}")
     return cast(Backbone, network)
 
 
 def codes_of(network: Backbone) -> Tensor:
-    """[N,D]: the codes of all slots of a verifier."""
+    """Return the codes [N,D] of all slots of a verifier."""
     stepwise = cast(Autoregressive, network)
     return stepwise.slot_codes(stepwise.max_slots)
 
@@ -47,36 +47,41 @@ class _LayerCache:
         self.state, self.layer = state, layer
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write keys and values [R,H,Q,D/H] at the places of their slots; all slots there is room for."""
+        """Write keys and values [R,H,Q,D/H] at their slots; return those of the whole cache."""
         pair = self.state.cache[self.layer]
-        index = self.state.places[:, None, :, None].expand_as(keys)
+        index = self.state.slots[:, None, :, None].expand_as(keys)
         pair[0].scatter_(2, index, keys)
         pair[1].scatter_(2, index, values)
         return pair[0], pair[1]
 
 
 class Verifying:
-    """Passes of a verifier over the next slots of the sentences of a batch, wherever each has come to.
+    """Passes of a verifier over the next slots of the sentences of a batch, each at its own length.
 
-    The room for keys and values is there from the start. Slots are taken back by saying nothing: what is stale is written over
-    before it may be seen. The last place takes what queries that stand for padding would write; nobody else sees it.
+    The cache has its full size from the start. Rejected slots need no removal: stale entries are overwritten before any query
+    attends to them. The last entry receives the keys and values of padding queries; no other query attends to it.
     """
 
-    def __init__(self, network: Backbone, source: Tensor, source_lengths: Tensor, slots: int, listed: Tensor | None = None) -> None:
-        """Sources [B,S] with EOS; `slots`: the longest output; `listed` [B,V]: may a word be written? None: all may."""
+    def __init__(
+        self, network: Backbone, source: Tensor, source_lengths: Tensor, slots: int, allowed: Tensor | None = None
+    ) -> None:
+        """Encode sources [B,S] with EOS; `slots` is the maximum output length, `allowed` [B,V] a shortlist (None: all tokens)."""
         config = cast(Autoregressive, network).config
-        self.network, self.listed = network, listed
+        self.network, self.allowed = network, allowed
         self.memories: list[Memory] = network.encode(source, source_lengths)
         self.codes = codes_of(network)
         self.padding = slots
         shape = (config.decoder_layers, 2, source.size(0), config.heads, slots + 1, config.width // config.heads)
         self.cache = torch.zeros(shape, device=source.device)
-        self.places = torch.empty((0, 0), dtype=torch.int64, device=source.device)
+        self.slots = torch.empty((0, 0), dtype=torch.int64, device=source.device)
         self._layers: list[Any] = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
 
     def step(self, tokens: Tensor, slots: Tensor) -> Tensor:
-        """States [R,Q,D] of slots [R,Q] (`padding`: none) that carry the tokens [R,Q] written before them; slot 0 carries none."""
-        self.places = slots
+        """Return the states [R,Q,D] of slots [R,Q], which carry the tokens [R,Q] written before them; slot 0 carries none.
+
+        Slots equal to `padding` are padding.
+        """
+        self.slots = slots
         carried = embed(tokens, self.network.target_embedding) * (slots > 0)[:, :, None]
         x = carried + self.codes[slots.clamp(max=len(self.codes) - 1)]
         seen = torch.arange(self.padding + 1, device=slots.device) <= slots[:, :, None]
@@ -84,12 +89,12 @@ class Verifying:
         return states
 
     def logits(self, states: Tensor) -> Tensor:
-        """[R,Q,D] to [R,Q,V], minus infinity for words that are not listed"""
+        """Return the logits [R,Q,V] of states [R,Q,D], minus infinity for tokens that are not allowed."""
         logits = self.network.logits(states)
-        return logits if self.listed is None else logits.masked_fill(~self.listed[:, None], -torch.inf)
+        return logits if self.allowed is None else logits.masked_fill(~self.allowed[:, None], -torch.inf)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Continue with these rows."""
         self.cache = self.cache[:, :, rows]
         self.memories = [memory.select(rows) for memory in self.memories]
-        self.listed = None if self.listed is None else self.listed[rows]
+        self.allowed = None if self.allowed is None else self.allowed[rows]

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from models.common.prefetch import ahead
+from models.common.prefetch import prefetch
 from models.family import Decoder, Hypothesis
 
 BATCH_TOKENS = 4000
@@ -44,7 +44,7 @@ def decode_sentences(
     sentence.
     """
     planned = batches([len(ids) for ids in sources], batch_tokens)
-    prepared = ahead(lambda rows: decoder.prepare([sources[row] for row in rows], search), planned)
+    prepared = prefetch(lambda rows: decoder.prepare([sources[row] for row in rows], search), planned)
 
     def decode(batch: tuple[list[int], Any]) -> list[list[Hypothesis]]:
         return decode_batch(decoder, [sources[row] for row in batch[0]], search, batch[1])

@@ -1,11 +1,11 @@
-"""What is kept of a network: the result of a training, and a whole system, each as one directory.
+"""Directories of networks: the result of a training, and a whole system.
 
-A training leaves `model.json` and `model.safetensors`. A system is `system.json` (format, task, what it is, its network, vocabulary
-sizes, searches), `model.safetensors`, `source.spm`, `target.spm`, where a search asks a language model `ngram/`, where
-candidates are looked up `tables/`, where several networks write together `members/`,
-where others work with it `verifier/` and `drafter/`, systems themselves, and needs nothing else to work.
+A training writes `model.json` and `model.safetensors`. A system consists of `system.json` (format, task, name, network, vocabulary
+sizes, searches), `model.safetensors`, `source.spm` and `target.spm`; of `ngram/` if a search needs a language model, `tables/` if
+candidates are looked up, `members/` if it is an ensemble, and `verifier/` and `drafter/`, which are systems themselves, if it works
+with others. It needs nothing else to decode.
 
-Both descriptions hold the size and the checksum of every file beside them (`models.bundle.integrity`); each load compares them.
+Both descriptions contain the size and the checksum of every file beside them (`fewstep.system.integrity`); each load compares them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from kernels import CandidateTables
-from models.bundle.integrity import check_description, check_parts, measure, seal
-from models.bundle.system import System, load_pieces
-from models.bundle.weights import (
+from fewstep import CandidateTables
+from fewstep.system.description import FORMAT, read_description, read_versioned
+from fewstep.system.format import (
     MEMBERS,
     NGRAM,
     SOURCE_PIECES,
@@ -29,29 +28,24 @@ from models.bundle.weights import (
     TARGET_PIECES,
     WEIGHTS,
     BundleError,
-    describe,
-    make_model,
-    read_json,
-    require_file,
-    save_weights,
     write_json,
 )
+from fewstep.system.integrity import check_parts, measure, seal
+from fewstep.vocabulary import load_pieces
+from models.bundle.system import System
+from models.bundle.weights import describe, make_model, save_weights
 from models.config.search import SearchConfig
 from models.family import Sizes, family_named
 
-__all__ = ["FORMAT", "BundleError", "System", "load_model", "load_system", "read_description", "save_model", "write_system"]
-
-FORMAT = 3
-"""Version of both descriptions; raised when another program could no longer read them. Format 2 added sizes and checksums, format 3
-labelled searches."""
+__all__ = ["System", "links_of", "load_model", "load_system", "save_model", "write_system"]
 
 
 def save_model(
     directory: Path, family: str, network: Any, sizes: Sizes, state: Mapping[str, Tensor], kept: Sequence[str] = ()
 ) -> None:
-    """Write what a training leaves. `network` is the family's config dataclass, `state` a state dict.
+    """Write the result of a training. `network` is the family's config dataclass, `state` a state dict.
 
-    `kept` names files with other weights of the same network that lie in the directory already.
+    `kept` names files with other weights of the same network that are already in the directory.
     """
     directory.mkdir(parents=True, exist_ok=True)
     description = describe(family, network, sizes)
@@ -61,11 +55,12 @@ def save_model(
 
 
 def load_model(directory: Path, device: str = "cpu", weights: str = WEIGHTS, verify: bool = True) -> nn.Module:
-    """The network of a directory that `save_model` wrote, in evaluation mode; `weights` names others that were kept there.
+    """Load the network of a directory that `save_model` wrote, in evaluation mode; `weights` names other weights that were kept
+    there.
 
     With `verify`, the description and the weights are compared with their digests first. Raises BundleError.
     """
-    description = _read(directory, "model.json", "a trained network", ("family", "network", "sizes", "parts"), verify)
+    description = read_versioned(directory, "model.json", "a trained network", ("family", "network", "sizes", "parts"), verify)
     if verify:
         check_parts(directory, description, [weights])
     return make_model(directory, description, device, weights)
@@ -133,42 +128,16 @@ def write_system(
 
 
 def links_of(tables: Path) -> str:
-    """The digest of the links that candidate tables were counted from. Raises BundleError for a file that holds none."""
+    """Return the digest of the links from which candidate tables were counted. Raises BundleError for a file that is not a
+    table."""
     try:
         return CandidateTables.load(tables).summary.links.hex()
     except (OSError, ValueError) as error:
         raise BundleError(f"{tables}: {error}") from error
 
 
-def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
-    """`system.json` of a whole system, compared with its own digest unless `verify` is false; the parts are not read.
-
-    Raises BundleError for another directory, another format version, a damaged description or a missing part.
-    """
-    keys = ("family", "network", "sizes", "name", "languages", "search", "searches", "parts")
-    description = _read(directory, "system.json", "a system", keys, verify)
-    for part in description["parts"]:
-        require_file(directory / part)
-    return description
-
-
-def _read(directory: Path, name: str, what: str, keys: Sequence[str], verify: bool) -> dict[str, Any]:
-    """The description `name` of a directory that holds `what`, with these keys. Raises BundleError."""
-    description = read_json(directory / name, what)
-    found = description.get("format")
-    if found != FORMAT:
-        older = found is None or (isinstance(found, int) and found < FORMAT)
-        remedy = "make it again" if older else "use the version of this program that wrote it, or a later one"
-        raise BundleError(f"{directory}: expected {what} of format {FORMAT}, got {found!r}; {remedy}")
-    if verify:
-        check_description(directory / name, description)
-    if lacking := [key for key in keys if key not in description]:
-        raise BundleError(f"{directory / name}: {', '.join(lacking)} missing; the file is damaged")
-    return description
-
-
 def load_system(directory: Path | str, device: str = "cpu", verify: bool = True) -> System:
-    """A system that is ready to work. Raises BundleError when the directory does not hold a whole one.
+    """Load a system. Raises BundleError if the directory does not hold a complete one.
 
     With `verify`, the description and all parts are compared with their digests before any part is parsed.
     """

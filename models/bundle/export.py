@@ -1,25 +1,25 @@
-"""Finished systems in the formats of other programs."""
+"""Export of finished systems to the formats of other programs."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
 
-from models.bundle.directory import read_description
-from models.bundle.integrity import check_parts
-from models.bundle.system import load_pieces
-from models.bundle.weights import SOURCE_PIECES, TARGET_PIECES, make_model, weights_of
+from fewstep.system.description import read_description
+from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, weights_of
+from fewstep.system.integrity import check_parts
+from fewstep.vocabulary import load_pieces
+from models.bundle.weights import make_model
 from models.family import Sizes
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
 
 
 def export_ctranslate2(system: Path, directory: Path, precision: str, verify: bool = True) -> None:
-    """A CTranslate2 model of an autoregressive system in `directory`, its weights in `precision`, with its vocabularies.
+    """Write a CTranslate2 model of an autoregressive system into `directory`, with weights in `precision` and its vocabularies.
 
-    Whoever uses it encodes a line with `source.spm` as pieces (CTranslate2 appends EOS) and decodes pieces with `target.spm`.
-    With `verify`, the system's files are compared with their digests first.
-    Raises BundleError for a directory that holds no whole system, EngineError where CTranslate2 is not installed, and ValueError
-    for a network that it cannot express.
+    To use it, encode a line as pieces with `source.spm` (CTranslate2 appends EOS) and decode pieces with `target.spm`. With
+    `verify`, the system's files are compared with their digests first. Raises BundleError for a directory that does not hold a
+    complete system, EngineError if CTranslate2 is not installed, and ValueError for a network that CTranslate2 cannot express.
     """
     description = read_description(system, verify)
     if verify:

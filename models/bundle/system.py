@@ -1,32 +1,25 @@
-"""A loaded system: lines in, lines out."""
+"""A loaded system, which translates lines."""
 
 from __future__ import annotations
 
 import logging
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sentencepiece import SentencePieceProcessor
 
+from fewstep.vocabulary import clean
 from models.bundle.batched_decoding import BATCH_TOKENS, batches, decode_sentences
-from models.bundle.weights import BundleError
 from models.config.problems import Problem
 from models.config.search import SearchConfig
-from models.family import RESERVED, Decoder, Hypothesis
+from models.family import Decoder, Hypothesis
 
 log = logging.getLogger("fewstep")
 
 
-_CONTROLS = (*range(0x09), *range(0x0E, 0x1C), *range(0x7F, 0x85), *range(0x86, 0xA0), 0xFEFF)
-# SentencePiece writes a space as U+2581: in text that character counts as a space.
-_UNSEEN = {**dict.fromkeys(_CONTROLS), 0x2581: " "}
-
-
 class Translation(NamedTuple):
-    """One output of a search, be it a translation or a summary."""
+    """One output of a search, a translation or a summary."""
 
     text: str
     score: float
@@ -34,7 +27,7 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """Translates text, or summarises it, as it was trained to. What becomes of a line does not depend on the lines beside it."""
+    """A system that translates or summarises text, as it was trained to. The output of a line does not depend on other lines."""
 
     name: str
     family: str
@@ -52,10 +45,11 @@ class System:
     searches: Mapping[str, SearchConfig] = field(default_factory=dict)
     """Searches by label, the default among them."""
     cuts: bool = False
-    """Were the sources that it was trained on cut likewise? Else only what the network cannot take is."""
+    """Whether sources were cut in training too, so that cutting needs no warning per line. Otherwise only sources beyond the
+    network's limit are cut."""
 
     def translate(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[str]:
-        """The best translation of each line; nothing for a blank one. `first_line` numbers the lines in warnings."""
+        """Return the best translation of each line, empty for a blank one. `first_line` numbers the lines in warnings."""
         return [ranked[0].text for ranked in self.translate_n_best(lines, search, first_line=first_line)]
 
     def translate_n_best(self, lines: Sequence[str], search: Any = None, *, first_line: int = 1) -> list[list[Translation]]:
@@ -82,11 +76,13 @@ class System:
         return self.decoder.problems(search)
 
     def encode(self, lines: Sequence[str], *, first_line: int = 1) -> list[list[int]]:
-        """Source ids of each line without EOS, cut to `max_source_tokens`. Broken characters are replaced, with a warning."""
+        """Return the source ids of each line without EOS, cut to `max_source_tokens`. Invalid characters are replaced, with a
+        warning."""
         return [ids[: self.max_source_tokens] for ids in self._whole(lines, first_line)]
 
     def _whole(self, lines: Sequence[str], first_line: int) -> list[list[int]]:
-        """Source ids of each line, uncut; a line that is too long for the network brings a warning, where cutting is no rule."""
+        """Return the uncut source ids of each line; a line that exceeds the network's limit causes a warning, unless cutting is the
+        rule."""
         encoded = _encode(self.source_pieces, lines, first_line)
         for number, ids in enumerate(encoded, first_line):
             if len(ids) > self.max_source_tokens and not self.cuts:
@@ -99,9 +95,9 @@ class System:
         return decode_sentences(self.decoder, sources, chosen, batch_tokens=BATCH_TOKENS)
 
     def score(self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1) -> list[float]:
-        """The natural log-probability of each line of `targets`, and of nothing after it, as the translation of its source.
+        """Return the natural log-probability of each line of `targets`, followed by EOS, as the translation of its source.
 
-        Raises ValueError where the sides are not of equal number, and for a line that is too long: nothing is cut.
+        Raises ValueError for different numbers of sources and targets and for a line that is too long: no line is cut.
         """
         if len(sources) != len(targets):
             raise ValueError(f"expected as many targets as sources ({len(sources)}), got {len(targets)}")
@@ -115,12 +111,12 @@ class System:
     def encode_pairs(
         self, sources: Sequence[str], targets: Sequence[str], *, first_line: int = 1
     ) -> list[tuple[list[int], list[int]]]:
-        """Source and target ids of each pair of lines without EOS, however long."""
+        """Return the source and target ids of each pair of lines without EOS, uncut."""
         encoded = (_encode(self.source_pieces, sources, first_line), _encode(self.target_pieces, targets, first_line))
         return list(zip(*encoded, strict=True))
 
     def score_ids(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[float]:
-        """The log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
+        """Return the log-probability of each pair of ids (`Decoder.score`), computed in batches of similar length."""
         scores = [0.0] * len(pairs)
         for batch in batches([max(len(source), len(target), 1) for source, target in pairs], BATCH_TOKENS):
             found = self.decoder.score([pairs[index][0] for index in batch], [pairs[index][1] for index in batch])
@@ -129,38 +125,12 @@ class System:
         return scores
 
     def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
-        """Text of target ids."""
+        """Return the text of target ids."""
         # One by one: for lists SentencePiece starts threads, which takes longer than a sentence does.
         return [str(self.target_pieces.decode(list(ids))) for ids in targets]
 
 
 def _encode(pieces: SentencePieceProcessor, lines: Sequence[str], first_line: int) -> list[list[int]]:
-    """Ids of lines that were cleaned first."""
+    """Return the ids of cleaned lines."""
     # One by one, as in `decode_ids`.
     return [list(pieces.encode(clean(line, number))) for number, line in enumerate(lines, first_line)]
-
-
-def load_pieces(path: Path, size: int) -> SentencePieceProcessor:
-    """A vocabulary of `size` pieces, the first of them reserved. Raises BundleError for anything else."""
-    try:
-        pieces = SentencePieceProcessor(model_proto=path.read_bytes())
-    except (OSError, RuntimeError) as error:
-        raise BundleError(f"{path}: expected a SentencePiece model, got: {error}; the file is damaged") from error
-    if len(pieces) != size:
-        raise BundleError(f"{path}: expected {size} pieces as the network has, got {len(pieces)}; it is another vocabulary")
-    first = tuple(pieces.id_to_piece(list(range(len(RESERVED)))))
-    if first != RESERVED:
-        raise BundleError(
-            f"{path}: expected the first pieces {' '.join(RESERVED)}, got {' '.join(first)}; it is another vocabulary"
-        )
-    return pieces
-
-
-def clean(line: str, number: int) -> str:
-    """Well-formed, NFC, without control characters, single spaces: as training text is made."""
-    if line.isascii() and line.isprintable():  # most text, at a fraction of the time
-        return " ".join(line.split())
-    whole = line.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
-    if whole != line:
-        log.warning("line %d: not valid Unicode; broken characters are replaced", number)
-    return " ".join(unicodedata.normalize("NFC", whole.translate(_UNSEEN)).split())

@@ -1,4 +1,4 @@
-"""Networks as files: JSON that describes one (family, config, vocabulary sizes) beside safetensors with its weights."""
+"""Files of networks: a JSON description (family, config, vocabulary sizes) and safetensors with the weights."""
 
 from __future__ import annotations
 
@@ -14,29 +14,20 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from models.common.backbone import Backbone
+from fewstep.system.format import WEIGHTS, BundleError, require_file
+from models.common.layers.backbone import Backbone
 from models.family import Sizes, family_named
-
-WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
-NGRAM = "ngram/model.ngram"
-TABLES = "tables/tables.bin"
-"""Parts of a system."""
-MEMBERS = "members"
-"""Folder with the weights of the further networks of a system that several write together in: `2.safetensors`, ..."""
-
-
-class BundleError(ValueError):
-    """A directory is not what it should be: a file is missing or damaged, of another format version, or weights do not fit."""
 
 
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:
-    """What `make_model` needs besides weights, for JSON. `network` is the family's config dataclass, or the same as a mapping."""
+    """Return the description from which `make_model` builds a network. `network` is the family's config dataclass or an equal
+    mapping."""
     config = asdict(network) if is_dataclass(network) and not isinstance(network, type) else dict(network)
     return {"family": family, "network": config, "sizes": sizes._asdict()}
 
 
 def make_model(directory: Path, description: Mapping[str, Any], device: str, weights: str = WEIGHTS) -> nn.Module:
-    """The network that `description` tells of with the weights in `directory`, in evaluation mode. Raises BundleError."""
+    """Build the network of a description with the weights in `directory`, in evaluation mode. Raises BundleError."""
     try:
         family = family_named(description["family"])
         config = family.network(**description["network"])
@@ -52,45 +43,39 @@ def make_model(directory: Path, description: Mapping[str, Any], device: str, wei
     return model.to(device).eval()
 
 
-def weights_of(description: Mapping[str, Any]) -> list[str]:
-    """The files with weights of a system, of which there are several where networks write together."""
-    members = [part for part in description.get("parts", ()) if part.startswith(f"{MEMBERS}/")]
-    return [WEIGHTS, *sorted(members, key=lambda part: int(Path(part).stem))]
-
-
 def _differences(trained: Any, described: Any) -> list[str]:
-    """Fields in which two configs of a family differ: weights may fit a network that means something else by them."""
+    """Return the fields in which two configs of a family differ: weights may fit a network that interprets them in another way."""
     pairs = ((f.name, getattr(trained, f.name), getattr(described, f.name)) for f in fields(trained))
     return [f"{name}: trained as {was!r}, described as {now!r}" for name, was, now in pairs if was != now]
 
 
 def trained_as(path: Path) -> dict[str, Any]:
-    """The network's config as `save_weights` was told it; empty: it was not told."""
+    """Return the config of the network that `save_weights` stored with the weights, empty if it stored none."""
     with safe_open(path, "pt") as file:
         return cast(dict[str, Any], json.loads((file.metadata() or {}).get("network", "{}")))
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], network: Mapping[str, Any] | None = None) -> None:
-    """Write tensors by name, and with them the network's config, and see them onto the disk. The same give the same bytes.
+    """Write tensors by name together with the network's config, and sync them to the disk. Equal tensors give equal bytes.
 
     Raises OSError.
     """
-    told = None if network is None else {"network": json.dumps(network, sort_keys=True)}
+    metadata = None if network is None else {"network": json.dumps(network, sort_keys=True)}
     try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path, told)
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path, metadata)
     except SafetensorError as error:
         raise _as_os_error(error, path) from error
 
 
 def _as_os_error(error: SafetensorError, path: Path) -> OSError:
-    """safetensors hides the number of the system's error in its text: `... (os error 28)`."""
+    """Convert an error of safetensors, which contains the system's error number only in its text: `... (os error 28)`."""
     number = str(error).rpartition("os error ")[2].rstrip(" )}\"'")
     code = int(number) if number.isdigit() else errno.EIO
     return OSError(code, os.strerror(code), str(path))
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Fill `model` from a file. Raises BundleError, naming at once all tensors that are missing, unexpected or misshapen."""
+    """Load weights into `model`. Raises BundleError that names all tensors that are missing, unexpected or of another shape."""
     state = _read_weights(path)
     if problems := _misfits(model.state_dict(), state):
         raise BundleError(f"{path}: weights do not fit the network that is described beside them: {'; '.join(problems)}")
@@ -105,15 +90,15 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
         raise BundleError(f"{path}: expected weights in safetensors format, but: {error}; the file is damaged") from error
 
 
-def take_weights(path: Path, model: nn.Module) -> int:
-    """Fill what of `model` has the name and shape of a tensor in a file, or is to begin as one (`Backbone.begins_as`); how many of
-    its weights (numbers) that were.
+def load_matching_weights(path: Path, model: nn.Module) -> int:
+    """Load the tensors of a file whose name (or alias, `Backbone.init_aliases`) and shape match a tensor of `model`.
 
-    Raises ValueError where none are, BundleError for a missing or damaged file.
+    Returns the number of weights that were loaded. Raises ValueError if no tensor matches, BundleError for a missing or damaged
+    file.
     """
     state, given = model.state_dict(), _read_weights(path)
-    begins_as = model.begins_as() if isinstance(model, Backbone) else {}
-    named = {name: given[other] for name in state if (other := begins_as.get(name, name)) in given}
+    init_aliases = model.init_aliases() if isinstance(model, Backbone) else {}
+    named = {name: given[other] for name in state if (other := init_aliases.get(name, name)) in given}
     found = {name: tensor for name, tensor in named.items() if tensor.shape == state[name].shape}
     if not found:
         raise ValueError(f"{path}: expected weights of the names and shapes of this network's, got none; start from random weights")
@@ -131,27 +116,3 @@ def _misfits(expected: Mapping[str, Tensor], got: Mapping[str, Tensor]) -> list[
         if expected[name].shape != got[name].shape:
             problems.append(f"{name}: expected shape {list(expected[name].shape)}, got {list(got[name].shape)}")
     return problems
-
-
-def require_file(path: Path) -> None:
-    """Raises BundleError when there is no such file."""
-    if not path.is_file():
-        raise BundleError(f"{path}: the file is missing; the directory is incomplete, make it anew")
-
-
-def write_json(path: Path, value: object) -> None:
-    """Sorted keys, one final newline."""
-    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def read_json(path: Path, what: str) -> dict[str, Any]:
-    """The object in a file that a directory holding `what` has. Raises BundleError when it is missing or not a JSON object."""
-    if not path.is_file():
-        raise BundleError(f"{path.parent}: expected a directory with {what} (it has {path.name}), but there is no such file")
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise BundleError(f"{path}: expected JSON, but: {error}; the file is damaged") from error
-    if not isinstance(value, dict):
-        raise BundleError(f"{path}: expected a JSON object, got {type(value).__name__}; the file is damaged")
-    return value

@@ -1,0 +1,1 @@
+"""Layers, objectives and the common parts of decoders, which several families share."""

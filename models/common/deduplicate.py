@@ -1,30 +1,30 @@
-"""Take out what a network said twice in a row."""
+"""Removal of immediate repetitions from outputs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import eq
 
-LONGEST = 4
-"""Tokens of the longest repetition that is looked for."""
+MAX_NGRAM = 4
+"""Tokens of the longest repetition that is removed."""
 
 
-def deduplicate(ids: Sequence[int], longest: int = LONGEST) -> list[int]:
-    """Without the second copy of any two equal n-grams side by side, up to `longest` tokens, the longer first.
+def deduplicate(ids: Sequence[int], max_ngram: int = MAX_NGRAM) -> list[int]:
+    """Remove the second copy of any two equal adjacent n-grams of up to `max_ngram` tokens, longer ones first.
 
-    What is taken out may bring equal n-grams together: it is repeated until none are left. A repetition that was meant goes too.
+    A removal may bring equal n-grams together, so it is repeated until none are left. Intended repetitions are removed too.
     """
     kept = list(ids)
-    width = longest
+    width = max_ngram
     while width:
         size = len(kept)
         kept = _sweep(kept, width)
-        width = longest if len(kept) < size and width < longest else width - 1
+        width = max_ngram if len(kept) < size and width < max_ngram else width - 1
     return kept
 
 
 def _sweep(ids: list[int], width: int) -> list[int]:
-    """Without second copies of n-grams of `width` tokens."""
+    """Remove second copies of n-grams of `width` tokens."""
     if not any(map(eq, ids, ids[width:])):  # most outputs
         return ids
     kept: list[int] = []

@@ -1,14 +1,15 @@
-"""What the kernels' copies of the networks of all families have in common."""
+"""Conversion of networks to the arrays and options of `fewstep` networks, for all families."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 
-from kernels import TransformerShape
-from models.common.backbone import Backbone
-from models.common.layers import Activation
+import fewstep.networks.arrays
+from fewstep import TransformerShape
+from models.common.layers.backbone import Backbone
+from models.common.layers.blocks import Activation
 from models.common.network import NetworkConfig
 from models.config.options import Precision, Shortlist
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def arrays_of(model: Backbone, config: NetworkConfig) -> dict[str, F32]:
-    """The stacks, the tables of words, and the codes of a source's positions; the names are those of `kernels.Transformer`."""
+    """Return the stacks, the embeddings, and the position codes of sources, named as in `fewstep.Transformer`."""
     arrays = {name: values.numpy() for name, values in model.state_dict().items() if name.startswith(("encoder.", "decoder."))}
     arrays["target_embedding"] = model.target_embedding.weight.numpy()
     if model.source_embedding is not None:
@@ -26,24 +27,20 @@ def arrays_of(model: Backbone, config: NetworkConfig) -> dict[str, F32]:
     return arrays
 
 
-def kernel_precision(precision: Precision) -> Literal["fp32", "bf16", "int8"]:
-    """Return the kernels' name of a precision. Raises ValueError for float16, which native code does not support."""
-    match precision:
-        case "float32":
-            return "fp32"
-        case "bfloat16":
-            return "bf16"
-        case "int8":
-            return "int8"
-    raise ValueError(f"precision: expected float32, bfloat16 or int8 in native code, got {precision}")
+def native_precision(precision: Precision) -> fewstep.networks.arrays.Precision:
+    """Return a precision that native code supports. Raises ValueError for float16."""
+    if precision == "float16":
+        raise ValueError(f"precision: expected float32, bfloat16 or int8 in native code, got {precision}")
+    return precision
 
 
 def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
-    """Return the kernels' options for a shortlist; none without one."""
-    return {} if shortlist is None else {"shortlist_words": shortlist.tokens, "shortlist_links": shortlist.links}
+    """Return the options of `fewstep` rules for a shortlist, empty without one."""
+    return {} if shortlist is None else {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}
 
 
 def shape_of(config: NetworkConfig, activation: Activation) -> TransformerShape:
+    """Return the sizes of a network as `fewstep` takes them."""
     return TransformerShape(
         encoder_layers=config.encoder_layers,
         decoder_layers=config.decoder_layers,

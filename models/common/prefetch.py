@@ -1,4 +1,4 @@
-"""Work of the CPU a batch ahead of the network."""
+"""Preparation on the CPU one batch ahead of the network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ A = TypeVar("A")
 P = TypeVar("P")
 
 
-def ahead(prepare: Callable[[A], P], items: Sequence[A]) -> Iterator[tuple[A, P]]:
-    """Each item with what `prepare` makes of it: while the caller is at work with one, a thread prepares the next. What `prepare`
-    raises for an item is raised in its turn."""
+def prefetch(prepare: Callable[[A], P], items: Sequence[A]) -> Iterator[tuple[A, P]]:
+    """Yield each item with its result of `prepare`. A thread prepares the next item while the caller works with one.
+
+    An exception that `prepare` raises for an item is raised when that item is due.
+    """
     if len(items) < 2:
         yield from ((item, prepare(item)) for item in items)
         return

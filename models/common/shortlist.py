@@ -1,4 +1,4 @@
-"""Lexical shortlists: the words that a sentence is written in are common ones, and those that words of its source are linked to."""
+"""Lexical shortlists: the tokens of a sentence are frequent ones and those that its source tokens are linked to."""
 
 from __future__ import annotations
 
@@ -10,70 +10,74 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels import CandidateTables, Lexicon
-from models.bundle.weights import TABLES
-from models.common.tables import load_tables
+from fewstep import CandidateTables, Lexicon
+from fewstep.system.format import TABLES
+from fewstep.system.parts import load_tables
+from fewstep.vocabulary import RESERVED
 from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
-from models.family import RESERVED, Sizes
+from models.family import Sizes
 
 
 def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:
-    """That of a system with candidate tables. Raises BundleError for those of another vocabulary or alignment, ValueError for
-    tables that were counted without a backoff."""
+    """Return the lexicon of a system, or None if it has no candidate tables.
+
+    Raises BundleError for tables of another vocabulary or alignment, ValueError for tables that were counted without a backoff.
+    """
     if TABLES not in description.get("parts", ()):
         return None
     tables = load_tables(directory, sizes.source, sizes.target, str(description.get("links", "")))
-    return lexicon_of(tables, joint=sizes.joint)
+    return build_lexicon(tables, joint=sizes.joint)
 
 
-def lexicon_of(tables: CandidateTables, *, joint: bool) -> Lexicon:
-    """Return the tokens that shortlists consist of.
+def build_lexicon(tables: CandidateTables, *, joint: bool) -> Lexicon:
+    """Build a lexicon from candidate tables.
 
-    The common ones are the reserved ids and the tokens that most source tokens are linked to, the lower id among equals, at most
-    `MAX_SHORTLIST_TOKENS`. Each source token adds the `MAX_LINKS` tokens that it is linked to most often; with one vocabulary for
-    both sides (`joint`) the token itself comes first, so that names can be copied. Raises ValueError for tables that were counted
+    Its common tokens are the reserved ids and the target tokens with most links, ties by the lower id, at most
+    `MAX_SHORTLIST_TOKENS`. Its linked tokens are the `MAX_LINKS` most frequent links of each source token; with a `joint`
+    vocabulary the source token itself comes first, so that names can be copied. Raises ValueError for tables that were counted
     without a backoff.
     """
     linked = np.full((tables.summary.source_size, MAX_LINKS), -1)
     counts = np.zeros(tables.summary.target_size, np.int64)
-    for word, row in enumerate(linked):
-        entries, _ = tables.row_of(word)
+    for token, row in enumerate(linked):
+        entries, _ = tables.lexical_row(token)
         for entry, count in entries:
             counts[entry] += count
-        own = [word] if joint and word >= len(RESERVED) else []
+        own = [token] if joint and token >= len(RESERVED) else []
         links = [*own, *(entry for entry, _ in entries if entry not in own)][:MAX_LINKS]
         row[: len(links)] = links
     counts[: len(RESERVED)] = counts.max(initial=0) + 1
     return Lexicon(np.argsort(-counts, kind="stable")[:MAX_SHORTLIST_TOKENS], linked)
 
 
-def listed_for(
-    shortlist: Shortlist | None, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, words: int
+def shortlist_mask(
+    shortlist: Shortlist | None, lexicon: Lexicon | None, source: Tensor, source_lengths: Tensor, size: int
 ) -> Tensor | None:
-    """[B,V]: may a word be written for sources [B,S]? None: all may."""
+    """Return [B,V], True at the tokens of the shortlists of sources [B,S]; None without a shortlist. `size` is V."""
     if shortlist is None:
         return None
     assert lexicon is not None
-    common = torch.from_numpy(lexicon.common_words[: shortlist.tokens])
-    return listed(common, linked_words(lexicon, shortlist.links), source, source_lengths, words)
+    common = torch.from_numpy(lexicon.common_tokens[: shortlist.tokens])
+    return token_mask(common, linked_tokens(lexicon, shortlist.links), source, source_lengths, size)
 
 
-def linked_words(lexicon: Lexicon | None, links: int = MAX_LINKS) -> Tensor | None:
-    """[U,L] the first `links` of a lexicon's, if it has some."""
-    if lexicon is None or lexicon.linked_words is None:
+def linked_tokens(lexicon: Lexicon | None, links: int = MAX_LINKS) -> Tensor | None:
+    """Return [U,L], the first `links` linked tokens of each source token; None without a lexicon or links."""
+    if lexicon is None or lexicon.linked_tokens is None:
         return None
-    return torch.from_numpy(lexicon.linked_words[:, :links])
+    return torch.from_numpy(lexicon.linked_tokens[:, :links])
 
 
-def listed(common: Tensor, linked: Tensor | None, source: Tensor, source_lengths: Tensor, words: int) -> Tensor:
-    """[B,V]: is a word among `common` [W], or linked to a word of sources [B,S] by `linked` [U,L], which -1 fills?"""
-    found = torch.zeros((len(source), words), dtype=torch.bool, device=source.device)
-    found[:, common] = True
+def token_mask(common: Tensor, linked: Tensor | None, source: Tensor, source_lengths: Tensor, size: int) -> Tensor:
+    """Return [B,size], True at the tokens `common` [W] and at those that `linked` [U,L], padded with -1, names for a token of the
+    sources [B,S]."""
+    mask = torch.zeros((len(source), size), dtype=torch.bool, device=source.device)
+    mask[:, common] = True
     if linked is None:
-        return found
+        return mask
     real = torch.arange(source.size(1), device=source.device) < source_lengths[:, None]
-    rows, places = real.nonzero(as_tuple=True)
-    brought = linked.to(source.device)[source[rows, places]]
-    rows = rows[:, None].expand_as(brought)
-    found[rows[brought >= 0], brought[brought >= 0]] = True
-    return found
+    rows, positions = real.nonzero(as_tuple=True)
+    tokens = linked.to(source.device)[source[rows, positions]]
+    rows = rows[:, None].expand_as(tokens)
+    mask[rows[tokens >= 0], tokens[tokens >= 0]] = True
+    return mask

@@ -1,4 +1,4 @@
-"""What decoders of all families are given: arrays, which native code reads as they are and torch shares."""
+"""Batches of sources as arrays, which native code reads directly and torch shares."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ class Sources(NamedTuple):
     """A batch of sources."""
 
     rows: Sequence[Sequence[int]]
-    """As they came, without EOS."""
+    """The sources without EOS."""
     ids: Ints
     """[B,S] with EOS"""
     lengths: Ints
     """[B] with EOS"""
 
     def tensors(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
-        """Ids and lengths."""
+        """Return ids and lengths on a device."""
         return torch.from_numpy(self.ids).to(device), torch.from_numpy(self.lengths).to(device)
 
 
-def gather(rows: Sequence[Sequence[int]], longest: int) -> Sources:
-    """Sources without EOS as one batch. Raises ValueError for one of more than `longest` tokens."""
-    check_lengths("sources", rows, longest)
+def gather(rows: Sequence[Sequence[int]], max_tokens: int) -> Sources:
+    """Return sources without EOS as one batch. Raises ValueError for one of more than `max_tokens` tokens."""
+    check_lengths("sources", rows, max_tokens)
     return Sources(rows, *padded(rows))
 
 
 def max_output_lengths(limits: OutputLimits, source_lengths: Ints, max_positions: int) -> Ints:
-    """Return the longest outputs in tokens with EOS, from source lengths [B] with EOS."""
+    """Return maximum output lengths [B] in tokens with EOS, from source lengths [B] with EOS."""
     return np.minimum(source_lengths + limits.max_extra_tokens, min(limits.max_tokens or max_positions, max_positions))

@@ -1,4 +1,4 @@
-"""What every search offers to its callers, whatever its family."""
+"""The options and properties that every search has, whatever its family."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SystemParts:
 
 
 class Workload(NamedTuple):
-    """What the cost of a search depends on. Two searches of equal workloads can be compared like for like."""
+    """The options that determine the cost of a search. Two searches of equal workloads can be compared like for like."""
 
     hypotheses: str
     """`one`, `beam` or `sample`."""

@@ -1,4 +1,4 @@
-"""What a network's graphs look like: where a target stands in them, how likely each vertex is, and what it would write.
+"""Analysis of a network's graphs: the position of a target in them, and the probability and tokens of each vertex.
 
 Legend: M target tokens with BOS and EOS, L vertices of one graph.
 """
@@ -11,55 +11,55 @@ import torch
 from torch import Tensor
 
 from kernels import dag_best_alignment, dag_log_likelihood
-from models.common.inference import at_work
+from models.common.inference import inference_mode
 from models.dag.loss import decoded_graphs
 from models.dag.model import DagModel
-from models.dag.vertices import Words, best_words
+from models.dag.vertices import TopTokens, top_k_tokens
 from models.training.batch import Batch
 
 
 class View(NamedTuple):
-    """One graph, its target in it; float64, on the CPU."""
+    """One graph with its target; float64, on the CPU."""
 
     target: Tensor
-    """[M] ids"""
+    """The token ids [M]."""
     path: Tensor
-    """[M] the vertex of each token on the best path; -1 throughout where the target has none"""
+    """The vertex of each token on the best path, [M]; all -1 if the target has no path."""
     first: Tensor
-    """[L] the token that each vertex ranks first, reserved ones among them"""
-    words: Words
-    """[L,W] the best tokens of each vertex that a search could write, and their probabilities"""
+    """The token that each vertex ranks first, [L]; it may be a reserved one."""
+    top_tokens: TopTokens
+    """The best tokens of each vertex that a search could write, [L,W], with probabilities as scores."""
     transitions: Tensor
-    """[L,L] probability that the vertex of the column follows the vertex of the row"""
+    """The probability that the vertex of the column follows the vertex of the row, [L,L]."""
     passing: Tensor
-    """[L] see `passing_probabilities`"""
+    """The probability that a path passes each vertex, [L]; see `passing_probabilities`."""
     posteriors: Tensor
-    """[M,L] given the target, the probability that a token stands at a vertex: the weights of section 3.2's gradient, summed over
-    the paths through it (figure 3); 0 where the target has no path"""
+    """The probability of each vertex for each token given the target, [M,L]: the weights of the gradient in section 3.2, summed
+    over the paths through the vertex (figure 3); 0 if the target has no path."""
 
 
-def inspect(model: DagModel, batch: Batch, words: int) -> list[View]:
-    """The graphs that decoding would make for a batch, each with its `words` best tokens a vertex."""
-    with at_work(model) as device:
+def inspect(model: DagModel, batch: Batch, num_tokens: int) -> list[View]:
+    """Return the graphs that decoding would compute for a batch, each with the best `num_tokens` tokens per vertex."""
+    with inference_mode(model) as device:
         found = decoded_graphs(model, batch.to(device))
         lengths, best = found.target.graph_lengths, found.graphs.best
         assert best is not None
-        written = best_words(found.states, lengths, model.target_embedding, words, allow_unknown=True)
-    # What was made for use alone cannot enter a gradient, copies can.
+        top = top_k_tokens(found.states, lengths, model.target_embedding, num_tokens, allow_unknown=True)
+    # Tensors created in inference mode cannot take part in a gradient; their copies can.
     tokens, transitions = (part.cpu().clone() for part in (found.graphs.tokens, found.graphs.transitions))
     ids, target_lengths, lengths = (part.cpu().clone() for part in found.target)
     path = dag_best_alignment(tokens, transitions, target_lengths, lengths).vertices
     posteriors = vertex_posteriors(tokens, transitions, target_lengths, lengths)
     edges = transitions.double().exp()
     passing = passing_probabilities(edges)
-    scores, choices, first = written.scores.cpu().double().exp(), written.ids.cpu(), best.cpu()
+    probabilities, top_ids, first = top.scores.cpu().double().exp(), top.ids.cpu(), best.cpu()
     sizes = zip(target_lengths.tolist(), lengths.tolist(), strict=True)
     return [
         View(
             target=ids[row, :m],
             path=path[row, :m],
             first=first[row, :size],
-            words=Words(scores[row, :size], choices[row, :size]),
+            top_tokens=TopTokens(probabilities[row, :size], top_ids[row, :size]),
             transitions=edges[row, :size, :size],
             passing=passing[row, :size],
             posteriors=posteriors[row, :m, :size].double(),
@@ -69,8 +69,10 @@ def inspect(model: DagModel, batch: Batch, words: int) -> list[View]:
 
 
 def passing_probabilities(transitions: Tensor) -> Tensor:
-    """[B,L]: how likely a path drawn by transition probabilities [B,L,L] alone comes through each vertex (section 4.3):
-    pass(0) = 1, pass(u) = sum over v < u of pass(v) E(v -> u)."""
+    """Return the probability [B,L] that a path drawn by transition probabilities [B,L,L] alone passes each vertex (section 4.3).
+
+    It is pass(0) = 1 and, for later vertices, pass(u) = sum over v < u of pass(v) E(v -> u).
+    """
     passing = torch.zeros_like(transitions[:, 0])
     passing[:, 0] = 1.0
     for vertex in range(1, passing.size(1)):
@@ -79,16 +81,19 @@ def passing_probabilities(transitions: Tensor) -> Tensor:
 
 
 def vertex_posteriors(tokens: Tensor, transitions: Tensor, target_lengths: Tensor, lengths: Tensor) -> Tensor:
-    """[B,M,L] of token scores [B,M,L] and transitions [B,L,L] (log-probabilities): the gradient of the log-likelihood."""
+    """Return the posteriors [B,M,L] of vertices for log-probabilities of tokens [B,M,L] and transitions [B,L,L].
+
+    They are the gradient of the log-likelihood with respect to the token scores.
+    """
     with torch.enable_grad():
         scores = tokens.detach().requires_grad_()
         total = dag_log_likelihood(scores, transitions, target_lengths, lengths).sum()
-        (found,) = torch.autograd.grad(total, scores)
-    return found
+        (posteriors,) = torch.autograd.grad(total, scores)
+    return posteriors
 
 
-def likeliest(transitions: Tensor, share: float) -> Tensor:
-    """[L,L] True at the fewest transitions of each row of probabilities that make up `share` of them."""
+def most_probable(transitions: Tensor, share: float) -> Tensor:
+    """Return a mask [L,L] of the fewest transitions of each row whose probabilities sum to at least `share`."""
     ordered, columns = transitions.sort(stable=True, dim=1, descending=True)
     before = ordered.cumsum(1) - ordered
     return torch.zeros_like(transitions, dtype=torch.bool).scatter(1, columns, (before < share - 1e-6) & (ordered > 0))

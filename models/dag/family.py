@@ -1,7 +1,7 @@
-"""The `dag` family, as its callers see it."""
+"""The functions of the dag family on networks."""
 
 from models.dag.decode import DagDecoder, load
-from models.dag.graph import fits
+from models.dag.graph_size import fits
 from models.dag.loss import loss
 from models.dag.model import build
 from models.family import Family

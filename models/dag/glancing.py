@@ -1,4 +1,4 @@
-"""Glancing: in training some vertices of the best path are shown the tokens that they are to write (Qian et al. 2021)."""
+"""Glancing (Qian et al. 2021): in training, some vertices of the best path receive as input the tokens that they should write."""
 
 from __future__ import annotations
 
@@ -11,33 +11,38 @@ from models.dag.config import DagConfig, Pin
 
 
 class Glance(NamedTuple):
-    """What is shown to a batch."""
+    """The tokens that are shown for a batch."""
 
     vertices: Tensor
-    """[B,M] where each target token stands on the best path; -1 where it is none"""
+    """The vertex of each target token on the best path, [B,M]; -1 if there is no path."""
     shown: Tensor
-    """[B,M] True at tokens that are shown"""
+    """A mask [B,M] of the tokens that are shown."""
     correct: Tensor
-    """[B] tokens of the path that the network ranks first at their vertices"""
+    """The number of tokens of the path that the network ranks first at their vertices, [B]."""
 
 
 def ratio(config: DagConfig, update: int) -> float:
-    """The share at an update: from `glancing_ratio` evenly to `glancing_ratio_end` over `glancing_updates`, then constant."""
+    """Return the ratio at an update.
+
+    It changes linearly from `glancing_ratio` to `glancing_ratio_end` over `glancing_updates`, and is constant from then on.
+    """
     done = min(update / config.glancing_updates, 1.0)
     return config.glancing_ratio + (config.glancing_ratio_end - config.glancing_ratio) * done
 
 
-def choose(config: DagConfig, update: int, vertices: Tensor, right: Tensor, lengths: Tensor, noise: Tensor) -> Glance:
-    """Draw what is shown.
+def choose(config: DagConfig, update: int, vertices: Tensor, correct_mask: Tensor, lengths: Tensor, noise: Tensor) -> Glance:
+    """Draw the tokens that are shown.
 
-    vertices [B,M] as in `Glance`; right [B,M]: does the network rank the token first there; lengths [B] of targets with BOS and
-    EOS; noise [B,M+1] even in [0,1): one number a token, and one a sentence.
+    `vertices` [B,M] are as in `Glance`; `correct_mask` [B,M] is True where the network ranks the token first at its vertex;
+    `lengths` [B] are the lengths of targets with BOS and EOS; `noise` [B,M+1] is uniform in [0,1), with one number for each token
+    and one for the sentence.
 
-    With the share p, M tokens and C of them right: `number-random` shows exactly int((M - C) p + 1/2) of them, any; `uniform`
-    int(M u + 1/2) with u even in [0,1); `fixed` int(M p + 1/2); `bernoulli` each with probability p (M - C) / M.
+    Let p be the ratio, M the number of tokens and C the number of correct ones. `number-random` shows exactly int((M - C) p + 1/2)
+    random tokens; `uniform` shows int(M u + 1/2) with u uniform in [0,1); `fixed` shows int(M p + 1/2); `bernoulli` shows each
+    token with probability p (M - C) / M.
     """
     on_path = vertices >= 0
-    correct = (right & on_path).sum(1)
+    correct = (correct_mask & on_path).sum(1)
     share = ratio(config, update)
     draws = noise[:, :-1].masked_fill(~on_path, 2.0)
     wrong = lengths - correct
@@ -49,7 +54,7 @@ def choose(config: DagConfig, update: int, vertices: Tensor, right: Tensor, leng
 
 
 def reveal(empty: Tensor, target: Tensor, glance: Glance) -> Tensor:
-    """Vertices [B,L] with the shown tokens of `target` [B,M] in their places."""
+    """Return the inputs of vertices [B,L] with the shown tokens of `target` [B,M] at their vertices."""
     rows, tokens = glance.shown.nonzero(as_tuple=True)
     revealed = empty.clone()
     revealed[rows, glance.vertices[rows, tokens]] = target[rows, tokens]
@@ -57,10 +62,10 @@ def reveal(empty: Tensor, target: Tensor, glance: Glance) -> Tensor:
 
 
 def pinned(scores: Tensor, glance: Glance, pin: Pin) -> Tensor:
-    """Token scores [B,M,L] under what is shown, which no gradient enters.
+    """Return token scores [B,M,L] constrained by the shown tokens, whose scores have no gradient.
 
-    row: a shown token is written at its vertex with score 0, and nowhere else. column: the vertex of a shown token writes no
-    other, and that one with the score that it has.
+    With `row`, a shown token is written at its vertex with score 0, and nowhere else. With `column`, the vertex of a shown token
+    writes no other token, and keeps the score of this one.
     """
     if pin == "none":
         return scores

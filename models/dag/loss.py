@@ -8,47 +8,50 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewstep.vocabulary import BOS
 from kernels import dag_best_alignment, dag_log_likelihood, dag_max_log_likelihood
-from models.common.token_scores import token_scores
-from models.dag import glancing, words
+from models.common.losses.token_scores import token_scores
+from models.dag import glancing
 from models.dag.config import DagConfig
 from models.dag.glancing import Glance
-from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
+from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel, Source, empty_vertices
-from models.dag.words import Words
-from models.family import BOS, Loss
+from models.dag.sampled_vocabulary import SampledVocabulary, sample_vocabulary
+from models.family import Loss
 from models.training.batch import Batch
 
 
 class Graphs(NamedTuple):
-    """A batch of graphs and how well their vertices go with the targets."""
+    """A batch of graphs, with the scores of their targets."""
 
     tokens: Tensor
-    """[B,M,L] log-probability of each target token at each vertex"""
+    """The log-probability of each target token at each vertex, [B,M,L]."""
     transitions: Tensor
-    """[B,L,L]"""
+    """The log-probabilities of transitions, [B,L,L]."""
     best: Tensor | None
-    """[B,L] the token that each vertex ranks first; where a gradient is asked for nobody asks for these"""
+    """The token that each vertex ranks first, [B,L]; None when gradients are enabled."""
 
 
 class Targets(NamedTuple):
-    """Targets between BOS and EOS, and the graphs that they are sought in."""
+    """Targets with BOS and EOS, and the sizes of their graphs."""
 
     ids: Tensor
-    """[B,M]"""
+    """The token ids, [B,M]."""
     lengths: Tensor
-    """[B]"""
+    """The numbers of tokens, [B]."""
     graph_lengths: Tensor
-    """[B]"""
+    """The numbers of vertices, [B]."""
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """Sum over sentences of -log P(target | source) / m, m tokens with BOS and EOS, in nats; where lengths are predicted, plus
-    `length_loss_weight` times the cross-entropy of m. The count is sentences; one without a path counts, with a loss of nothing.
+    """Return the sum over sentences of -log P(target | source) / m for m tokens with BOS and EOS, in nats.
 
-    Statistics: `accuracy` (share of the best path's tokens that their vertices rank first), `shown` (share that was shown),
-    `impossible` (1 without a path). Nothing is shown in evaluation mode. With `label_smoothing` e a vertex scores a token by
-    (1 - e) log p(y) + e mean_w log p(w). In training p is normalised over a sample with `sampled_tokens`.
+    If the network predicts lengths, `length_loss_weight` times the cross-entropy of m is added. The count is the number of
+    sentences, including those without a path, whose loss is 0. With `label_smoothing` e, a vertex scores a token by
+    (1 - e) log p(y) + e mean_w log p(w). In training with `sampled_tokens`, p is normalised over a sample of the vocabulary.
+
+    The statistics are `accuracy` (the share of the best path's tokens that their vertices rank first), `shown` (the share of tokens
+    that are shown) and `impossible` (1 without a path). No token is shown in evaluation mode.
     """
     network = cast(DagModel, model)
     source = network.read(batch.source, batch.source_lengths)
@@ -70,23 +73,25 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
 
 def log_probability(model: DagModel, batch: Batch) -> Tensor:
-    """[B]: log P(target | source) over all paths of the graph that decoding would make; minus infinity for a target that is longer
-    than its graph."""
+    """Return log P(target | source) [B] over all paths of the graph that decoding would compute.
+
+    It is minus infinity for a target that is longer than its graph.
+    """
     graphs, target, _ = decoded_graphs(model, batch)
     return dag_log_likelihood(graphs.tokens, graphs.transitions, target.lengths, target.graph_lengths)
 
 
-class Decoded(NamedTuple):
-    """Graphs as decoding would make them."""
+class DecodedGraphs(NamedTuple):
+    """Graphs as decoding computes them."""
 
     graphs: Graphs
     target: Targets
     states: Tensor
-    """[B,L,D] of the vertices"""
+    """The states of the vertices, [B,L,D]."""
 
 
-def decoded_graphs(model: DagModel, batch: Batch) -> Decoded:
-    """The graphs that decoding would make, where lengths are predicted from the predicted ones, and the targets in them."""
+def decoded_graphs(model: DagModel, batch: Batch) -> DecodedGraphs:
+    """Return the graphs that decoding would compute, and their targets. Their size is predicted if the network predicts lengths."""
     source = model.read(batch.source, batch.source_lengths)
     target = targets(model.config, batch, training=False)
     if source.lengths is not None:
@@ -94,12 +99,12 @@ def decoded_graphs(model: DagModel, batch: Batch) -> Decoded:
         target = target._replace(graph_lengths=predicted.clamp(max=model.config.max_vertices))
     vertices = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
     states = model.states(vertices, target.graph_lengths, source)
-    everything = words.choose(model.target_embedding.weight, target.ids)
-    return Decoded(_scored(model, states, target, everything), target, states)
+    vocabulary = sample_vocabulary(model.target_embedding.weight, target.ids)
+    return DecodedGraphs(_scored(model, states, target, vocabulary), target, states)
 
 
 def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
-    """The targets of a batch with BOS; the factors of their graphs are drawn in training, the middle one otherwise."""
+    """Return the targets of a batch with BOS. Factors of graphs are drawn at random in training, else `decoding_factor` is used."""
     ids, lengths = F.pad(batch.target, (1, 0), value=BOS), batch.target_lengths + 1
     low, high = config.factors
     factor: Tensor | float = decoding_factor(config)
@@ -110,32 +115,40 @@ def targets(config: DagConfig, batch: Batch, *, training: bool) -> Targets:
 
 
 def _graphs(model: DagModel, source: Source, target: Targets, update: int, label_smoothing: float) -> tuple[Graphs, Glance | None]:
-    """The graphs with what is shown of the targets. What to show a first pass without gradient tells, in which dropout strikes out
-    the same as in the second."""
+    """Return the graphs, and the tokens that were shown (None if glancing is off).
+
+    A first pass without gradients, with the same dropout masks as the second one, determines the tokens to show.
+    """
     empty = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
     noise = torch.rand((len(target.ids), target.ids.size(1) + 1), device=target.ids.device) if model.training else None
     sampled = model.config.sampled_tokens if model.training else None
-    some = words.choose(model.target_embedding.weight, target.ids, sampled, label_smoothing)
+    vocabulary = sample_vocabulary(model.target_embedding.weight, target.ids, sampled, label_smoothing)
     if noise is None or model.config.glancing == "none":
-        return _pass(model, source, target, empty, some), None
+        return _pass(model, source, target, empty, vocabulary), None
     devices = [target.ids.device] if target.ids.device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
-        first = _pass(model, source, target, empty, some)
+        first = _pass(model, source, target, empty, vocabulary)
         vertices = dag_best_alignment(first.tokens, first.transitions, target.lengths, target.graph_lengths).vertices
         assert first.best is not None
-        right = first.best.gather(1, vertices.clamp(min=0)) == some.targets
-    glance = glancing.choose(model.config, update, vertices, right, target.lengths, noise)
-    return _pass(model, source, target, glancing.reveal(empty, target.ids, glance), some), glance
+        correct = first.best.gather(1, vertices.clamp(min=0)) == vocabulary.targets
+    glance = glancing.choose(model.config, update, vertices, correct, target.lengths, noise)
+    return _pass(model, source, target, glancing.reveal(empty, target.ids, glance), vocabulary), glance
 
 
-def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, some: Words) -> Graphs:
-    return _scored(model, model.states(vertices, target.graph_lengths, source), target, some)
+def _pass(model: DagModel, source: Source, target: Targets, vertices: Tensor, vocabulary: SampledVocabulary) -> Graphs:
+    return _scored(model, model.states(vertices, target.graph_lengths, source), target, vocabulary)
 
 
-def _scored(model: DagModel, states: Tensor, target: Targets, some: Words) -> Graphs:
+def _scored(model: DagModel, states: Tensor, target: Targets, vocabulary: SampledVocabulary) -> Graphs:
     transitions = model.transitions(states, target.graph_lengths)
-    asked = not torch.is_grad_enabled()
-    found = token_scores(
-        states, some.weight, some.targets, target.graph_lengths, bias=some.bias, smoothing=some.smoothing, with_best=asked
+    with_best = not torch.is_grad_enabled()
+    scores = token_scores(
+        states,
+        vocabulary.weight,
+        vocabulary.targets,
+        target.graph_lengths,
+        bias=vocabulary.bias,
+        smoothing=vocabulary.smoothing,
+        with_best=with_best,
     )
-    return Graphs(found.log_probs, transitions, found.best if asked else None)
+    return Graphs(scores.log_probs, transitions, scores.best if with_best else None)

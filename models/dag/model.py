@@ -1,4 +1,5 @@
-"""The network: a Transformer whose decoder reads empty vertices and links them (Huang et al. 2022, section 3.1)."""
+"""The network of the dag family: a Transformer whose decoder reads empty vertices and links them (Huang et al. 2022, section
+3.1)."""
 
 from __future__ import annotations
 
@@ -7,30 +8,31 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from models.common.attention import Memory, padding_mask
-from models.common.backbone import Backbone
-from models.common.embeddings import Positions, embed
-from models.common.initialisation import initialise
-from models.common.linear import Linear
+from fewstep.vocabulary import BOS, EOS, MASK, PAD
+from models.common.layers.attention import Memory, padding_mask
+from models.common.layers.backbone import Backbone
+from models.common.layers.embeddings import Positions, embed
+from models.common.layers.initialisation import initialise
+from models.common.layers.linear import Linear
 from models.dag.config import DagConfig
-from models.dag.graph import LENGTHS
+from models.dag.graph_size import LENGTHS
 from models.dag.transitions import transition_log_probs
-from models.family import BOS, EOS, MASK, PAD, Sizes
+from models.family import Sizes
 
 
 class Source(NamedTuple):
-    """What is read of a batch of sources."""
+    """The encoder's output for a batch of sources."""
 
     memories: list[Memory]
     lengths: Tensor | None
-    """[B,LENGTHS] logits of the target's length with BOS and EOS, where the network predicts it"""
+    """The logits of the target length with BOS and EOS, [B,LENGTHS]; None if the network does not predict it."""
 
 
 class DagModel(Backbone):
-    """Writes all vertices of a graph with one call of its decoder."""
+    """A network that writes all vertices of a graph with one call of its decoder."""
 
     def __init__(self, config: DagConfig, sizes: Sizes) -> None:
-        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes, "gelu")
         self.config = config
         self.vertex_positions = Positions(config.positions, config.max_vertices, config.width)
@@ -39,7 +41,7 @@ class DagModel(Backbone):
         initialise(self)
 
     def read(self, source: Tensor, source_lengths: Tensor) -> Source:
-        """Sources [B,S] with EOS."""
+        """Encode sources [B,S] with EOS."""
         states, mask = self.encoded(source, source_lengths)
         memories = self.decoder.memories(states, mask)
         if self.length is None:
@@ -49,20 +51,20 @@ class DagModel(Backbone):
         return Source(memories, mean @ self.length.weight.t())
 
     def states(self, vertices: Tensor, lengths: Tensor, source: Source) -> Tensor:
-        """Tokens that the vertices carry [B,L], of which the first `lengths` [B] are real, to their states [B,L,D]."""
+        """Return the states [B,L,D] of vertices with input tokens [B,L]. The first `lengths` [B] vertices of graphs are real."""
         positions = self.vertex_positions(torch.arange(vertices.size(1), device=vertices.device))
         inputs = self.dropout(embed(vertices, self.target_embedding) + positions)
         found: Tensor = self.decoder(inputs, source.memories, padding_mask(lengths, vertices.size(1)))
         return found
 
     def transitions(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """[B,L,L] log-probabilities that the vertex of the column follows the vertex of the row; float32."""
+        """Return the float32 log-probabilities [B,L,L] that the vertex of the column follows the vertex of the row."""
         found: Tensor = self.links(states, lengths)
         return found
 
 
 class Links(nn.Module):
-    """Who follows whom: heads of attention from vertex to vertex on state and position, mixed by a gate of the vertex left."""
+    """The transition probabilities: attention heads on states and positions of vertices, mixed by a gate of the earlier vertex."""
 
     def __init__(self, config: DagConfig) -> None:
         super().__init__()
@@ -73,7 +75,7 @@ class Links(nn.Module):
         self.gates = Linear(2 * config.width, config.heads)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """States [B,L,D] and graph lengths [B] to [B,L,L], see `transition_log_probs`."""
+        """Return the transitions [B,L,L] for states [B,L,D] and graph lengths [B]; see `transition_log_probs`."""
         positions = self.positions(torch.arange(states.size(1), device=states.device))
         x = torch.cat((states, positions.to(states.dtype).expand_as(states)), 2)
         queries, keys = (part(x).unflatten(2, (self.heads, -1)) for part in (self.queries, self.keys))
@@ -81,14 +83,14 @@ class Links(nn.Module):
 
 
 def empty_vertices(lengths: Tensor, size: int) -> Tensor:
-    """[B,size]: what vertices carry that nothing is known of: BOS and EOS at the ends, MASK between them, PAD beyond."""
-    place = torch.arange(size, device=lengths.device)
+    """Return the inputs [B,size] of empty vertices: BOS and EOS at the ends, MASK between them, and PAD beyond."""
+    position = torch.arange(size, device=lengths.device)
     last = lengths[:, None] - 1
-    vertices = torch.where(place < last, MASK, PAD).where(place != last, EOS)
+    vertices = torch.where(position < last, MASK, PAD).where(position != last, EOS)
     vertices[:, 0] = BOS
     return vertices
 
 
 def build(config: DagConfig, sizes: Sizes) -> DagModel:
-    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
+    """Return a newly initialised network. Raises ValueError for sizes that do not fit each other."""
     return DagModel(config, sizes)

@@ -1,4 +1,4 @@
-"""From a batch of graphs to hypotheses: the network is done, what is left is arrays."""
+"""Searches of a batch of graphs, given the scores of their transitions and tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels import (
+from fewstep import (
     DagBeamOptions,
     DagViterbiOptions,
     DagWalkOptions,
@@ -21,7 +21,7 @@ from kernels import (
     dag_viterbi,
 )
 from models.dag.config import DagSearch
-from models.dag.vertices import Candidates, Words, candidates
+from models.dag.vertices import Candidates, TopTokens, candidates
 from models.family import Hypothesis
 from models.training.seeds import seed_of
 
@@ -30,99 +30,101 @@ class Graph(NamedTuple):
     """A batch of graphs, on the CPU."""
 
     transitions: Tensor
-    """[B,L,L]"""
-    words: Words
+    """The log-probabilities of transitions, [B,L,L]."""
+    tokens: TopTokens
     lengths: Tensor
-    """[B]"""
+    """The numbers of vertices, [B]."""
 
 
 def search_graph(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any = None) -> list[list[Hypothesis]]:
-    """Hypotheses of each graph, best first, by any search but `greedy`, which needs less than a graph. `sources` seed their
-    samples; `ngram` is a scorer over target ids."""
+    """Return the hypotheses of each graph, best first. All strategies are valid except `greedy`, which does not need a whole graph.
+
+    `sources` determine the seeds of samples; `ngram` is a scorer over target ids.
+    """
     found = _STRATEGIES[search.strategy](graph, search, sources, ngram)
     return [finished(ranked, search) for ranked in found]
 
 
-def words_needed(search: DagSearch) -> int:
-    """Tokens of each vertex that a search looks at; two tell how sure the best is."""
+def tokens_needed(search: DagSearch) -> int:
+    """Return the number of tokens per vertex that a search reads. Margins need two."""
     walks = search.strategy in ("beam", "sample") or search.no_repeat_ngram or search.no_consecutive_repeat
     return search.candidates if walks else 2
 
 
 def follows(search: DagSearch) -> bool:
-    """Does a search take the best step from vertex to vertex, whatever was written before?"""
+    """Return whether a search takes the best step from each vertex, independently of the tokens before it."""
     repeats = search.no_repeat_ngram or search.no_consecutive_repeat
     return search.strategy == "greedy" or (search.strategy == "lookahead" and not repeats)
 
 
 def finished(ranked: list[Hypothesis], search: DagSearch) -> list[Hypothesis]:
-    """Hypotheses as they are returned."""
+    """Return hypotheses without repeated tokens if the search deduplicates."""
     if not search.deduplicate:
         return ranked
     return [replace(hypothesis, ids=[token for token, _ in groupby(hypothesis.ids)]) for hypothesis in ranked]
 
 
-def greedy(transitions: Tensor, lengths: Tensor, words_at: Callable[[Tensor], Words]) -> list[list[Hypothesis]]:
-    """From vertex to vertex by the best of transitions [B,L,L]. Then `words_at` is asked for the words on the paths [B,P], which
-    are -1 behind their ends."""
-    trail = _follow(transitions, lengths)
-    return _written(trail, transitions, words_at(trail.vertices))
+def greedy(transitions: Tensor, lengths: Tensor, tokens_on: Callable[[Tensor], TopTokens]) -> list[list[Hypothesis]]:
+    """Follow the best of transitions [B,L,L] from vertex to vertex.
+
+    `tokens_on` returns the best tokens on paths [B,P], which are padded with -1.
+    """
+    path = _follow(transitions, lengths)
+    return _hypotheses(path, transitions, tokens_on(path.vertices))
 
 
-class _Trail(NamedTuple):
-    """The way through each graph of a batch."""
+class _Path(NamedTuple):
+    """The path through each graph of a batch."""
 
     vertices: Tensor
-    """[B,P], -1 behind the end"""
-    gaps: Tensor
-    """[B,P] how far the second best way to go on is behind"""
+    """The vertices on the paths, [B,P], padded with -1."""
+    margins: Tensor
+    """The gap between the best and the second best step from each vertex, [B,P]."""
 
 
 def _lookahead(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
     if not follows(search):
         return _walked(dag_lookahead(*_pairs(graph, search), graph.lengths, options=_walk_options(search)))
-    trail = _follow(graph.transitions + search.token_weight * graph.words.scores[:, None, :, 0], graph.lengths)
-    return _written(trail, graph.transitions, words_on(graph.words, trail.vertices))
+    path = _follow(graph.transitions + search.token_weight * graph.tokens.scores[:, None, :, 0], graph.lengths)
+    rows = torch.arange(len(path.vertices))[:, None]
+    tokens = TopTokens(*(part[rows, path.vertices.clamp(min=0)] for part in graph.tokens))
+    return _hypotheses(path, graph.transitions, tokens)
 
 
-def _follow(scores: Tensor, lengths: Tensor) -> _Trail:
-    """From vertex to vertex by the best score [B,L,L]."""
+def _follow(scores: Tensor, lengths: Tensor) -> _Path:
+    """Follow the best score [B,L,L] from vertex to vertex."""
     best, vertices = scores.topk(min(2, scores.size(2)), 2)
     path = torch.from_numpy(dag_follow(vertices[..., 0].contiguous(), lengths))
-    return _Trail(path, _gap(best).gather(1, path.clamp(min=0)))
+    return _Path(path, _margin(best).gather(1, path.clamp(min=0)))
 
 
-def _gap(best: Tensor) -> Tensor:
-    """[...,2] to [...]: how far the second is behind; infinitely far where there is none."""
+def _margin(best: Tensor) -> Tensor:
+    """Return the gaps [...] between the best and the second best score of [...,2]; infinite if there is no second one."""
     if best.size(-1) < 2:
         return torch.full(best.shape[:-1], torch.inf)
     return torch.where(best[..., 1].isfinite(), best[..., 0] - best[..., 1], torch.inf)
 
 
-def words_on(words: Words, path: Tensor) -> Words:
-    """Of all vertices those on paths [B,P]."""
-    rows = torch.arange(len(path))[:, None]
-    return Words(*(part[rows, path.clamp(min=0)] for part in words))
+def _hypotheses(path: _Path, transitions: Tensor, tokens: TopTokens) -> list[list[Hypothesis]]:
+    """Return hypotheses of the best of tokens [B,P,W] on paths.
 
-
-def _written(trail: _Trail, transitions: Tensor, words: Words) -> list[list[Hypothesis]]:
-    """The best of the words [B,P,W] on the way. A hypothesis scores its path: transitions and tokens; its margin is that of next
-    vertices and tokens."""
-    real, vertices = trail.vertices >= 0, trail.vertices.clamp(min=0)
+    The score is the sum over the path's transitions and tokens; the margin is the smallest margin of its steps and tokens.
+    """
+    real, vertices = path.vertices >= 0, path.vertices.clamp(min=0)
     steps = transitions[torch.arange(len(vertices))[:, None], vertices[:, :-1], vertices[:, 1:]]
-    scores = words.scores[..., 0].where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
+    scores = tokens.scores[..., 0].where(real, 0.0).sum(1) + steps.where(real[:, 1:], 0.0).sum(1)
     inner = (real.sum(1) - 2).clamp(min=0).tolist()
-    margins = torch.minimum(trail.gaps, _gap(words.scores)).where(real, torch.inf).amin(1).tolist()
-    rows = zip(words.ids[..., 0].tolist(), inner, scores.tolist(), margins, strict=True)
-    return [[Hypothesis(row[1 : count + 1], score, 1, {"margin": gap})] for row, count, score, gap in rows]
+    margins = torch.minimum(path.margins, _margin(tokens.scores)).where(real, torch.inf).amin(1).tolist()
+    rows = zip(tokens.ids[..., 0].tolist(), inner, scores.tolist(), margins, strict=True)
+    return [[Hypothesis(row[1 : count + 1], score, 1, {"margin": margin})] for row, count, score, margin in rows]
 
 
 def _viterbi(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
-    best = graph.words.scores[..., 0]
+    best = graph.tokens.scores[..., 0]
     weighted = search.token_weight * best if search.strategy == "joint-viterbi" else torch.zeros_like(best)
     options = DagViterbiOptions(length_exponent=search.length_penalty, threads=torch.get_num_threads())
     found = dag_viterbi(graph.transitions, weighted.contiguous(), graph.lengths, options=options)
-    ids = graph.words.ids[..., 0].gather(1, torch.from_numpy(found.vertices).clamp(min=0))
+    ids = graph.tokens.ids[..., 0].gather(1, torch.from_numpy(found.vertices).clamp(min=0))
     rows = zip(ids.tolist(), found.lengths.tolist(), found.scores.tolist(), strict=True)
     return [[Hypothesis(row[1 : count + 1], score, 1)] for row, count, score in rows]
 
@@ -145,10 +147,10 @@ def _beam(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngr
 
 
 def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], ngram: Any) -> list[list[Hypothesis]]:
-    cooled = graph._replace(
+    scaled = graph._replace(
         transitions=(graph.transitions / search.sampling.temperature).log_softmax(2).nan_to_num(nan=-torch.inf, neginf=-torch.inf)
     )
-    pairs = _pairs(cooled, search)
+    pairs = _pairs(scaled, search)
     found: list[list[Hypothesis]] = [[] for _ in sources]
     for number in range(search.n_best):
         seeds = torch.tensor([seed_of(search.sampling.seed, number, *source) for source in sources], dtype=torch.int64)
@@ -159,7 +161,7 @@ def _sample(graph: Graph, search: DagSearch, sources: Sequence[Sequence[int]], n
 
 
 def _pairs(graph: Graph, search: DagSearch) -> Candidates:
-    found = candidates(graph.transitions, graph.words, search.candidates, search.token_weight)
+    found = candidates(graph.transitions, graph.tokens, search.candidates, search.token_weight)
     return Candidates(*(part.contiguous() for part in found))
 
 

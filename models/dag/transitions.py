@@ -1,11 +1,11 @@
-"""Gated multi-head transitions of a directed acyclic graph without ever holding all heads of a batch.
+"""Gated multi-head transitions of a directed acyclic graph, computed without holding the scores of all heads of a batch.
 
 Legend: B batch, L vertices, H heads, D width. With d = D/H, for each head h and vertices i < j < graph_length
 
     p_h(j | i)    = softmax over j of q_ih . k_jh / sqrt(d)
     log E(i -> j) = log sum_h gate_h(i) p_h(j | i)
 
-so that rows sum to 1: a mixture of softmaxes (Huang et al. 2022, with several heads as in their programs).
+so that the rows of E sum to 1. This is a mixture of softmaxes (Huang et al. 2022, with several heads as in their code).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ import torch
 from torch import Tensor
 
 CPU_SCORES, GPU_SCORES = 2**19, 2**26
-"""Scores of all heads held at a time, unless one sentence alone has more."""
+"""The number of scores of all heads that are held at a time, unless a single sentence has more."""
 NEVER = -1e30
 LOG2_E = math.log2(math.e)
 
 
 def transition_log_probs(queries: Tensor, keys: Tensor, log_gates: Tensor, graph_lengths: Tensor) -> Tensor:
-    """[B,L,L] float32: log E(i -> j), minus infinity where there is none, as in the rows of the last vertex and of those past it.
+    """Return log E(i -> j), [B,L,L] float32; minus infinity where there is no transition, as in the rows of the last vertex and of
+    the padding.
 
-    Queries and keys [B,L,H,D/H], log_gates [B,L,H] (normalised over heads), graph_lengths [B]. All is computed in float32 (float64
-    of float64), some sentences at a time, and again for the gradient.
+    Queries and keys are [B,L,H,D/H], log_gates [B,L,H] (normalised over heads), graph_lengths [B]. The computation is in float32
+    (float64 for float64 inputs), proceeds some sentences at a time, and is repeated for the gradient.
     """
     dtype = torch.promote_types(queries.dtype, torch.float32)
     with torch.autocast(queries.device.type, enabled=False):
@@ -36,7 +37,7 @@ def transition_log_probs(queries: Tensor, keys: Tensor, log_gates: Tensor, graph
 
 
 def _parts(queries: Tensor) -> Iterator[slice]:
-    """Sentences that are done together."""
+    """Yield slices of sentences that are computed together."""
     batch, size, heads, _ = queries.shape
     held = CPU_SCORES if queries.device.type == "cpu" else GPU_SCORES
     some = max(1, held // max(1, heads * size * size))
@@ -44,13 +45,16 @@ def _parts(queries: Tensor) -> Iterator[slice]:
 
 
 def _allowed(lengths: Tensor, size: int) -> Tensor:
-    """[B,L,L]: j comes after i, inside the graph."""
-    places = torch.arange(size, device=lengths.device)
-    return (places > places[:, None]) & (places < lengths[:, None, None])
+    """Return a mask [B,L,L], True where vertex j comes after vertex i within the graph."""
+    positions = torch.arange(size, device=lengths.device)
+    return (positions > positions[:, None]) & (positions < lengths[:, None, None])
 
 
 def _scores(queries: Tensor, keys: Tensor, allowed: Tensor) -> Tensor:
-    """[B,H,L,L]. What is not allowed is far below all others, but finite, so that dead rows have a softmax too."""
+    """Return the scores [B,H,L,L].
+
+    Scores that are not allowed are very low but finite, so that rows without transitions have a softmax too.
+    """
     scores = torch.matmul(queries.transpose(1, 2) * queries.size(-1) ** -0.5, keys.permute(0, 2, 3, 1))
     return scores.add_(scores.new_zeros(allowed.shape).masked_fill_(~allowed, NEVER)[:, None])
 
@@ -73,7 +77,7 @@ class _Transitions(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """With r_h = gate_h p_h / E, the share of a head: the gradient of log p_h is g r_h, that of log gate_h its sum over j."""
+        """Return gradients. With r_h = gate_h p_h / E, that of log p_h is g r_h, and that of log gate_h is its sum over j."""
         queries, keys, log_gates, lengths = ctx.saved_tensors
         gradients = torch.empty_like(queries), torch.empty_like(keys), torch.empty_like(log_gates)
         scale = queries.size(-1) ** -0.5

@@ -1,4 +1,4 @@
-"""What vertices would write, and where they would go on: the candidates of a search."""
+"""The best tokens of vertices, and the candidates that searches follow: pairs of next vertex and token."""
 
 from __future__ import annotations
 
@@ -8,65 +8,69 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.common.linear import TokenTable
-from models.family import BOS, EOS, RESERVED, UNK
+from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
+from models.common.layers.linear import TokenTable
 
 LOGITS = 2**24
-"""Logits held at a time."""
-MANY, BLOCK = 2**11, 64
-"""Words from which on the best are looked for in blocks, and words of a block."""
+"""The number of logits that are held at a time."""
+MIN_BLOCKWISE, BLOCK = 2**11, 64
+"""The row size from which `top_k` works in blocks, and the size of a block."""
 
 
-class Words(NamedTuple):
+class TopTokens(NamedTuple):
     """The best tokens of each vertex, best first."""
 
     scores: Tensor
-    """[B,L,W] log-probabilities; minus infinity where there are no more"""
+    """The log-probabilities, [B,L,W]; minus infinity where there are fewer tokens."""
     ids: Tensor
-    """[B,L,W]"""
+    """The token ids, [B,L,W]."""
 
 
 class Candidates(NamedTuple):
     """The best pairs of next vertex and token of each vertex, best first."""
 
     scores: Tensor
-    """[B,L,C]"""
+    """The weighted log-probabilities, [B,L,C]."""
     vertices: Tensor
-    """[B,L,C]"""
+    """The next vertices, [B,L,C]."""
     ids: Tensor
-    """[B,L,C]"""
+    """The token ids, [B,L,C]."""
 
 
-class _Ranked(NamedTuple):
-    """Words that are ranked for a batch of sentences: all, or those that one of them lists."""
+class _BatchShortlist(NamedTuple):
+    """The union of the shortlists of a batch, U tokens."""
 
     ids: Tensor
-    """[U] ascending, reserved ones first"""
+    """The token ids, [U], in ascending order with the reserved ones first."""
     weight: Tensor
-    """[U,D]"""
-    mine: Tensor
-    """[B,U]: does a sentence list it?"""
+    """The embeddings, [U,D]."""
+    allowed: Tensor
+    """A mask [B,U] of the tokens of each sentence's own shortlist."""
+
+    @classmethod
+    def of(cls, allowed: Tensor, table: TokenTable) -> _BatchShortlist:
+        """Return the union of the shortlists `allowed` [B,V]."""
+        union = allowed.any(0)
+        union[: len(RESERVED)] = True
+        ids = union.nonzero()[:, 0]
+        return cls(ids, table.weight[ids], allowed[:, ids])
 
     def logits(self, states: Tensor, sentences: Tensor) -> Tensor:
-        """States [R,D] of vertices of `sentences` [R] to [R,U], minus infinity for words that are not on their lists."""
-        return F.linear(states, self.weight).masked_fill(~self.mine[sentences], -torch.inf)
+        """Return the logits [R,U] of states [R,D] in `sentences` [R]; minus infinity for tokens that are not allowed."""
+        return F.linear(states, self.weight).masked_fill(~self.allowed[sentences], -torch.inf)
 
 
-def _ranked(listed: Tensor, table: TokenTable) -> _Ranked:
-    kept = listed.any(0)
-    kept[: len(RESERVED)] = True
-    ids = kept.nonzero()[:, 0]
-    return _Ranked(ids, table.weight[ids], listed[:, ids])
+def top_k_tokens(
+    states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool, allowed: Tensor | None = None
+) -> TopTokens:
+    """Return the best `count` tokens of each vertex, for states [B,L,D] of graphs of `lengths` [B] vertices.
 
-
-def best_words(
-    states: Tensor, lengths: Tensor, table: TokenTable, count: int, *, allow_unknown: bool, listed: Tensor | None = None
-) -> Words:
-    """From states [B,L,D] of graphs of `lengths` [B] vertices: the first vertex can write BOS alone, the last one EOS, the others
-    anything but reserved tokens, or what is `listed` [B,V] of these."""
+    The first vertex can emit only BOS and the last one only EOS. The others can emit all tokens except reserved ones, restricted to
+    the `allowed` [B,V] tokens if these are given.
+    """
     flat = states.flatten(0, 1)
-    some = None if listed is None else _ranked(listed, table)
-    size = table.num_embeddings if some is None else len(some.ids)
+    shortlist = None if allowed is None else _BatchShortlist.of(allowed, table)
+    size = table.num_embeddings if shortlist is None else len(shortlist.ids)
     count = min(count, size)
     never = banned(allow_unknown=allow_unknown)
     scores, ends = flat.new_empty(len(flat), count), flat.new_empty(len(flat), 2)
@@ -74,56 +78,60 @@ def best_words(
     rows = max(1, LOGITS // size)
     sentence_of = torch.arange(len(states), device=flat.device).repeat_interleave(states.size(1))
     for part in (slice(start, start + rows) for start in range(0, len(flat), rows)):
-        logits = table.logits(flat[part]) if some is None else some.logits(flat[part], sentence_of[part])
+        logits = table.logits(flat[part]) if shortlist is None else shortlist.logits(flat[part], sentence_of[part])
         log_probs = logits.log_softmax(1)
         ends[part] = log_probs[:, [BOS, EOS]]
         log_probs[:, never] = -torch.inf
-        scores[part], ids[part] = highest(log_probs, count)
-    if some is not None:
-        ids = some.ids[ids]
-    words = Words(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
-    sentences = torch.arange(len(states), device=flat.device)
-    ends = ends.view(*states.shape[:2], 2)
+        scores[part], ids[part] = top_k(log_probs, count)
+    if shortlist is not None:
+        ids = shortlist.ids[ids]
+    top = TopTokens(scores.view(*states.shape[:2], count), ids.view(*states.shape[:2], count))
+    _set_ends(top, ends.view(*states.shape[:2], 2), lengths)
+    return top
+
+
+def _set_ends(top: TopTokens, ends: Tensor, lengths: Tensor) -> None:
+    """Make BOS the only token of first vertices and EOS that of last ones, scored by their log-probabilities `ends` [B,L,2]."""
+    sentences = torch.arange(len(lengths), device=lengths.device)
     for vertex, end, token in ((torch.zeros_like(lengths), 0, BOS), (lengths - 1, 1, EOS)):
-        words.scores[sentences, vertex] = -torch.inf
-        words.scores[sentences, vertex, 0] = ends[sentences, vertex, end]
-        words.ids[sentences, vertex, 0] = token
-    return words
+        top.scores[sentences, vertex] = -torch.inf
+        top.scores[sentences, vertex, 0] = ends[sentences, vertex, end]
+        top.ids[sentences, vertex, 0] = token
 
 
-def highest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` highest of each row [R,V] and their places, [R,count], highest first.
+def top_k(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` highest values of each row [R,V] and their indices, [R,count], highest first.
 
-    Of many they are in the `count` blocks with the highest maxima, or behind the last whole block: topk looks at values one by one,
-    and maxima are found many at a time. Of 8,000 words the two best take a fifth to a third of topk's time on a CPU.
+    In long rows they lie in the `count` blocks with the highest maxima or after the last whole block. torch.topk examines values
+    one by one, while maxima are vectorised: the two best of 8,000 values take a fifth to a third of its time on a CPU.
     """
     rows, size = values.shape
-    if size < MANY:
+    if size < MIN_BLOCKWISE:
         return values.topk(count)
     whole = size // BLOCK * BLOCK
     blocks = values[:, :whole].view(rows, -1, BLOCK).amax(2).topk(min(count, whole // BLOCK)).indices
     inside = (blocks[:, :, None] * BLOCK + torch.arange(BLOCK, device=values.device)).flatten(1)
-    places = torch.cat((inside, torch.arange(whole, size, device=values.device).expand(rows, -1)), 1)
-    found, at = values.gather(1, places).topk(count)
-    return found, places.gather(1, at)
+    indices = torch.cat((inside, torch.arange(whole, size, device=values.device).expand(rows, -1)), 1)
+    highest, chosen = values.gather(1, indices).topk(count)
+    return highest, indices.gather(1, chosen)
 
 
 def banned(*, allow_unknown: bool) -> list[int]:
-    """Tokens that no vertex between the ends writes."""
+    """Return the tokens that no vertex between the ends emits."""
     return [token for token in range(len(RESERVED)) if token != UNK or not allow_unknown]
 
 
-def candidates(transitions: Tensor, words: Words, count: int, token_weight: float) -> Candidates:
-    """The best `count` of each vertex by transition [B,L,L] plus `token_weight` times the token's score.
+def candidates(transitions: Tensor, tokens: TopTokens, count: int, token_weight: float) -> Candidates:
+    """Return the best `count` candidates of each vertex, by the transition [B,L,L] plus `token_weight` times the token's score.
 
-    Of one vertex the `count` best pairs lead to the `count` best next vertices, each with its best token.
+    The `count` best pairs of a vertex lead to its `count` best next vertices, ranked with the best token of each.
     """
     size = transitions.size(2)
-    weighted = torch.where(words.scores.isfinite(), words.scores * token_weight, -torch.inf)
+    weighted = torch.where(tokens.scores.isfinite(), tokens.scores * token_weight, -torch.inf)
     vertices = (transitions + weighted[:, None, :, 0]).topk(min(count, size), 2).indices
     steps = transitions.gather(2, vertices)
     rows = torch.arange(len(transitions), device=transitions.device)[:, None, None]
     pairs = (steps[..., None] + weighted[rows, vertices]).flatten(2)
     scores, chosen = pairs.topk(min(count, pairs.size(2)), 2)
     width = weighted.size(2)
-    return Candidates(scores, vertices.gather(2, chosen // width), words.ids[rows, vertices].flatten(2).gather(2, chosen))
+    return Candidates(scores, vertices.gather(2, chosen // width), tokens.ids[rows, vertices].flatten(2).gather(2, chosen))

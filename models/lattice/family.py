@@ -1,8 +1,7 @@
-"""The `lattice` family, as its callers see it."""
+"""The functions of the lattice family on networks."""
 
 from models.family import Family
-from models.lattice.decode import LatticeDecoder
-from models.lattice.loading import load
+from models.lattice.decode import LatticeDecoder, load
 from models.lattice.loss import loss
 from models.lattice.model import build, fits
 

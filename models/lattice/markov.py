@@ -1,7 +1,8 @@
-"""Self-attention of a Markov transformer: segments of at most two slots, between which nothing is seen.
+"""The self-attention of a Markov transformer: segments of at most two slots, which do not attend to each other.
 
-Slot i carries the word before the one that it predicts. With an offset o of 0 or 1 the segments are {.., o - 1}, {o, o + 1}, ...:
-the first slot of a segment sees itself (a bigram), the second one both (a trigram). Legend: B batch, T slots, H heads, D width.
+Slot i carries the token before the one that it predicts. With an offset o of 0 or 1 the segments are {.., o - 1}, {o, o + 1}, ...:
+the first slot of a segment attends to itself (a bigram), the second one to both (a trigram). Legend: B batch, T slots, H heads, D
+width.
 """
 
 from __future__ import annotations
@@ -10,25 +11,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.common.attention import SelfAttention
-from models.common.dropout import dropout as drop
+from models.common.layers.attention import SelfAttention
+from models.common.layers.dropout import dropout as drop
 
 
 def pairs(offsets: Tensor, slots: int) -> Tensor:
-    """[B,slots] True where a slot sees the one before it: those at an odd distance from the offset [B], save the first slot."""
-    places = torch.arange(slots, device=offsets.device)
-    seen = (places - offsets[:, None]) % 2 == 1
-    return seen & (places > 0)
+    """Return a mask [B,slots] of slots that attend to the one before: those at odd distances from the offset [B], except slot 0."""
+    slot = torch.arange(slots, device=offsets.device)
+    paired = (slot - offsets[:, None]) % 2 == 1
+    return paired & (slot > 0)
 
 
 def draw_pairs(sentences: int, slots: int, device: torch.device) -> Tensor:
-    """`pairs` by offsets that are drawn evenly for each sentence from the device's generator."""
+    """Return `pairs` for offsets that are drawn uniformly for each sentence from the device's generator."""
     return pairs(torch.randint(2, (sentences,), device=device), slots)
 
 
 def attend_pairs(attention: SelfAttention, x: Tensor, paired: Tensor) -> Tensor:
-    """x [B,T,D] to [B,T,D]: the softmax over the keys of a slot and, where `paired` [B,T], of the one before it. O(T D), for no
-    [T,T] matrix is made."""
+    """Apply self-attention to x [B,T,D] over the key of each slot and, where `paired` [B,T], of the one before it.
+
+    It takes O(T D) time and holds no [T,T] matrix.
+    """
     queries, keys, values = attention.projection(x).unflatten(2, (3, attention.heads, -1)).unbind(2)
     before = F.pad(keys, (0, 0, 0, 0, 1, -1)), F.pad(values, (0, 0, 0, 0, 1, -1))
     scale = queries.size(-1) ** -0.5
@@ -41,7 +44,7 @@ def attend_pairs(attention: SelfAttention, x: Tensor, paired: Tensor) -> Tensor:
 
 
 def attend_alone(attention: SelfAttention, x: Tensor) -> Tensor:
-    """x [...,D] to [...,D]: each slot sees itself, so that its values are what is mixed."""
+    """Apply self-attention to x [...,D] where each slot attends only to itself, so that the result depends on its values alone."""
     width = x.size(-1)
     values = F.linear(x, attention.projection.weight[2 * width :], attention.projection.bias[2 * width :])
     values = drop(values, attention.dropout if attention.training else 0.0)

@@ -1,4 +1,5 @@
-"""The network: an encoder, and a scorer that predicts a word from the one or two before it (a Markov transformer)."""
+"""The network of the lattice family: an encoder, and a scorer that predicts a token from the one or two before it (a Markov
+transformer)."""
 
 from __future__ import annotations
 
@@ -8,34 +9,38 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.common.attention import Memory
-from models.common.backbone import Backbone
-from models.common.embeddings import Positions, embed
-from models.common.initialisation import initialise
-from models.common.layers import DecoderLayer
-from models.family import BOS, Sizes
+from fewstep.vocabulary import BOS
+from models.common.layers.attention import Memory
+from models.common.layers.backbone import Backbone
+from models.common.layers.blocks import DecoderLayer
+from models.common.layers.embeddings import Positions, embed
+from models.common.layers.initialisation import initialise
+from models.family import Sizes
 from models.lattice.config import LatticeModelConfig
 from models.lattice.markov import attend_alone, attend_pairs
 
 
 class LatticeModel(Backbone):
-    """Scores words by the word before them, all pairs in one pass."""
+    """A network that scores tokens given the token before them, all pairs in one pass."""
 
     def __init__(self, config: LatticeModelConfig, sizes: Sizes) -> None:
-        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        """Initialise the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
         self.target_positions = Positions(config.positions, config.max_positions, config.width)
         initialise(self)
 
     def position_codes(self, count: int) -> Tensor:
-        """[count,D] codes of the first slots."""
+        """Return the position codes [count,D] of the first slots."""
         codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
         return codes
 
     def hidden(self, target: Tensor, memories: list[Memory], paired: Tensor | None, dropped: Tensor | None = None) -> Tensor:
-        """States [B,T,D] that predict targets [B,T], teacher-forced. `paired` [B,T] says which slots see the one before them (see
-        `models.lattice.markov`), `dropped` [B,T] which know no word; None: none does."""
+        """Return teacher-forced states [B,T,D] that predict targets [B,T].
+
+        `paired` [B,T] is True at slots that attend to the slot before them (see `models.lattice.markov`), and `dropped` [B,T] at
+        slots that carry BOS in place of a token; None stands for no slot.
+        """
         carried = F.pad(target[:, :-1], (1, 0), value=BOS)
         if dropped is not None:
             carried = carried.masked_fill(dropped, BOS)
@@ -43,9 +48,9 @@ class LatticeModel(Backbone):
         return self.scored(inputs, memories, paired)
 
     def scored(self, x: Tensor, memories: list[Memory], paired: Tensor | None = None) -> Tensor:
-        """Inputs [B,R,D] of the scorer to states [B,R,D]. Without `paired` every row is by itself, whatever slot it stands for."""
+        """Return the states [B,R,D] of scorer inputs [B,R,D]. Without `paired` every row attends only to itself."""
         for layer, memory in zip(self.scorer, memories, strict=True):
-            x = through(layer, x, memory, paired)
+            x = apply_layer(layer, x, memory, paired)
         output: Tensor = self.decoder.norm(x)
         return output
 
@@ -55,28 +60,28 @@ class LatticeModel(Backbone):
         return [layer for layer in self.decoder.layers if isinstance(layer, DecoderLayer)]
 
 
-def through(layer: DecoderLayer, x: Tensor, memory: Memory, paired: Tensor | None = None) -> Tensor:
-    """x [B,R,D] through one layer."""
+def apply_layer(layer: DecoderLayer, x: Tensor, memory: Memory, paired: Tensor | None = None) -> Tensor:
+    """Apply one layer to x [B,R,D]."""
     attention = layer.attention
     attend: Callable[[Tensor], Tensor] = (
         (lambda y: attend_alone(attention, y)) if paired is None else (lambda y: attend_pairs(attention, y, paired))
     )
     x = layer.attention_residual(x, attend)
-    return above(layer, x, memory)
+    return after_self_attention(layer, x, memory)
 
 
-def above(layer: DecoderLayer, x: Tensor, memory: Memory) -> Tensor:
-    """x [B,R,D] through what a layer has above its self-attention."""
+def after_self_attention(layer: DecoderLayer, x: Tensor, memory: Memory) -> Tensor:
+    """Apply the blocks of a layer that follow self-attention to x [B,R,D]."""
     x = layer.cross_attention_residual(x, lambda y: layer.cross_attention(y, memory))
     output: Tensor = layer.feed_forward_residual(x, layer.feed_forward)
     return output
 
 
 def build(config: LatticeModelConfig, sizes: Sizes) -> LatticeModel:
-    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
+    """Return a newly initialised network. Raises ValueError for sizes that do not fit each other."""
     return LatticeModel(config, sizes)
 
 
 def fits(config: LatticeModelConfig, source_length: int, target_length: int) -> bool:
-    """Has each side, with its EOS, at most `max_positions` tokens?"""
+    """Return whether each side, with its EOS, has at most `max_positions` tokens."""
     return max(source_length, target_length) < config.max_positions

@@ -1,7 +1,7 @@
-"""From sources and their candidates to lattices: each candidate of each slot is a row, all rows go through the scorer at once.
+"""The scoring of lattices: each candidate of each slot is a row, and all rows pass through the scorer at once.
 
-Legend: B batch, N slots, K candidates, D width. Row (p, i) carries candidate i of slot p at position p + 1 and predicts slot p +
-1; one more row carries BOS at position 0.
+Legend: B batch, N slots, K candidates, D width. Row (p, i) carries candidate i of slot p at position p + 1 and predicts slot
+p + 1; one more row carries BOS at position 0.
 """
 
 from __future__ import annotations
@@ -11,81 +11,69 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.common.attention import Memory
-from models.family import BOS, EOS
+from fewstep.vocabulary import BOS, EOS
+from models.common.layers.attention import Memory
 from models.lattice import normalizer
+from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch
 from models.lattice.model import LatticeModel
-from models.lattice.tables import BigramTables, rows
-
-
-class Slots(NamedTuple):
-    """What counts propose for a batch."""
-
-    token_ids: Tensor
-    """[B,N,K] or, for `local`, [B,N+1,K]; -1 where there is no candidate"""
-    log_probs: Tensor
-    """The same shape: the counts' natural logarithms, float32"""
-    least: Tensor
-    """[B] fewest words of an output"""
-    most: Tensor
-    """[B] most words; 0 where there is nothing to write"""
+from models.lattice.tables import BigramTables, row_states
 
 
 class Lattice(NamedTuple):
-    """Scores in float32, minus infinity where there is no candidate."""
+    """The scores of a batch of lattices, float32; minus infinity where there is no candidate."""
 
     start: Tensor
-    """[B,K] the first word"""
+    """The scores of the first token, [B,K]."""
     edges: Tensor
-    """[B,N-1,K,K] from candidate i of slot p to candidate j of slot p + 1"""
+    """The scores of steps from candidate i of slot p to candidate j of slot p + 1, [B,N-1,K,K]."""
     exits: Tensor
-    """[B,N,K] ending after candidate i of slot p"""
+    """The scores of ending after candidate i of slot p, [B,N,K]."""
 
 
 def score_slots(
     model: LatticeModel, source: Tensor, source_lengths: Tensor, slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Lattice:
-    """The lattices of sources [B,S] with EOS. Call in evaluation mode."""
+    """Return the lattices of sources [B,S] with EOS. The network must be in evaluation mode."""
     return score_memories(model, model.encode(source, source_lengths), slots, search, tables)
 
 
 def score_memories(
     model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Lattice:
-    """The lattices of what the scorer reads of sources; minus infinity for candidates that are left out of them."""
+    """Return the lattices of encoded sources. Candidates that `candidate_threshold` leaves out score minus infinity."""
     if search.candidate_threshold is None:
         return score_rows(model, scored_states(model, memories, slots, tables), slots, search)
     kept = kept_candidates(model, memories, slots, search, tables)
     order = (~kept).to(torch.int8).argsort(dim=2, stable=True)[..., : int(kept.sum(2).max())]
     ids, log_probs = (part.gather(2, order) for part in (slots.token_ids.masked_fill(~kept, -1), slots.log_probs))
-    fewer = slots._replace(token_ids=ids, log_probs=log_probs)
-    found = score_rows(model, scored_states(model, memories, fewer, tables), fewer, search)
-    return _spread(found, order, slots.token_ids.size(2))
+    pruned = slots._replace(token_ids=ids, log_probs=log_probs)
+    lattice = score_rows(model, scored_states(model, memories, pruned, tables), pruned, search)
+    return _scatter(lattice, order, slots.token_ids.size(2))
 
 
 def kept_candidates(
     model: LatticeModel, memories: list[Memory], slots: Slots, search: LatticeSearch, tables: BigramTables | None
 ) -> Tensor:
-    """Return [B,N,K], True for candidates within `candidate_threshold` of the best of their slot.
+    """Return a mask [B,N,K] of the candidates within `candidate_threshold` of the best one of their slot.
 
-    Candidates are compared by their log-probability after no token, plus that by the counts: the unigrams of the first round of
-    cascaded decoding (Deng and Rush 2020), and the counts as a second source.
+    A candidate's score is its logit in a row that carries BOS at its slot, plus its log-probability by the counts. These are the
+    unigrams of the first round of cascaded decoding (Deng and Rush 2020), combined with the counts.
     """
     assert search.candidate_threshold is not None
     batch, size, _ = slots.token_ids.shape
-    places = torch.arange(size, device=slots.token_ids.device)
-    states = rows(model, places.new_full((batch, size), BOS), places, memories, tables)
+    positions = torch.arange(size, device=slots.token_ids.device)
+    states = row_states(model, positions.new_full((batch, size), BOS), positions, memories, tables)
     scores = (model.target_embedding.weight[slots.token_ids.clamp(min=0)] @ states[..., None])[..., 0].float()
     scores += slots.log_probs
     scores.masked_fill_(slots.token_ids < 0, -torch.inf)
     return (scores > -torch.inf) & (scores >= scores.amax(2, keepdim=True) - search.candidate_threshold)
 
 
-def _spread(lattice: Lattice, places: Tensor, candidates: int) -> Lattice:
-    """Scores of some candidates of each slot in the `places` [B,N,k] that these have among all."""
+def _scatter(lattice: Lattice, indices: Tensor, candidates: int) -> Lattice:
+    """Return the lattice of all candidates, with those of a smaller lattice at `indices` [B,N,k] of each slot."""
     slots = lattice.exits.size(1)
-    before, after = places[:, : slots - 1, :, None], places[:, 1:slots, None]
+    before, after = indices[:, : slots - 1, :, None], indices[:, 1:slots, None]
 
     def put(part: Tensor, where: Tensor, dimension: int) -> Tensor:
         shape = [*part.shape]
@@ -93,28 +81,28 @@ def _spread(lattice: Lattice, places: Tensor, candidates: int) -> Lattice:
         return part.new_full(shape, -torch.inf).scatter(dimension, where.expand(part.shape), part)
 
     edges = put(put(lattice.edges, after, 3), before, 2)
-    return Lattice(put(lattice.start, places[:, 0], 1), edges, put(lattice.exits, places[:, :slots], 2))
+    return Lattice(put(lattice.start, indices[:, 0], 1), edges, put(lattice.exits, indices[:, :slots], 2))
 
 
 def scored_states(model: LatticeModel, memories: list[Memory], slots: Slots, tables: BigramTables | None) -> Tensor:
-    """[B,1+N*K,D]: the states of the row of BOS and of all others, slot by slot."""
-    size = int(slots.most.max())
+    """Return the states [B,1+N*K,D] of the row of BOS and of all other rows, slot by slot."""
+    size = int(slots.max_lengths.max())
     ids = slots.token_ids[:, :size]
-    words = torch.cat((ids.new_full((len(ids), 1), BOS), ids.flatten(1).clamp(min=0)), 1)
-    places = torch.arange(1, size + 1, device=ids.device).repeat_interleave(ids.size(2))
-    return rows(model, words, torch.cat((places.new_zeros(1), places)), memories, tables)
+    tokens = torch.cat((ids.new_full((len(ids), 1), BOS), ids.flatten(1).clamp(min=0)), 1)
+    positions = torch.arange(1, size + 1, device=ids.device).repeat_interleave(ids.size(2))
+    return row_states(model, tokens, torch.cat((positions.new_zeros(1), positions)), memories, tables)
 
 
 def score_rows(model: LatticeModel, states: Tensor, slots: Slots, search: LatticeSearch) -> Lattice:
-    """Lattices from `scored_states`."""
+    """Return the lattices of `scored_states`."""
     batch, _, candidates = slots.token_ids.shape
-    size, weight = int(slots.most.max()), model.target_embedding.weight
+    size, weight = int(slots.max_lengths.max()), model.target_embedding.weight
     inner = states[:, 1:].view(batch, size, candidates, -1)
     vectors = weight[slots.token_ids.clamp(min=0)]
-    nothing = slots.token_ids < 0
-    start = (vectors[:, 0] @ states[:, 0, :, None])[..., 0].float().masked_fill_(nothing[:, 0], -torch.inf)
+    missing = slots.token_ids < 0
+    start = (vectors[:, 0] @ states[:, 0, :, None])[..., 0].float().masked_fill_(missing[:, 0], -torch.inf)
     edges = (inner[:, : vectors.size(1) - 1] @ vectors[:, 1:].transpose(2, 3)).float()
-    edges.masked_fill_(nothing[:, 1:, None], -torch.inf)
+    edges.masked_fill_(missing[:, 1:, None], -torch.inf)
     first, exits = (part.float() for part in ((states[:, 0] @ weight[EOS]), (inner @ weight[EOS])))
     if search.normalizer == "local":
         normalizers = normalizer.local(edges, exits)
@@ -123,23 +111,23 @@ def score_rows(model: LatticeModel, states: Tensor, slots: Slots, search: Lattic
         edges = (edges - normalizers[..., None])[:, : size - 1]
     elif search.normalizer != "selfnorm":
         if search.normalizer == "full":
-            found = normalizer.full(states, model.target_embedding)
+            normalizers = normalizer.full(states, model.target_embedding)
         else:
-            inside = torch.arange(size, device=states.device) < slots.most[:, None]
-            words = slots.token_ids[:, :size].masked_fill(~inside[..., None], -1).flatten(1)
-            found = normalizer.union(states, words, weight)
-        start -= found[:, :1]
-        inner_found = found[:, 1:].view(batch, size, candidates)
-        exits -= inner_found
-        edges -= inner_found[:, : size - 1, :, None]
-    return _weighted(Lattice(start, edges, exits.masked_fill(nothing[:, :size], -torch.inf)), slots, search)
+            inside = torch.arange(size, device=states.device) < slots.max_lengths[:, None]
+            tokens = slots.token_ids[:, :size].masked_fill(~inside[..., None], -1).flatten(1)
+            normalizers = normalizer.union(states, tokens, weight)
+        start -= normalizers[:, :1]
+        of_candidates = normalizers[:, 1:].view(batch, size, candidates)
+        exits -= of_candidates
+        edges -= of_candidates[:, : size - 1, :, None]
+    return _weighted(Lattice(start, edges, exits.masked_fill(missing[:, :size], -torch.inf)), slots, search)
 
 
 def _weighted(lattice: Lattice, slots: Slots, search: LatticeSearch) -> Lattice:
-    """With what counts and a bonus add for the word that is entered."""
+    """Add the weighted counts and the bonus to the scores that enter a token."""
     edges = lattice.edges.masked_fill((slots.token_ids[:, : lattice.edges.size(1)] < 0)[..., None], -torch.inf)
     if not search.count_weight and not search.token_bonus:
         return lattice._replace(edges=edges)
-    counted = slots.log_probs.masked_fill(slots.token_ids < 0, 0.0)[:, : lattice.exits.size(1)]
-    added = search.count_weight * counted + search.token_bonus
+    log_probs = slots.log_probs.masked_fill(slots.token_ids < 0, 0.0)[:, : lattice.exits.size(1)]
+    added = search.count_weight * log_probs + search.token_bonus
     return Lattice(lattice.start + added[:, 0], edges + added[:, 1:, None], lattice.exits)

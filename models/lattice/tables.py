@@ -1,12 +1,13 @@
-"""Self-attention of bigrams before any sentence is seen: a slot that sees itself alone mixes its own values.
+"""The precomputed self-attention of bigrams: a slot that attends only to itself returns its own values.
 
-They depend on its word and its position. Legend: V vocabulary, P positions, D width, R rows.
+The values depend only on its token and its position. Legend: V vocabulary, P positions, D width, R rows.
 
-With M = W_out W_values, c = W_out b_values + b_out, e_y the scaled vector of word y and q_p the code of position p, post-norm has
+With M = W_out W_values, c = W_out b_values + b_out, e_y the scaled embedding of token y and q_p the code of position p, post-norm
+has
 
     x + attention(x) = (I + M) e_y + (I + M) q_p + c
 
-and pre-norm, whose normalisation (gains g, offsets b) is of x = e_y + q_p, with ' for what is centred and s the deviation of x,
+and pre-norm, which normalises x = e_y + q_p with gains g and offsets b, has with ' for centred vectors and s the deviation of x
 
     x + attention(norm(x)) = e_y + q_p + (M g e'_y + M g q'_p) / s + M b + c
 """
@@ -18,67 +19,71 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.common.attention import Memory, SelfAttention
-from models.common.embeddings import embed
-from models.lattice.model import LatticeModel, above, through
+from models.common.layers.attention import Memory, SelfAttention
+from models.common.layers.embeddings import embed
+from models.lattice.model import LatticeModel, after_self_attention, apply_layer
 
 
 class BigramTables(NamedTuple):
-    """The first layer's sum after self-attention, in parts."""
+    """The terms of the first layer's residual sum after self-attention."""
 
-    words: Tensor
-    """[V,D]"""
+    tokens: Tensor
+    """The terms of tokens, [V,D]."""
     positions: Tensor
-    """[P,D]"""
-    word_values: Tensor | None
-    """[V,D] what is divided by the deviation (pre-norm only)"""
+    """The terms of positions, [P,D]."""
+    token_values: Tensor | None
+    """The terms of tokens that are divided by the deviation, [V,D]; None for post-norm."""
     position_values: Tensor | None
-    """[P,D]"""
+    """The terms of positions that are divided by the deviation, [P,D]; None for post-norm."""
     constant: Tensor
-    """[D]"""
+    """The constant term, [D]."""
     epsilon: float
-    """Of the normalisation."""
+    """The epsilon of the normalisation."""
 
 
 @torch.no_grad()
 def bigram_tables(model: LatticeModel) -> BigramTables:
-    """The tables of a network that does not change any more."""
+    """Return the tables of a network whose weights do not change any more."""
     vocabulary = torch.arange(model.sizes.target, device=model.target_embedding.weight.device)
-    words, positions = embed(vocabulary, model.target_embedding), model.position_codes(model.config.max_positions)
+    tokens, positions = embed(vocabulary, model.target_embedding), model.position_codes(model.config.max_positions)
     layer = model.scorer[0]
     norm = layer.attention_residual.norm
     matrix, constant = _own_values(layer.attention)
     if not layer.attention_residual.first:
-        return BigramTables(words + words @ matrix.t(), positions + positions @ matrix.t(), None, None, constant, norm.eps)
-    gained = (matrix * norm.weight).t()
-    of_words, of_positions = ((x - x.mean(1, keepdim=True)) @ gained for x in (words, positions))
-    return BigramTables(words, positions, of_words, of_positions, matrix @ norm.bias + constant, norm.eps)
+        return BigramTables(tokens + tokens @ matrix.t(), positions + positions @ matrix.t(), None, None, constant, norm.eps)
+    scaled = (matrix * norm.weight).t()
+    token_values, position_values = ((x - x.mean(1, keepdim=True)) @ scaled for x in (tokens, positions))
+    return BigramTables(tokens, positions, token_values, position_values, matrix @ norm.bias + constant, norm.eps)
 
 
 def _own_values(attention: SelfAttention) -> tuple[Tensor, Tensor]:
-    """M [D,D] and c [D], in float64 on the way."""
+    """Return M [D,D] and c [D], computed in float64."""
     width = attention.output.in_features
     output, values = attention.output.weight.double(), attention.projection.weight[2 * width :].double()
     constant = output @ attention.projection.bias[2 * width :].double() + attention.output.bias
     return (output @ values).float(), constant.float()
 
 
-def rows(model: LatticeModel, words: Tensor, places: Tensor, memories: list[Memory], tables: BigramTables | None) -> Tensor:
-    """States [B,R,D] of rows that carry `words` [B,R] at positions `places` [R]. Without `tables` (of a network that may still
-    change) self-attention is computed as in training."""
+def row_states(
+    model: LatticeModel, tokens: Tensor, positions: Tensor, memories: list[Memory], tables: BigramTables | None
+) -> Tensor:
+    """Return the states [B,R,D] of rows that carry `tokens` [B,R] at `positions` [R].
+
+    Without `tables`, for a network whose weights may change, self-attention is computed as in training.
+    """
     if tables is None:
-        x = embed(words, model.target_embedding) + model.position_codes(int(places.max()) + 1)[places]
+        x = embed(tokens, model.target_embedding) + model.position_codes(int(positions.max()) + 1)[positions]
         return model.scored(x, memories)
     first, *others = model.scorer
-    x = tables.words[words] + tables.positions[places]
-    if tables.word_values is not None and tables.position_values is not None:
+    x = tables.tokens[tokens] + tables.positions[positions]
+    if tables.token_values is not None and tables.position_values is not None:
         inverse = (x.var(-1, unbiased=False, keepdim=True) + tables.epsilon).rsqrt_()
-        x = x.add_((tables.word_values[words] + tables.position_values[places]).mul_(inverse))
+        x = x.add_((tables.token_values[tokens] + tables.position_values[positions]).mul_(inverse))
     x = x + tables.constant
     if not first.attention_residual.first:
         x = first.attention_residual.norm(x)
-    x = above(first, x, memories[0])
+    x = after_self_attention(first, x, memories[0])
     for layer, memory in zip(others, memories[1:], strict=True):
-        x = through(layer, x, memory)
+        x = apply_layer(layer, x, memory)
     output: Tensor = model.decoder.norm(x)
     return output

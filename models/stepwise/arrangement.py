@@ -1,8 +1,8 @@
-"""Orders of generation: which token stands in which slot, and which slots a slot may see.
+"""Orders of generation: the assignment of target tokens to slots, and the slots that a slot attends to.
 
-"Flat" is the target in the order in which it is written: its n tokens rearranged, then EOS at index n, then padding up to a
-multiple of the step size z (EOS again where the tail is filled). Slots [k z, (k+1) z) are written together in step k.
-Conventions and matrices: Zhang, Titov and Sennrich (2020), with 0-based indices throughout.
+"Flat" is the target in writing order: its n tokens rearranged, then EOS at index n, then padding up to a multiple of the step size
+z (EOS again if the tail is filled). Slots [k z, (k+1) z) are written together in step k. Conventions and matrices: Zhang, Titov and
+Sennrich (2020), with 0-based indices throughout.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.family import EOS, PAD
+from fewstep.vocabulary import EOS, PAD
 from models.stepwise.orders import GenerationOrder
 
 
 def permutation(order: GenerationOrder, lengths: Tensor, size: int) -> Tensor:
-    """[B,size]: the natural position of the token at each flat index, for targets of `lengths` tokens [B] without EOS.
+    """Return [B,size], the natural position of the token at each flat index, for targets of `lengths` tokens [B] without EOS.
 
-    From index `length` on (EOS, padding) every index stands for itself.
+    Indices from `length` on (EOS, padding) map to themselves.
     """
     flat = torch.arange(size, device=lengths.device).expand(len(lengths), size)
     if order.arrangement == "l2r":
@@ -37,19 +37,20 @@ def permutation(order: GenerationOrder, lengths: Tensor, size: int) -> Tensor:
 
 
 def _fold(index: Tensor, length: Tensor) -> Tensor:
-    """Leftmost, rightmost, second, second to last ...: index 0, 1, 2, 3 of a segment to its places."""
+    """Return the positions of indices 0, 1, 2, 3, ... of a segment: leftmost, rightmost, second, second to last, ..."""
     return torch.where(index % 2 == 0, index // 2, length - 1 - index // 2)
 
 
 def _segments(flat: Tensor, length: Tensor, segments: int) -> Tensor:
-    """Segments take turns, each folded; the first `length mod segments` have one token more, so that no turn is empty."""
+    """Return the positions if folded segments alternate; the first `length mod segments` have one token more, so that no turn is
+    empty."""
     segment, index = flat % segments, flat // segments
     shorter, longer = length // segments, length % segments
     return segment * shorter + torch.minimum(segment, longer) + _fold(index, shorter + (segment < longer))
 
 
 def arrange(order: GenerationOrder, target: Tensor, target_lengths: Tensor) -> Tensor:
-    """Targets [B,T] with EOS, `target_lengths` counting it, as flat targets [B,T'], T' a multiple of the step size."""
+    """Return targets [B,T] of `target_lengths` tokens with EOS as flat targets [B,T'], where T' is a multiple of the step size."""
     size = target.size(1)
     if order.arrangement != "l2r":
         target = target.gather(1, permutation(order, target_lengths - 1, size))
@@ -57,43 +58,43 @@ def arrange(order: GenerationOrder, target: Tensor, target_lengths: Tensor) -> T
     if order.tail == "none":
         return flat
     slots = torch.arange(flat.size(1), device=flat.device)
-    left_over = (slots >= target_lengths[:, None]) & (slots < labelled(order, target_lengths)[:, None])
-    return flat.masked_fill(left_over, EOS)
+    tail = (slots >= target_lengths[:, None]) & (slots < labelled(order, target_lengths)[:, None])
+    return flat.masked_fill(tail, EOS)
 
 
 def labelled(order: GenerationOrder, target_lengths: Tensor) -> Tensor:
-    """[B]: slots that have a label, for targets of so many tokens with EOS."""
+    """Return [B], the number of slots with a label, for targets of `target_lengths` tokens with EOS."""
     return target_lengths + -target_lengths % order.step_size if order.tail == "fill" else target_lengths
 
 
 def restore(order: GenerationOrder, flat: Tensor, lengths: Tensor) -> Tensor:
-    """Written tokens [N,T], of which the first `lengths` [N] count, in natural order [N,T]: the inverse of `permutation`."""
+    """Return written tokens [N,T], of which the first `lengths` [N] count, in natural order: the inverse of `permutation`."""
     return (
         flat if order.arrangement == "l2r" else torch.empty_like(flat).scatter_(1, permutation(order, lengths, flat.size(1)), flat)
     )
 
 
-def in_natural_order(order: GenerationOrder, flat: Sequence[int]) -> list[int]:
-    """One output's written tokens in natural order: `restore` without tensors."""
+def natural_order(order: GenerationOrder, flat: Sequence[int]) -> list[int]:
+    """Return the written tokens of one output in natural order: `restore` without tensors."""
     if order.arrangement == "l2r":
         return list(flat)
     natural = [0] * len(flat)
-    for place, token in zip(_places(order, len(flat)), flat, strict=True):
-        natural[place] = token
+    for position, token in zip(_positions(order, len(flat)), flat, strict=True):
+        natural[position] = token
     return natural
 
 
 @lru_cache(maxsize=1024)
-def _places(order: GenerationOrder, length: int) -> tuple[int, ...]:
-    """`permutation` of one target."""
+def _positions(order: GenerationOrder, length: int) -> tuple[int, ...]:
+    """Return the `permutation` of one target."""
     return tuple(permutation(order, torch.tensor([length]), length)[0].tolist())
 
 
 def step_mask(order: GenerationOrder, slots: int, device: torch.device) -> Tensor:
-    """[slots,slots], True where the slot of the row may see the slot of the column.
+    """Return [slots,slots], True where the slot of the row may attend to the slot of the column.
 
-    Seeing slots of one's own step is safe only because inputs are shifted by the step size, so that a slot carries no token of
-    its own step.
+    Attention to slots of the same step reveals nothing, because inputs are shifted by the step size: a slot carries no token of its
+    own step.
     """
     slot = torch.arange(slots, device=device)
     if order.mask == "causal":

@@ -1,4 +1,4 @@
-"""The `stepwise` family, as its callers see it."""
+"""The functions of the stepwise family on networks."""
 
 from models.family import Family
 from models.stepwise.decode import StepwiseDecoder, load

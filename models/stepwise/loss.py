@@ -1,11 +1,11 @@
-"""Cross-entropy with label smoothing, and scores of given text."""
+"""Cross-entropy with label smoothing, and log-probabilities of given text."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from models.common.cross_entropy import cross_entropy, token_log_probs
+from models.common.losses.cross_entropy import cross_entropy, token_log_probs
 from models.family import Loss
 from models.stepwise.ensemble import Ensemble, mean, networks
 from models.stepwise.model import Predictions, StepwiseModel
@@ -13,7 +13,8 @@ from models.training.batch import Batch
 
 
 def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) -> Loss:
-    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over labels (target tokens, EOS, filled tails), in nats; float32.
+    """Return (1 - eps) (-log p(y)) + eps mean_v (-log p(v)), summed over labels (target tokens, EOS, filled tails), in nats;
+    float32.
 
     Statistics: `nll` (without smoothing) and `correct` (tokens that the network ranks first).
     """
@@ -25,17 +26,17 @@ def loss(model: nn.Module, batch: Batch, update: int, label_smoothing: float) ->
 
 
 def log_probability(model: StepwiseModel | Ensemble, batch: Batch) -> Tensor:
-    """[B]: log-probability of writing each target and ending it, float32; call with the network in evaluation mode.
+    """Return [B], the log-probability of writing each target and its EOS, float32. The network must be in evaluation mode.
 
-    Where the first EOS ends an output, whatever would be written beside it counts with all its probability: it costs nothing.
+    If the first EOS ends an output, the slots after it in its step may hold any token, so they do not count.
     """
     all_predictions = [_predict(member, batch) for member in networks(model)]
-    found = mean([token_log_probs(made.states, made.weight, made.labels) for made in all_predictions])
+    log_probs = mean([token_log_probs(member.states, member.weight, member.labels) for member in all_predictions])
     predictions = all_predictions[0]
     if model.order.stop == "first-eos":
-        found = found * (predictions.slots < batch.target_lengths[predictions.rows])
-    scores = found.new_zeros(len(batch.ids), int(predictions.slots.max()) + 1)
-    scores[predictions.rows, predictions.slots] = found
+        log_probs = log_probs * (predictions.slots < batch.target_lengths[predictions.rows])
+    scores = log_probs.new_zeros(len(batch.ids), int(predictions.slots.max()) + 1)
+    scores[predictions.rows, predictions.slots] = log_probs
     return scores.sum(1, dtype=torch.float64).float()
 
 

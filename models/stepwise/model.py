@@ -1,4 +1,4 @@
-"""The network: a Transformer encoder-decoder whose generation order is data (`models.stepwise.orders`)."""
+"""The network of the stepwise family: a Transformer encoder-decoder with a generation order (`models.stepwise.orders`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from models.common.attention import Memory
-from models.common.backbone import Backbone
-from models.common.embeddings import embed
-from models.common.initialisation import initialise
+from models.common.layers.attention import Memory
+from models.common.layers.backbone import Backbone
+from models.common.layers.embeddings import embed
+from models.common.layers.initialisation import initialise
 from models.family import Sizes
 from models.stepwise.arrangement import arrange, labelled, step_mask
 from models.stepwise.config import StepwiseConfig
@@ -20,25 +20,25 @@ from models.stepwise.slots import SlotCodes, StartVectors
 
 
 class Predictions(NamedTuple):
-    """What predicts the N labels of a batch, sentence after sentence, each in writing order."""
+    """The states that predict the N labels of a batch, sentence by sentence, each in writing order."""
 
     states: Tensor
-    """[N,D]; logits are `states weight^T`"""
+    """[N,D]; the logits are `states weight^T`"""
     weight: Tensor
     """[V,D]"""
     labels: Tensor
     """[N]"""
     rows: Tensor
-    """[N] the sentence of each"""
+    """[N] the sentence of each label"""
     slots: Tensor
-    """[N] the slot of each"""
+    """[N] the slot of each label"""
 
 
 class StepwiseModel(Backbone):
-    """Writes `order.step_size` tokens with each call of its decoder."""
+    """A network that writes `order.step_size` tokens with each call of its decoder."""
 
     def __init__(self, config: StepwiseConfig, sizes: Sizes, order: GenerationOrder) -> None:
-        """Raises ValueError when the width cannot be split into heads and into sine and cosine halves."""
+        """Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config, self.order = config, order
         self.max_slots = config.max_positions + -config.max_positions % order.step_size
@@ -48,21 +48,21 @@ class StepwiseModel(Backbone):
         initialise(self)
 
     def slot_codes(self, count: int) -> Tensor:
-        """[count,D]: what the first `count` slots of the decoder are told apart by, position codes and start vectors."""
+        """Return [count,D], the sums of position codes and start vectors of the first `count` decoder slots."""
         codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
         return codes if self.start is None else codes + F.pad(self.start(), (0, 0, 0, count - self.order.step_size))
 
     def embed_slots(self, carried: Tensor, codes: Tensor) -> Tensor:
-        """Decoder inputs [R,T,D] of T slots with `codes` [T,D].
+        """Return decoder inputs [R,T,D] of T slots with `codes` [T,D].
 
-        `carried` [R,k] are the flat tokens that the last k of them carry (a step before the ones they predict); slots of the
-        first step carry none.
+        `carried` [R,k] are the flat tokens that the last k slots carry, one step before those that they predict; slots of the first
+        step carry none.
         """
         embedded = embed(carried, self.target_embedding)
         return F.pad(embedded, (0, 0, codes.size(0) - carried.size(1), 0)) + codes
 
     def hidden(self, flat: Tensor, memories: list[Memory]) -> Tensor:
-        """Decoder states [B,T,D] of all slots of flat targets [B,T] (T a multiple of the step size), teacher-forced."""
+        """Return teacher-forced decoder states [B,T,D] of flat targets [B,T], where T is a multiple of the step size."""
         slots, step = flat.size(1), self.order.step_size
         inputs = self.dropout(self.embed_slots(flat[:, :-step], self.slot_codes(slots)))
         causal = step == 1 or self.order.mask == "causal"
@@ -71,7 +71,7 @@ class StepwiseModel(Backbone):
         return states
 
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Predictions:
-        """Teacher-forced predictions of targets [B,T] (natural order, with EOS)."""
+        """Return teacher-forced predictions of targets [B,T] in natural order with EOS."""
         flat = arrange(self.order, target, target_lengths)
         states = self.hidden(flat, self.encode(source, source_lengths))
         real = torch.arange(flat.size(1), device=flat.device) < labelled(self.order, target_lengths)[:, None]
@@ -80,10 +80,10 @@ class StepwiseModel(Backbone):
 
 
 def build(config: StepwiseConfig, sizes: Sizes) -> StepwiseModel:
-    """A freshly initialised network. Raises ValueError when the sizes do not fit each other."""
+    """Return a newly initialised network. Raises ValueError for sizes that do not fit each other."""
     return StepwiseModel(config, sizes, config.generation())
 
 
 def fits(config: StepwiseConfig, source_length: int, target_length: int) -> bool:
-    """Has each side, with its EOS, at most `max_positions` tokens?"""
+    """Return whether each side, with its EOS, has at most `max_positions` tokens."""
     return max(source_length, target_length) < config.max_positions

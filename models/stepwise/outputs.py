@@ -1,29 +1,32 @@
-"""From written tokens to outputs: where they end, which slots they are charged for, and their natural order."""
+"""Outputs from the tokens of steps: their ends, the slots that count in their scores, and their natural order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from models.family import EOS, Hypothesis
-from models.stepwise.arrangement import restore
+from fewstep.search.beam import Outcome
+from fewstep.vocabulary import EOS
+from models.family import Hypothesis
+from models.stepwise.arrangement import natural_order, restore
 from models.stepwise.orders import GenerationOrder
 
 
-def stops(ids: Tensor) -> Tensor:
-    """[...]: does a step [...,z] end its output?"""
+def ends_output(ids: Tensor) -> Tensor:
+    """Return [...], True where a step [...,z] ends its output."""
     return (ids == EOS).any(-1)
 
 
-def charged(order: GenerationOrder, ids: Tensor, room: Tensor) -> Tensor:
-    """[R,z], True at the slots of a step [R,z] whose probability counts: all up to the first EOS, or all of a step that may end
-    in either direction. None beyond the longest output, which is `room` [R] slots away.
+def scored_mask(order: GenerationOrder, ids: Tensor, remaining: Tensor) -> Tensor:
+    """Return [R,z], True at the slots of a step [R,z] whose probability counts.
 
-    What a first EOS or the limit cuts off may be any token: together they have probability 1.
+    These are all slots up to the first EOS, or all of a step that may end in either direction, within the `remaining` [R] slots of
+    the maximum length. Slots after the first EOS or the limit may hold any token, so their total probability is 1.
     """
-    inside = torch.arange(ids.size(1), device=ids.device) < room[:, None]
+    inside = torch.arange(ids.size(1), device=ids.device) < remaining[:, None]
     if order.stop == "per-direction":
         return inside
     ended = (ids == EOS).to(torch.int8)
@@ -34,16 +37,18 @@ class Outputs(NamedTuple):
     """N outputs in natural order."""
 
     tokens: Tensor
-    """[N,T]; of each row the first `lengths - ended` count"""
+    """[N,T]; the first `lengths - ended` of each row count"""
     lengths: Tensor
     """[N] tokens with EOS, if there is one"""
     ended: Tensor
-    """[N] 1 where EOS was written, 0 where the longest output cut it"""
+    """[N] 1 where EOS was written, 0 where the maximum length cut the output"""
 
     @classmethod
     def cut(cls, order: GenerationOrder, flat: Tensor, written: Tensor) -> Outputs:
-        """From flat tokens [N,T], of which the first `written` [N] were written: what stands before the first EOS, or, where a
-        step may end in either direction, whatever is not EOS."""
+        """Return the outputs of flat tokens [N,T], of which the first `written` [N] were written.
+
+        An output consists of the tokens before the first EOS or, if a step may end in either direction, of all tokens but EOS.
+        """
         inside = torch.arange(flat.size(1), device=flat.device) < written[:, None]
         ends = (flat == EOS) & inside
         if order.stop == "per-direction":
@@ -55,8 +60,19 @@ class Outputs(NamedTuple):
         return cls(restore(order, flat, counts), counts + ended, ended)
 
 
-def hypotheses(outputs: Outputs, scores: Tensor, steps: Tensor, margin: Tensor) -> list[Hypothesis]:
-    """For each output its hypothesis; all [N]."""
+def hypotheses(outputs: Outputs, scores: Tensor, steps: Tensor, margins: Tensor) -> list[Hypothesis]:
+    """Return the hypothesis of each output; scores, steps and margins are [N]."""
     counts = outputs.lengths - outputs.ended
-    columns = zip(*(values.tolist() for values in (outputs.tokens, counts, scores, steps, margin)), strict=True)
-    return [Hypothesis(row[:count], score, calls, {"margin": gap}) for row, count, score, calls, gap in columns]
+    columns = zip(*(values.tolist() for values in (outputs.tokens, counts, scores, steps, margins)), strict=True)
+    return [Hypothesis(row[:count], score, calls, {"margin": margin}) for row, count, score, calls, margin in columns]
+
+
+def beam_hypotheses(outcomes: Sequence[Outcome], order: GenerationOrder) -> list[list[Hypothesis]]:
+    """Return the hypotheses of `fewstep` searches, in natural order."""
+    return [
+        [
+            Hypothesis(natural_order(order, tokens), score, outcome.steps, {"margin": outcome.margin})
+            for score, tokens in outcome.hypotheses
+        ]
+        for outcome in outcomes
+    ]

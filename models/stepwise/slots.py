@@ -1,4 +1,4 @@
-"""What a slot of the decoder is told apart by: its position code, and in the first step a start vector."""
+"""Codes of decoder slots: position codes and, in the first step, start vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from models.common.embeddings import Positions
+from models.common.layers.embeddings import Positions
 from models.stepwise.orders import GenerationOrder
 
 
@@ -21,7 +21,7 @@ class SlotCodes(Positions):
         self.directions = nn.Embedding(order.directions, width) if order.target_positions == "step-direction" else None
 
     def forward(self, slots: Tensor) -> Tensor:
-        """slots [T] to [T,D]. A learned table is read at the slot itself."""
+        """Return the codes [T,D] of slots [T]. A learned table is indexed by the slot itself."""
         if self.table is not None:
             return super().forward(slots)
         if self.directions is not None:
@@ -32,12 +32,12 @@ class SlotCodes(Positions):
 
 
 def signed(slots: Tensor) -> Tensor:
-    """1, -1, 2, -2, ... for 0, 1, 2, 3, ...: how far from the left end, or (negative) from the right one."""
+    """Return 1, -1, 2, -2, ... for slots 0, 1, 2, 3, ...: the distance from the left end or (negative) from the right end."""
     return torch.where(slots % 2 == 0, slots // 2 + 1, -(slots // 2) - 1)
 
 
 class StartVectors(nn.Module):
-    """What the slots of the first step carry in place of tokens: one learned vector for all, or one for each."""
+    """Inputs of the slots of the first step in place of tokens: one learned vector for all slots, or one for each."""
 
     def __init__(self, order: GenerationOrder, width: int) -> None:
         super().__init__()
@@ -45,6 +45,6 @@ class StartVectors(nn.Module):
         self.table = nn.Embedding(order.step_size if order.start == "per-slot" else 1, width)
 
     def forward(self) -> Tensor:
-        """[z,D], scaled as embedded tokens are."""
+        """Return [z,D], scaled like embedded tokens."""
         vectors: Tensor = self.table.weight.expand(self.size, -1) * math.sqrt(self.table.embedding_dim)
         return vectors

@@ -1,4 +1,4 @@
-"""Which candidates are kept, when training stops early, and the mean of weights."""
+"""Selection of candidates, early stopping, and the mean of weights."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from models.training.config import TrainingConfig
 
 
 class Validation(NamedTuple):
-    """What one validation found. Each gives a candidate: the weights after that update."""
+    """The result of one validation. Each validation gives a candidate: the weights after that update."""
 
     update: int
     loss: float
-    """Per target token, in nats, without label smoothing where the family tells."""
+    """Loss per target token, in nats, without label smoothing if the family reports it."""
     quality: float | None
-    """BLEU or ROUGE-L of greedy outputs, 0 to 100; None where none were made."""
+    """BLEU or ROUGE-L of greedy outputs, 0 to 100; None if no outputs were decoded."""
 
 
 def merit(config: TrainingConfig, validation: Validation) -> float:
-    """The higher the better."""
+    """Return the value by which candidates are ranked; higher is better."""
     return -validation.loss if config.validation_metric == "loss" or validation.quality is None else validation.quality
 
 
 def kept(config: TrainingConfig, validations: Sequence[Validation]) -> list[int]:
-    """Updates of the candidates to average, ascending: the `num_averaged` best (of equals the later) or last."""
+    """Return the updates of the candidates to average, ascending: the `num_averaged` best (ties: the later) or last ones."""
     ranked = [v.update for v in validations]
     if config.average == "best":
         ranked = [v.update for v in sorted(validations, key=lambda v: (merit(config, v), v.update))]
@@ -35,7 +35,7 @@ def kept(config: TrainingConfig, validations: Sequence[Validation]) -> list[int]
 
 
 def stopped(config: TrainingConfig, validations: Sequence[Validation]) -> bool:
-    """Have the last `patience` validations all failed to beat the best before them?"""
+    """Return whether the last `patience` validations all failed to beat the best one before them."""
     if not config.patience or len(validations) <= config.patience:
         return False
     merits = [merit(config, validation) for validation in validations]
@@ -43,7 +43,7 @@ def stopped(config: TrainingConfig, validations: Sequence[Validation]) -> bool:
 
 
 def mean(states: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each tensor, summed in float64 in the order given."""
+    """Return the mean of each tensor, summed in float64 in the given order."""
     averaged = {}
     for name, first in states[0].items():
         total = torch.zeros_like(first, dtype=torch.float64)

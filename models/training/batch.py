@@ -11,22 +11,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from models.family import EOS, PAD
+from fewstep.vocabulary import EOS, PAD
 from models.training.seeds import seed_of
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 POOL_ROWS = 2**17
-"""Shards are read together until they hold this many rows: what is shuffled and sorted at once, and held in memory."""
+"""Rows that are pooled: shards are read together until they hold this many rows, which are shuffled, sorted and held in memory at
+once."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Pairs in natural order, each side ended by EOS and padded with PAD at the right. All tensors are int64."""
+    """Pairs in natural order. Each side ends in EOS and is padded with PAD on the right. All tensors are int64."""
 
     ids: Tensor
-    """[B] what the caller calls each pair."""
+    """[B] the caller's id of each pair"""
     source: Tensor
     """[B,S]"""
     source_lengths: Tensor
@@ -37,16 +38,16 @@ class Batch:
     """[B] with EOS"""
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same on another device."""
+        """Return the batch on another device."""
         return Batch(**{name: tensor.to(device, non_blocking=True) for name, tensor in vars(self).items()})
 
     def select(self, rows: Tensor) -> Batch:
-        """Some of the pairs, as often as they are named."""
+        """Return the pairs `rows`, which may repeat."""
         return Batch(**{name: tensor[rows] for name, tensor in vars(self).items()})
 
 
 def padded(rows: Sequence[Any]) -> tuple[Ints, Ints]:
-    """Rows of ids (lists or arrays, without EOS) as ([B,N] ended by EOS and padded, [B] lengths with EOS)."""
+    """Return rows of ids (lists or arrays, without EOS) as ids [B,N] with EOS, padded, and lengths [B] with EOS."""
     lengths = [len(row) + 1 for row in rows]
     matrix = np.full((len(rows), max(lengths, default=1)), PAD, dtype=np.int64)
     for line, row in zip(matrix, rows, strict=True):
@@ -56,20 +57,20 @@ def padded(rows: Sequence[Any]) -> tuple[Ints, Ints]:
 
 
 def pad_rows(rows: Sequence[Any]) -> tuple[Tensor, Tensor]:
-    """The same for torch."""
+    """Return `padded` rows as tensors."""
     matrix, lengths = padded(rows)
     return torch.from_numpy(matrix), torch.from_numpy(lengths)
 
 
 def collate(ids: Sequence[int], sources: Sequence[Any], targets: Sequence[Any]) -> Batch:
-    """Pairs of id sequences, lists or arrays without EOS, as one batch."""
+    """Return pairs of id sequences (lists or arrays without EOS) as one batch."""
     source, source_lengths = pad_rows(sources)
     target, target_lengths = pad_rows(targets)
     return Batch(torch.as_tensor(list(ids), dtype=torch.int64), source, source_lengths, target, target_lengths)
 
 
 class Ragged(NamedTuple):
-    """Rows of ids end to end: row i is `values[offsets[i]:offsets[i + 1]]`."""
+    """Concatenated rows of ids: row i is `values[offsets[i]:offsets[i + 1]]`."""
 
     values: npt.NDArray[Any]
     offsets: Ints
@@ -79,7 +80,7 @@ class Ragged(NamedTuple):
         return np.diff(self.offsets)
 
     def padded(self, rows: Ints) -> tuple[Tensor, Tensor]:
-        """As `pad_rows`, without a loop over rows."""
+        """Return padded rows without a loop over rows."""
         starts, lengths = self.offsets[rows], self.offsets[rows + 1] - self.offsets[rows]
         columns = np.arange(int(lengths.max(initial=0)) + 1)
         real = columns < lengths[:, None]
@@ -97,12 +98,12 @@ class Pool(NamedTuple):
     target: Ragged
 
     def batch(self, rows: Ints) -> Batch:
-        """These rows as one batch."""
+        """Return these rows as one batch."""
         return Batch(torch.from_numpy(self.ids[rows]), *self.source.padded(rows), *self.target.padded(rows))
 
 
 class Position(NamedTuple):
-    """A place in the endless stream: batch `batch` of pool `pool` of pass `epoch` over the data, each from 0."""
+    """A position in the endless stream: batch `batch` of pool `pool` of pass `epoch` over the data, each from 0."""
 
     epoch: int = 0
     pool: int = 0
@@ -110,8 +111,10 @@ class Position(NamedTuple):
 
 
 def cut(longest: Ints, budget: int) -> list[slice]:
-    """Consecutive batches of rows whose padded lengths `longest` (with EOS) rise: each as large as rows x longest row <= budget
-    allows. No row may be longer than the budget."""
+    """Yield consecutive batches of rows, each as large as rows x longest row <= budget allows.
+
+    The padded lengths `longest` (with EOS) of the rows must rise; no row may be longer than the budget.
+    """
     slices, start = [], 0
     while start < len(longest):
         window = longest[start : start + budget // int(longest[start])]
@@ -122,9 +125,9 @@ def cut(longest: Ints, budget: int) -> list[slice]:
 
 
 def plan(source_lengths: Ints, target_lengths: Ints, rows: Ints, budget: int, seed: int) -> list[Ints]:
-    """`rows` in batches of at most `budget` padded tokens (rows x longest side with EOS), of like lengths, in random order.
+    """Return `rows` in random batches of similar lengths with at most `budget` padded tokens (rows x longest side with EOS).
 
-    Rows are shuffled and then sorted by their longer side; those of about equal length by the difference of the sides.
+    Rows are shuffled, then sorted by their longer side, and rows of about equal length by the difference of the sides.
     """
     generator = np.random.Generator(np.random.Philox(seed))
     rows = generator.permutation(rows)
@@ -140,22 +143,23 @@ def plan(source_lengths: Ints, target_lengths: Ints, rows: Ints, budget: int, se
 class Stream:
     """The endless stream of batches, a pure function of (seed, position).
 
-    Each epoch visits the shards in an order of its own. Consecutive shards are pooled, each pool is planned by itself.
+    Each epoch visits the shards in a random order. Consecutive shards are pooled, and each pool is planned on its own.
     """
 
     shard_rows: Sequence[int]
     """Rows of each shard."""
     read: Callable[[Sequence[int]], Pool]
-    """Reads the shards of these numbers as one pool."""
+    """A function that reads the shards of these numbers as one pool."""
     keep: Callable[[Ints, Ints], Mask]
-    """Which pairs of these source and target lengths (without EOS) are trained on: none longer than the budget."""
+    """A function from source and target lengths (without EOS) to the pairs that can be trained on; all of them must fit the
+    budget."""
     budget: int
-    """Padded tokens in a batch at most."""
+    """Maximum padded tokens of a batch."""
     seed: int
     pool_rows: int = POOL_ROWS
 
     def pools(self, epoch: int) -> list[list[int]]:
-        """The shards of each pool of an epoch."""
+        """Yield the shards of each pool of an epoch."""
         order = np.random.Generator(np.random.Philox(seed_of(self.seed, epoch, "shards"))).permutation(len(self.shard_rows))
         pools: list[list[int]] = []
         rows = self.pool_rows
@@ -168,7 +172,7 @@ class Stream:
         return pools
 
     def batches(self, start: Position) -> Iterator[tuple[Pool, Ints, Position]]:
-        """From `start` on: a pool, the rows of it that make the batch, and the position after it."""
+        """Yield, from `start` on, a pool, the rows that form the batch, and the position after it."""
         epoch, first, skip = start
         while True:
             for index, shards in enumerate(self.pools(epoch)[first:], first):
@@ -183,19 +187,21 @@ class Stream:
 
 
 class Share(NamedTuple):
-    """What one worker contributes to one update."""
+    """The part of one worker in one update."""
 
     slices: list[Batch]
-    """Taken through the network one after the other; never none."""
+    """Batches that pass through the network one after the other, at least one."""
     weight: float
-    """1, or 0 when the batch had too few rows for all workers and a row of another stands in, to count for nothing."""
+    """1; or 0 if the batch had too few rows for all workers and this share repeats a row of another worker without counting it."""
     position: Position
-    """Where the stream goes on."""
+    """The position after this batch."""
 
 
 def shares(stream: Stream, start: Position, *, rank: int = 0, size: int = 1, microbatch_tokens: int = 0) -> Iterator[Share]:
-    """Worker `rank` of `size`'s share of every batch: rows i::(size x passes), with passes enough that a slice has about
-    `microbatch_tokens` padded tokens at most (0: one pass)."""
+    """Yield the share of worker `rank` of `size` of every batch: rows i::(size x passes).
+
+    The number of passes is chosen so that a slice has at most about `microbatch_tokens` padded tokens (0: one pass).
+    """
     for pool, rows, position in stream.batches(start):
         share = rows[rank::size]
         weight = 1.0 if len(share) else 0.0

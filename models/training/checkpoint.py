@@ -1,4 +1,4 @@
-"""Resume checkpoints: `<update>/{model,optimizer}.safetensors` and `state.json`, there whole or not at all."""
+"""Checkpoints for resuming: `<update>/{model,optimizer}.safetensors` and `state.json`, written atomically."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from models.bundle.weights import save_weights
 
 SCHEMA = 1
 KEPT = 2
-"""Checkpoints that stay: the newest, and one before it in case the newest is damaged."""
+"""Number of checkpoints kept: the newest, and one before it in case the newest is damaged."""
 
 log = logging.getLogger("fewstep")
 
 
 class Checkpoint(NamedTuple):
-    """All that a training continues from."""
+    """The state from which a training continues."""
 
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
@@ -32,9 +32,9 @@ class Checkpoint(NamedTuple):
 
 
 def save(directory: Path, checkpoint: Checkpoint, attempt: str) -> None:
-    """Write `<directory>/<update>`; older checkpoints beyond the newest two are dropped.
+    """Write `<directory>/<update>` and delete all but the newest checkpoints.
 
-    Raises OSError when the disk is full or fails; what was there before is then still whole.
+    Raises OSError if the disk is full or fails; earlier checkpoints are then still complete.
     """
     final = directory / str(checkpoint.state["update"])
     temporary = final.with_name(f"{final.name}.{attempt}.tmp")
@@ -55,7 +55,7 @@ def save(directory: Path, checkpoint: Checkpoint, attempt: str) -> None:
 
 
 def newest(directory: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole, or None. One that is not is left aside with a warning."""
+    """Return the newest complete checkpoint, or None. Incomplete ones are skipped with a warning."""
     for update in reversed(_numbers(directory)):
         try:
             return load(directory, update)
@@ -65,14 +65,14 @@ def newest(directory: Path) -> Checkpoint | None:
 
 
 def load(directory: Path, update: int) -> Checkpoint:
-    """The checkpoint of an update. Raises OSError, ValueError, KeyError or SafetensorError when it is not whole."""
+    """Return the checkpoint of an update. Raises OSError, ValueError, KeyError or SafetensorError if it is incomplete."""
     place = directory / str(update)
     state = read_state(directory, update)
     return Checkpoint(load_file(place / "model.safetensors"), load_file(place / "optimizer.safetensors"), state)
 
 
 def read_state(directory: Path, update: int) -> dict[str, Any]:
-    """`state.json` of a checkpoint. Raises OSError, ValueError or KeyError."""
+    """Return `state.json` of a checkpoint. Raises OSError, ValueError or KeyError."""
     state: dict[str, Any] = json.loads((directory / str(update) / "state.json").read_text(encoding="utf-8"))
     if state.pop("schema") != SCHEMA or state["update"] != update:
         raise ValueError(f"expected schema {SCHEMA} and update {update}")
@@ -80,7 +80,7 @@ def read_state(directory: Path, update: int) -> dict[str, Any]:
 
 
 def states(directory: Path) -> list[dict[str, Any]]:
-    """`state.json` of each checkpoint that has a readable one, ascending."""
+    """Return `state.json` of each checkpoint that has a readable one, ascending."""
     found = []
     for update in _numbers(directory):
         try:
@@ -91,7 +91,7 @@ def states(directory: Path) -> list[dict[str, Any]]:
 
 
 def _numbers(directory: Path) -> list[int]:
-    """Updates of the checkpoints in a directory, ascending."""
+    """Return the updates of the checkpoints in a directory, ascending."""
     if not directory.is_dir():
         return []
     return sorted(int(path.name) for path in directory.iterdir() if path.name.isdigit())

@@ -1,4 +1,4 @@
-"""The training loop: a generator of update reports. It knows no files and no trackers."""
+"""The training loop: a generator of update reports, independent of files and trackers."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from models.family import Loss
 from models.training.batch import Batch, Position, Share
 from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer, learning_rate
-from models.training.parallel import sum_across
+from models.training.parallel import all_reduce
 from models.training.precision import TYPES, arithmetic
 from models.training.seeds import seed_of
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 
 
 class Report(NamedTuple):
-    """What one update did. Tensors are scalars on the training device, so that nobody need wait for it."""
+    """The result of one update. Tensors are scalars on the training device, so that reading them can be deferred."""
 
     update: int
     position: Position
-    """Where the stream of batches goes on."""
+    """The position of the stream after this update."""
     sums: dict[str, Tensor]
     """Sums over the batch: `loss`, `count`, and the statistics of the family; float64, over all workers."""
     gradient_norm: Tensor
-    """Of the loss per counted token, before clipping."""
+    """Norm of the gradient of the loss per counted token, before clipping."""
     learning_rate: float
     real_tokens: int
     """Source and target tokens with EOS in this worker's share."""
     padded_tokens: int
-    """The same with padding."""
+    """Source and target tokens with padding in this worker's share."""
 
 
 def updates(
@@ -41,7 +41,7 @@ def updates(
     shares: Iterator[Share],
     optimizer: Optimizer,
     config: TrainingConfig,
-    place: Place,
+    worker: TrainingWorker,
     start: int = 0,
 ) -> Iterator[Report]:
     """Make the updates `start` + 1 to `config.updates`; `shares` holds this worker's part of each one's batch.
@@ -51,11 +51,11 @@ def updates(
     for update in range(start + 1, config.updates + 1):
         share = next(shares)
         model.train()
-        torch.manual_seed(seed_of(config.seed, update, place.rank, "dropout"))
+        torch.manual_seed(seed_of(config.seed, update, worker.rank, "dropout"))
         optimizer.clear()
-        sums = accumulate(model, loss, share, optimizer.scale, config, place, update)
+        sums = accumulate(model, loss, share, optimizer.scale, config, worker, update)
         totals = torch.stack(list(sums.values()))
-        sum_across(place, optimizer.gradient, totals)
+        all_reduce(worker, optimizer.gradient, totals)
         sums = dict(zip(sums, totals, strict=True))
         norm = optimizer.step(update, sums["count"].float())
         real = sum(int(batch.source_lengths.sum()) + int(batch.target_lengths.sum()) for batch in share.slices)
@@ -69,15 +69,16 @@ def accumulate(
     share: Share,
     scale: Tensor,
     config: TrainingConfig,
-    place: Place,
+    worker: TrainingWorker,
     update: int,
 ) -> dict[str, Tensor]:
-    """Add `scale` x the gradient of the summed losses of a share to the model's; the sums of losses, counts, statistics."""
+    """Add `scale` x the gradient of the summed losses of a share to the model's gradient; return the sums of losses, counts and
+    statistics."""
     sums: dict[str, Tensor] = {}
-    kind, precision = torch.device(place.device).type, arithmetic(config.precision, place.device)
+    kind, precision = torch.device(worker.device).type, arithmetic(config.precision, worker.device)
     for batch in share.slices:
         with torch.autocast(kind, TYPES[precision], enabled=precision != "float32"):
-            result = loss(model, batch.to(place.device), update, config.label_smoothing)
+            result = loss(model, batch.to(worker.device), update, config.label_smoothing)
         (result.total * (scale * share.weight)).backward()  # type: ignore[no-untyped-call]
         parts = {"loss": result.total.detach(), "count": result.count, **result.statistics}
         for name, value in parts.items():

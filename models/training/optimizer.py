@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from models.training.config import TrainingConfig
 
 MAX_SKIPPED = 20
-"""Updates in a row with a gradient that is not finite after which training has failed."""
+"""Number of consecutive updates with a gradient that is not finite after which training fails."""
 FIRST_SCALE, STEADY_UPDATES = 256.0, 2000
-"""float16: the first factor on the loss, and the updates without an overflow after which it is doubled."""
+"""float16: the initial loss scale, and the number of updates without overflow after which it is doubled."""
 ALIGNMENT = 16
-"""Each weight starts at a multiple of this many elements, as if it had been allocated by itself."""
+"""Alignment of weights in the flat vector, in elements, as if each had been allocated separately."""
 
 
 class NotFiniteError(ArithmeticError):
-    """Training has diverged: too many updates in a row had a loss or gradient that is not finite."""
+    """Training has diverged: too many consecutive updates had a loss or gradient that is not finite."""
 
 
 def learning_rate(config: TrainingConfig, update: int) -> float:
-    """The learning rate of an update, counted from 1. Linear up to `warmup_updates` w, then with peak p
+    """Return the learning rate of an update, counted from 1: linear up to `warmup_updates` w, then with peak p
 
     inverse_sqrt: p sqrt(w / update)    (Vaswani et al. 2017, section 5.3, scaled to its peak)
     cosine:       p (1 + cos(pi (update - w) / (updates - w))) / 2
@@ -41,12 +41,13 @@ def learning_rate(config: TrainingConfig, update: int) -> float:
 class Optimizer:
     """Adam with decoupled weight decay, clipping, loss scaling for float16, and skipping of updates that are not finite.
 
-    Weights and gradients of the model become views of two flat vectors, so that summing, clipping and updating are one
-    operation each. The model's gradients must be cleared by `clear`, never by setting them to None. Nothing here waits for a GPU.
+    Weights and gradients of the model become views of two flat vectors, so that summation, clipping and the update are one
+    operation each. The model's gradients must be cleared by `clear`, never by setting them to None. No method synchronises with a
+    GPU.
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        """`model` is on its device already. Raises ValueError for float16 on a CPU."""
+        """`model` must already be on its device. Raises ValueError for float16 on a CPU."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         device = parameters[0].device
         if config.precision == "float16" and device.type == "cpu":
@@ -60,10 +61,10 @@ class Optimizer:
         self.weights = torch.zeros(starts[-1], device=device)
         self.gradient = torch.zeros_like(self.weights)
         for parameter, start in zip(parameters, starts, strict=False):
-            place = slice(start, start + parameter.numel())
-            self.weights[place] = parameter.detach().flatten()
-            parameter.data = self.weights[place].view_as(parameter)
-            parameter.grad = self.gradient[place].view_as(parameter)
+            span = slice(start, start + parameter.numel())
+            self.weights[span] = parameter.detach().flatten()
+            parameter.data = self.weights[span].view_as(parameter)
+            parameter.grad = self.gradient[span].view_as(parameter)
         flat = nn.Parameter(self.weights)
         flat.grad = self.gradient
         self._flat = flat
@@ -80,10 +81,10 @@ class Optimizer:
             "exp_avg_sq": torch.zeros_like(self.weights),
         }
         self.scale = torch.tensor(FIRST_SCALE if config.precision == "float16" else 1.0, device=device)
-        """What losses are multiplied by before their gradients are taken."""
+        """The factor by which losses must be multiplied before their gradients are taken."""
         self._steady = torch.zeros((), dtype=torch.int64, device=device)
         self.skipped = torch.zeros((), dtype=torch.int64, device=device)
-        """Updates that were skipped so far."""
+        """Number of skipped updates."""
         self.skipped_in_row = torch.zeros((), dtype=torch.int64, device=device)
 
     def clear(self) -> None:
@@ -91,10 +92,10 @@ class Optimizer:
         self.gradient.zero_()
 
     def step(self, update: int, count: Tensor) -> Tensor:
-        """Make one update with the gradient of `scale` x a sum over `count` tokens. Returns the norm of the gradient per token
-        before clipping; where that is not finite the weights stay as they are.
+        """Make one update with the gradient of `scale` x a sum over `count` tokens.
 
-        Raises NotFiniteError (looked at every 20 updates) after 20 such updates in a row.
+        Returns the norm of the gradient per token before clipping; if it is not finite, the weights do not change. Raises
+        NotFiniteError (checked every 20 updates) after 20 such updates in a row.
         """
         divisor = count * self.scale
         norm: Tensor = torch.linalg.vector_norm(self.gradient) / divisor
@@ -123,11 +124,11 @@ class Optimizer:
             self.scale.copy_(torch.where(finite, doubled, (self.scale * 0.5).clamp(min=1.0)))
 
     def state(self) -> dict[str, Tensor]:
-        """All that a resumed training needs besides the weights; the tensors are this optimiser's own."""
+        """Return the state that a resumed training needs in addition to the weights; the tensors are not copied."""
         own = {"scale": self.scale, "steady": self._steady, "skipped": self.skipped, "skipped_in_row": self.skipped_in_row}
         return {**own, **self._adam.state[self._flat]}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Continue from a state. Raises KeyError or RuntimeError when it is of another network."""
+        """Continue from a state. Raises KeyError or RuntimeError for the state of another network."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])

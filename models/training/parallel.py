@@ -1,4 +1,4 @@
-"""What data-parallel training workers say to each other (torch.distributed is set up by whoever starts them)."""
+"""Communication of data-parallel training workers (the caller sets torch.distributed up), and batches prepared ahead."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 
 T = TypeVar("T")
 
 
-def sum_across(place: Place, *tensors: Tensor) -> None:
+def all_reduce(worker: TrainingWorker, *tensors: Tensor) -> None:
     """Replace each tensor by its sum over all workers."""
-    if place.size > 1:
+    if worker.world_size > 1:
         for tensor in tensors:
             dist.all_reduce(tensor)
 
 
-def told_by_first(place: Place, values: Sequence[int]) -> list[int]:
-    """The numbers that the first worker gave."""
-    if place.size == 1:
+def broadcast(worker: TrainingWorker, values: Sequence[int]) -> list[int]:
+    """Return the values of the first worker."""
+    if worker.world_size == 1:
         return list(values)
-    tensor = torch.tensor(list(values), dtype=torch.int64, device=place.device)
+    tensor = torch.tensor(list(values), dtype=torch.int64, device=worker.device)
     dist.broadcast(tensor, src=0)
     return [int(value) for value in tensor.tolist()]
 
 
-def gathered(place: Place, item: T) -> list[T]:
-    """What each worker gave, by rank."""
-    if place.size == 1:
+def all_gather(worker: TrainingWorker, item: T) -> list[T]:
+    """Return the items of all workers, by rank."""
+    if worker.world_size == 1:
         return [item]
-    items: list[T | None] = [None] * place.size
+    items: list[T | None] = [None] * worker.world_size
     dist.all_gather_object(items, item)
     return [item for item in items if item is not None]
 
 
-def prefetched(items: Iterator[T], depth: int = 2) -> Iterator[T]:
-    """The same items, made up to `depth` ahead in a thread. An error in making one is raised in its place."""
+def prefetch_batches(items: Iterator[T], depth: int = 2) -> Iterator[T]:
+    """Yield the same items, prepared up to `depth` ahead in a thread. An error of an item is raised when that item is due."""
     waiting: deque[Future[T | None]] = deque()
     with ThreadPoolExecutor(1, thread_name_prefix="batches") as thread:
         while True:

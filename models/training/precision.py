@@ -1,4 +1,4 @@
-"""What the products of a network are computed in while it is trained."""
+"""Arithmetic of products in training."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.
 
 
 def arithmetic(precision: str, device: str) -> str:
-    """`precision`, or float32 in place of bfloat16 on a CPU without instructions for it, which would take ten times as long to lose
-    digits. `device` is a torch device, as `cpu` or `cuda:0`."""
+    """Return `precision`, or float32 in place of bfloat16 on a CPU without instructions for it, where it would be ten times slower.
+    `device` is a torch device such as `cpu` or `cuda:0`."""
     on_cpu = torch.device(device).type == "cpu"
     return "float32" if precision == "bfloat16" and on_cpu and not has_bf16() else precision
 

@@ -86,7 +86,7 @@ def _kernels() -> Check:
 
 def _imported_kernels() -> str:
     """Return the folders of the kernels and their extension. Raises ImportError when the extension is missing or of another ABI."""
-    native = import_module("kernels.native")
+    native = import_module("fewstep.native")
     extension = native.fewstep_native
     return f"from {Path(str(native.__file__)).parent}; extension of ABI {extension.ABI} in {Path(extension.__file__).parent}"
 

@@ -42,7 +42,7 @@ def export_system(system: Path, output: Path, precision: str, verify: bool = Tru
     Raises DataError for an output that exists and for a system that CTranslate2 cannot express, StageError where
     CTranslate2 is not installed or the disk is full, ArtifactError for a broken system.
     """
-    from models.bundle.directory import BundleError
+    from fewstep.system.format import BundleError
     from models.bundle.export import export_ctranslate2
     from models.stepwise.engines.ctranslate2_model import EngineError
     from stages.errors import unwritable

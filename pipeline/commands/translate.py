@@ -211,7 +211,8 @@ def _check_search(system: Translator, search: SearchConfig, text: str) -> None:
 def _loaded(directory: Path, device: str, verify: bool) -> Translator:
     import torch
 
-    from models.bundle.directory import BundleError, load_system
+    from fewstep.system.format import BundleError
+    from models.bundle.directory import load_system
 
     if device == "auto":
         device = "cuda:0" if torch.cuda.is_available() else "cpu"

@@ -77,7 +77,7 @@ def _mutual_information(config: RunConfig) -> Iterator[Rule]:
 
 
 def _arrangements(config: RunConfig, path: KeyPath, pair: MutualInformation) -> Iterator[Rule]:
-    """One system writes the tokens of a step together that the other writes one by one."""
+    """Yield a rule unless one system writes several tokens per step that the other writes one by one in the same arrangement."""
     networks = [_stepwise(config, system) for system in (pair.parallel, pair.sequential)]
     parallel, sequential = (None if network is None else network.valid_generation() for network in networks)
     if any(network is not None and network.valid_generation() is None for network in networks):
@@ -95,6 +95,6 @@ def _arrangements(config: RunConfig, path: KeyPath, pair: MutualInformation) -> 
 
 
 def _stepwise(config: RunConfig, name: str) -> StepwiseConfig | None:
-    """The network of a system; None if it is pinned, or if its family has no orders."""
+    """Return the network of a system; None if it is pinned, or if its family has no orders."""
     network = network_of(config, name)
     return network if isinstance(network, StepwiseConfig) else None

@@ -170,21 +170,21 @@ def _metric(path: KeyPath, training: TrainingConfig, config: RunConfig) -> Itera
 
 
 def _networks(config: RunConfig, name: str) -> int:
-    """The number of networks of a system; at least 2 for an ensemble, whose size may be a problem of its own."""
+    """Return the number of networks of a system; at least 2 for an ensemble, whose size may be a problem of its own."""
     system = config.systems[name]
     return max(2, _teachers(config)) if isinstance(system, UsedSystem) and system.use == "ensemble" else 1
 
 
 def _teachers(config: RunConfig) -> int:
-    """The number of networks of the teacher."""
+    """Return the number of networks of the teacher."""
     return 1 if config.teacher is None or isinstance(config.teacher, Pinned) else config.teacher.ensemble
 
 
 def _distils(config: RunConfig) -> bool:
-    """Whether there are distilled targets to learn from."""
+    """Return whether the config provides distilled targets."""
     return config.teacher is not None or isinstance(config.distillation, Pinned)
 
 
 def _is_wrong(path: KeyPath, pruned: Sequence[KeyPath], but: str = "") -> bool:
-    """Whether a value at `path` or in it was invalid, apart from those below the key `but`."""
+    """Return whether a value at `path` or below it was invalid, except below the key `but`."""
     return any(overlap(path, wrong) and wrong[len(path) : len(path) + 1] != (but,) for wrong in pruned)

@@ -43,7 +43,7 @@ def _corpus(config: RunConfig) -> Iterator[Rule]:
 
 
 def _given(text: TextConfig) -> list[str]:
-    """The ways in which a text is given, of which there must be one."""
+    """Return the ways in which a text is given; exactly one is valid."""
     given = [name for name in ("embedded", "tsv", "parquet") if getattr(text, name)]
     return given + (["source and target"] if text.source or text.target else [])
 

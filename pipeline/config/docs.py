@@ -77,7 +77,7 @@ def documentation() -> str:
 
 
 def schema() -> str:
-    """JSON schema of what a file may hold, the short forms included."""
+    """Return the JSON schema of config files, short forms included."""
     result = adapter().json_schema(by_alias=True)
     sections: dict[type, list[str]] = {}
     _collect(WrittenConfig, "", sections)
@@ -114,7 +114,7 @@ def _search_schema(entry: dict[str, Any], names: tuple[str, ...]) -> dict[str, A
 
 
 def _collect(kind: type, place: str, sections: dict[type, list[str]]) -> None:
-    """Every dataclass under `kind` with the places where it stands, outermost first."""
+    """Add `kind` and every dataclass under it to `sections`, with the places where each stands, outermost first."""
     sections.setdefault(kind, []).append(place)
     hints = get_type_hints(kind, include_extras=True)
     for key, name in keys(kind).items():
@@ -123,7 +123,7 @@ def _collect(kind: type, place: str, sections: dict[type, list[str]]) -> None:
 
 
 def _dataclasses(hint: Any) -> list[tuple[type, str]]:
-    """Dataclasses in a type, and how one gets to each from the key."""
+    """Return the dataclasses in a type, each with its path from the key."""
     found: list[tuple[type, str]] = []
     for member in members(hint):
         bare = strip(member)
@@ -158,7 +158,7 @@ def _sizes() -> str:
 
 
 def _tasks() -> str:
-    """What the tasks preset, beside the usual defaults."""
+    """Return the section on the defaults that each task changes."""
     leaves = {task: dict(_leaves(preset, ())) for task, preset in PRESETS.items()}
     rows = [f"| key | translation | {' | '.join(PRESETS)} |", "|---" * (len(PRESETS) + 2) + "|"]
     rows.append(
@@ -226,7 +226,7 @@ def _default(field: Field[Any]) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A default as one would write it; of a map only what differs from the map's own defaults."""
+    """Return a default as a config file writes it; for a map, only the values that differ from the map's own defaults."""
     if isinstance(value, SearchConfig):
         return value.label
     if isinstance(value, dict) and value and all(isinstance(search, SearchConfig) for search in value.values()):
@@ -245,7 +245,7 @@ def _yaml(value: Any) -> str:
 
 @cache
 def docstrings(kind: type) -> dict[str, str]:
-    """The docstring below each field of a dataclass and of its bases."""
+    """Return the docstring below each field of a dataclass and of its bases."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not is_dataclass(base):

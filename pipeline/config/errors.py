@@ -1,4 +1,4 @@
-"""Turn pydantic's errors into words: the place, the expectation, the value that was found, and the nearest valid name."""
+"""Convert pydantic's errors to messages: the place, the expected value, the value found, and the nearest valid name."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _follow(root: Node, top: dict[str, Node]) -> dict[str, Node]:
 
 def _system(node: Node, defaults: Node) -> Node:
     family = _family(node)
-    if family is None:  # the validation names it
+    if family is None:  # the validation reports it
         return node
     node = _each(node, search=partial(labelled_searches, family.search_type), monolingual=_list)
     if "use" in node.map:
@@ -103,7 +103,7 @@ def _system(node: Node, defaults: Node) -> Node:
 
 
 def _family(node: Node) -> type[TrainedSystem] | None:
-    """The systems of a node's family; None if there is no such family."""
+    """Return the systems of a node's family; None if there is no such family."""
     if "family" not in node.map:
         return StepwiseSystem
     entry = FAMILIES.get(str(node.map["family"].value))
@@ -155,7 +155,7 @@ def _text(node: Node) -> Node:
 
 
 def _list(node: Node) -> Node:
-    """A single string stands for a list of one."""
+    """Expand a single string to a list of one."""
     return node.with_value([node]) if isinstance(node.value, str) else node
 
 
@@ -165,7 +165,7 @@ def _files(node: Node) -> Node:
 
 
 def _file(node: Node) -> Node:
-    """A URL stands for a map of it."""
+    """Expand a URL to a map with the key `url`."""
     return node.with_value({"url": node}) if isinstance(node.value, str) and "://" in node.value else node
 
 
@@ -178,7 +178,7 @@ def _all(node: Node, change: Callable[[Node], Node]) -> Node:
 
 
 def _each(node: Node, **changes: Callable[[Node], Node]) -> Node:
-    """Apply the change called like a key to its value."""
+    """Apply to each value the change that has the name of its key."""
     if not isinstance(node.value, dict):
         return node
     return node.with_value({key: changes[key](child) if key in changes else child for key, child in node.map.items()})

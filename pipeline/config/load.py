@@ -69,7 +69,7 @@ def resolved(config: RunConfig) -> dict[str, Any]:
 def _build(root: Node, problems: Sequence[str]) -> RunConfig:
     config, found = _validate(root, adapter(), WrittenConfig)
     pruned: list[KeyPath] = [complaint.path for complaint in found]
-    for _ in range(3):  # invalid values are taken out, so that the others can be checked in the same pass
+    for _ in range(3):  # Invalid values are removed so that the others can be checked in the same pass.
         if config is not None:
             break
         rest = root

@@ -69,7 +69,7 @@ class Languages:
 
 
 def _chosen_by(key: str, kind: type) -> Discriminator:
-    """A choice of two: `kind` for a map with `key`, the other type for any other value."""
+    """Return a choice of two types: `kind` for a map with `key`, the other type for any other value."""
 
     def tag(value: Any) -> str:
         meant = key in value if isinstance(value, Mapping) else isinstance(value, kind)
@@ -124,7 +124,7 @@ class Corpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Lattice(LatticeConfig):
-    """Candidate tables, counted from word links between pieces."""
+    """Candidate tables, counted from alignment links between pieces."""
 
     data: Literal["raw", "distilled"] = "raw"
     """Translations of the training text that are linked and counted, the human ones or the teacher's, in addition to those that
@@ -153,8 +153,8 @@ class Evaluation:
     """Result that the others are compared with: a system with its default search, or `system/label` with another of its searches.
     Empty: the first system."""
     tokenizer: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none"] = "auto"
-    """sacreBLEU tokeniser; auto selects it by the target language. ROUGE uses it as well, except that it has its own word
-    segmentation in place of 13a."""
+    """The tokeniser of sacreBLEU; auto selects it by the target language. ROUGE uses the same tokeniser, except that it has its own
+    word segmentation in place of 13a."""
     lowercase: bool = False
     """Compare without case (`-lc`); ROUGE always does."""
     metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")

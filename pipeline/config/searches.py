@@ -1,7 +1,7 @@
 """The forms of `search:` in a config, all expanded to a map from labels to searches.
 
-One search is written as `greedy`, `{beam: {beam_size: 4}}`, or in its long form with `strategy`. Several are a list, with labels
-that are derived from the options (`models.config.labels`), or a map by labels of the user's.
+One search is written as `greedy`, `{beam: {beam_size: 4}}`, or in its long form with `strategy`. Several searches are a list,
+with labels that are derived from the options (`models.config.labels`), or a map from labels of the user to searches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pipeline.config.tree import Node, tree
 
 KEY = "strategy"
 UNLABELLED = "#"
-"""First character of the place of a search whose label cannot be derived, or that is there already; labels do not contain it."""
+"""The first character of the key of a search whose label cannot be derived or is taken; labels do not contain it."""
 
 
 def labelled_searches(kind: type[SearchConfig], node: Node) -> Node:
@@ -38,14 +38,14 @@ def long_form(kind: type[SearchConfig], node: Node) -> Node:
 
 
 def _written_out(node: Node, search: SearchConfig) -> Node:
-    """The options that a derived label stands for."""
+    """Return the options that a derived label stands for."""
     default = type(search)(strategy=search.strategy)
     stated = {key: value for key, value in asdict(search).items() if value != asdict(default)[key]}
     return tree({KEY: search.strategy, **stated}, node.where, node.path)
 
 
 def _is_short(kind: type[SearchConfig], node: Node) -> bool:
-    """Whether a map is `{strategy: options}`."""
+    """Return whether a map is `{strategy: options}`."""
     if len(node.map) != 1:
         return False
     ((name, options),) = node.map.items()
@@ -53,7 +53,7 @@ def _is_short(kind: type[SearchConfig], node: Node) -> bool:
 
 
 def _is_by_label(kind: type[SearchConfig], node: Node) -> bool:
-    """Whether a map is from labels to searches: no key is an option, and some value states a strategy."""
+    """Return whether a map is from labels to searches: no key is an option, and some value states a strategy."""
     if node.map.keys() & {f.name for f in fields(kind)}:
         return False
     return any(_states_strategy(kind, search) for search in node.map.values())
@@ -66,7 +66,7 @@ def _states_strategy(kind: type[SearchConfig], node: Node) -> bool:
 
 
 def _labelled(kind: type[SearchConfig], node: Node) -> Node:
-    """A search of a map by labels, which has to state its strategy."""
+    """Return a search of a map by labels, which has to state its strategy."""
     search = long_form(kind, node)
     return search if KEY in search.map or not search.map else search.with_value({KEY: node.child(KEY, None), **search.map})
 
@@ -80,7 +80,7 @@ def _derived(kind: type[SearchConfig], node: Node, items: list[Node]) -> Node:
 
 
 def _label(kind: type[SearchConfig], values: Any) -> str:
-    """The derived label of a search that is not validated yet; empty for one that is not valid."""
+    """Return the derived label of a search that is not validated yet; empty if the search is not valid."""
     try:
         return kind.from_values(values).label
     except (TypeError, ValueError, AttributeError, KeyError):

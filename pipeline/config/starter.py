@@ -12,7 +12,7 @@ from stages.corpus.reader import read_lines
 from stages.errors import DataError
 
 HELD_OUT_PAIRS = 1000
-"""Pairs of a validation or test text that is taken from the training text, if that is large enough."""
+"""Pairs of a validation or test text that is taken from the training text, if it is large enough."""
 HELD_OUT_SHARE = 0.05
 """Largest share of the training text that is taken for one of them."""
 LANGUAGE = re.compile(r"\.([a-z]{2,3}(?:[-_][A-Za-z]{2,4})?)(?:\.(?:gz|zst|txt))*$")

@@ -35,22 +35,22 @@ class UsedSystem:
 
     @property
     def companions(self) -> dict[str, str]:
-        """It needs no other system."""
+        """Return no names: the system needs no other system."""
         return {}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distillation(StepwiseSearch):
-    """The search that the teacher decodes the training source with. The keys of a search stand beside `batch_tokens`."""
+    """The search with which the teacher decodes the training source. The keys of a search stand beside `batch_tokens`."""
 
     strategy: Literal["greedy", "beam", "sample"] = "beam"
     """Choice of the best token in each slot, beam search, or nucleus sampling."""
     batch_tokens: Annotated[int, Ge(1)] | None = 4000
     """Padded source tokens in a batch. Empty: the fastest number for each kind of device, measured when the step begins."""
     choose: Literal["score", "reference"] = "score"
-    """Which of the n best becomes the target: the best by the search's score, or the one with the highest sentence BLEU against the
-    target of the training text, the better-scored one among equals (sequence-level interpolation: Kim and Rush 2016, section
-    3.3)."""
+    """The choice of the target among the n best outputs: the output with the best score of the search, or the one with the highest
+    sentence BLEU against the target of the training text, where ties go to the better score (sequence-level interpolation, Kim and
+    Rush 2016, section 3.3)."""
     max_ratio: Annotated[float, Gt(0)] | None = None
     """Longest output that is kept, in tokens per token of its source, both with EOS. Empty: only the search limits it."""
     monolingual: tuple[Path, ...] = ()
@@ -59,12 +59,12 @@ class Distillation(StepwiseSearch):
 
     @property
     def search(self) -> StepwiseSearch:
-        """The search alone."""
+        """Return the search without the other keys."""
         return part(self, StepwiseSearch)
 
 
 def _tag(value: Any) -> str:
-    """The tag of a system: that of one which uses another, or of its family."""
+    """Return the tag of a system: the tag of systems that use another one, or that of its family."""
     if isinstance(value, UsedSystem) or (isinstance(value, Mapping) and "use" in value):
         return "<use>"
     family = value.get("family") if isinstance(value, Mapping) else value.family if isinstance(value, TrainedSystem) else None

@@ -70,7 +70,7 @@ def tree(value: Any, where: str, path: KeyPath = ()) -> Node:
 
 
 def merge(under: Node, over: Node) -> Node:
-    """Merge maps key by key; any other value is replaced, and so are searches by others than the same ones."""
+    """Merge maps key by key; any other value is replaced. Searches are merged only if `under` has all labels of `over`."""
     if not isinstance(under.value, dict) or not isinstance(over.value, dict):
         return over
     if _are_searches(over.path) and not over.value.keys() <= under.value.keys():
@@ -82,7 +82,7 @@ def merge(under: Node, over: Node) -> Node:
 
 
 def _are_searches(path: KeyPath) -> bool:
-    """Whether a path leads to the searches of a system."""
+    """Return whether a path leads to the searches of a system."""
     return path[-1:] == ("search",) and (path[:-2] == ("systems",) or path == ("defaults", "search"))
 
 

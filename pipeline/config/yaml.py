@@ -32,7 +32,7 @@ for _name, _pattern, _first in (
 
 
 NAMED: tuple[KeyPath, ...] = (("systems",), ("corpus", "test"))
-"""Maps with names of the user's, from which a file may remove entries of its base."""
+"""Maps whose keys the user names; a file may remove entries of its base from them."""
 
 
 def read_config(path: Path, overrides: Sequence[str]) -> tuple[Node, list[str]]:
@@ -133,13 +133,13 @@ def _override(root: Node, override: str, problems: list[str]) -> Node:
 
 
 class _Reader:
-    """A conversion of YAML's nodes to this package's."""
+    """A converter from YAML's nodes to the nodes of this package."""
 
     def __init__(self, file: str, problems: list[str], fixed: bool = False) -> None:
         self.file = file
         self.problems = problems
         self.fixed = fixed
-        """Whether `file` is an override, which has no lines."""
+        """Return whether `file` is an override, which has no lines."""
         self.open: list[int] = []
 
     def read(self, text: str, path: KeyPath = ()) -> Node:

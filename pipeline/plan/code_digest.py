@@ -1,6 +1,6 @@
 """Digests of a stage's code: its module and all modules of this project that it imports, without comments, docstrings and layout.
 
-The module `kernels.native` stands for the sources of the compiled extension.
+The module `fewstep.native` stands for the sources of the compiled extension.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from models.family import FAMILIES
 
-ROOMS = ("kernels", "models", "stages")
+ROOMS = ("fewstep", "kernels", "models", "stages")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -35,7 +35,7 @@ def _collect(module: str, trees: dict[str, str]) -> None:
     if "models.family.family_named" in imported:
         imported |= {f"{entry.package}.{part}" for entry in FAMILIES.values() for part in ("family", "system")}
     trees[module] = hashlib.sha256(ast.dump(_without_docstrings(tree)).encode()).hexdigest()
-    if module == "kernels.native":
+    if module == "fewstep.native":
         trees["csrc"] = _native_digest()
     for name in imported:
         _collect(name, trees)

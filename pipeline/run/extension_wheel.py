@@ -19,7 +19,7 @@ def write_extension_wheel(folder: Path) -> Path:
 
     Raises ImportError, naming the command that builds it, when the extension is missing or older than the kernels need.
     """
-    extension = import_module("kernels.native").fewstep_native
+    extension = import_module("fewstep.native").fewstep_native
     library = Path(extension.__file__)
     python = f"cp{sys.version_info.major}{sys.version_info.minor}"
     tag = f"{python}-{python}-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"

@@ -59,7 +59,7 @@ def make_whole(job: Job) -> Callable[[Direction], None]:
 
 def _align_whole(job: Job, direction: Direction) -> None:
     """Fit and align all shards in one direction."""
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     options = job.options(direction)
     text = whole_text(job, range(len(job.shards)))

@@ -23,13 +23,13 @@ from kernels.fast_align.shards import (
     Cells,
     Counts,
     Part,
+    cell_offsets,
     cells_of,
     expect,
     length_ratio,
     maximise,
     merge_cells,
     model_of,
-    places_in,
     shard_aligner,
     take,
 )
@@ -154,7 +154,7 @@ def _merge_cells(job: Job, direction: Direction) -> None:
     shards = [_cells_of(job, direction, shard) for shard in range(len(job.shards))]
     whole = merge_cells(shards)
     for shard, cells in enumerate(shards):
-        job.save(_positions_file(job, direction, shard), places_in(whole, cells))
+        job.save(_positions_file(job, direction, shard), cell_offsets(whole, cells))
     job.save(job.state(direction, "whole.starts.npy"), whole.starts)
     job.save(job.state(direction, "whole.columns.npy"), whole.columns)
     sizes: dict[tuple[int, int], int] = {}

@@ -129,7 +129,7 @@ def _offsets(column: Any, buffer: Any, kind: type[np.int32]) -> I64:
 
 def whole_text(job: Job, shards: Sequence[int]) -> Bitext:
     """Return these shards as one text, of words (numbered by first appearance) or of pieces."""
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()
     for shard in shards:

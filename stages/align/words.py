@@ -40,7 +40,7 @@ def _collect(job: Job, shard: int) -> None:
     """Write the words of a shard in order of first appearance, and its sentences as numbers of these words."""
     import pyarrow as pa
 
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     table, text = read_shard(job.shards[shard]), fewstep_native.Bitext()
     text.add_lines(*lines_of(table, "source"), *lines_of(table, "target"))
@@ -83,7 +83,7 @@ def text_of(job: Job, shard: int) -> Bitext:
 
 def words_of(job: Job) -> Bitext:
     """Return a text with the words of all shards in order; without words if pieces are aligned."""
-    from kernels.native import fewstep_native
+    from fewstep.native import fewstep_native
 
     text = fewstep_native.Bitext()
     if job.sizes is None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from models.bundle.directory import load_system, read_description
+from fewstep.system.description import read_description
+from models.bundle.directory import load_system
 from models.family import family_named
 from models.stepwise.engines.ctranslate2_model import ctranslate2
 from stages.benchmark.translator import timed_translator

@@ -10,8 +10,9 @@ from textwrap import shorten
 from typing import Any
 
 import models.bundle.system
+from fewstep.system.format import BundleError
 from models.bundle.batched_decoding import batches
-from models.bundle.directory import BundleError, load_model
+from models.bundle.directory import load_model
 from models.dag.analysis import View, inspect
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from models.dag.analysis import likeliest
+from models.dag.analysis import most_probable
 
 if TYPE_CHECKING:
     from models.dag.analysis import View
@@ -52,7 +52,7 @@ def _alignment(view: View) -> Counts:
 def _vertices(view: View) -> Counts:
     """Counts for figure 15 (a), over the inner vertices."""
     found: Counts = Counter()
-    pairs = zip(view.passing[1:-1].tolist(), view.words.scores[1:-1, 0].tolist(), strict=True)
+    pairs = zip(view.passing[1:-1].tolist(), view.top_tokens.scores[1:-1, 0].tolist(), strict=True)
     for passing, token in pairs:
         found["vertices"] += 1
         found["likely"] += passing > LIKELY
@@ -68,7 +68,7 @@ def _cell(probability: float) -> int:
 
 def _out_degrees(view: View) -> Counts:
     """Counts for figure 15 (b): out-degrees, in which transitions to vertices with the same best token count once."""
-    kept, tokens = likeliest(view.transitions, EDGES), view.words.ids[:, 0]
+    kept, tokens = most_probable(view.transitions, EDGES), view.top_tokens.ids[:, 0]
     reached = (view.passing[:-1] >= REACHED).nonzero()[:, 0].tolist()
     return Counter(len(set(tokens[kept[vertex]].tolist())) for vertex in reached)
 

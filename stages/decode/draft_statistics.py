@@ -12,7 +12,7 @@ from stages.benchmark.statistics import quantiles
 
 
 def numbers_of(statistics: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Return the drafting statistics of a hypothesis (`models.aggressive.loop.statistics_of`) as named numbers.
+    """Return the drafting statistics of a hypothesis (`models.aggressive.record.draft_statistics`) as named numbers.
 
     `proposed_1`, ... and `accepted_1`, ... are counts by position in a block, for positions with proposals. A blank source has no
     statistics.
@@ -20,7 +20,7 @@ def numbers_of(statistics: Mapping[str, Any]) -> list[tuple[str, float]]:
     if "drafted" not in statistics:
         return []
     found = [(name, float(statistics[name])) for name in ("drafted", "accepted", "fell_back")]
-    for position, (proposed, accepted) in enumerate(zip(statistics["tried"], statistics["kept"], strict=True), 1):
+    for position, (proposed, accepted) in enumerate(zip(statistics["proposed_at"], statistics["accepted_at"], strict=True), 1):
         if proposed:
             found += [(f"proposed_{position}", float(proposed)), (f"accepted_{position}", float(accepted))]
     return found

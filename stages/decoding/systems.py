@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 import models.bundle.system
-from models.bundle.directory import BundleError, load_system
+from fewstep.system.format import BundleError
+from models.bundle.directory import load_system
 from stages.artifacts import System
 from stages.context import Context
 from stages.errors import ArtifactError

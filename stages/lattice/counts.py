@@ -12,20 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from fewstep.candidates import CandidateTables, CountSummary, TableSummary
+from fewstep.vocabulary import RESERVED, vocabulary_digest
 from kernels import durable
-from kernels.candidates import (
-    CandidateTables,
-    CountOptions,
-    CountSummary,
-    Sentences,
-    TableOptions,
-    TableSummary,
-    count_candidates,
-    merge_candidates,
-    read_counts,
-)
-from models.bundle.vocabulary_digest import vocabulary_digest
-from models.family import RESERVED
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates, read_counts
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context, WorkerContext
 from stages.errors import ArtifactError, unwritable

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fewstep.candidates import Ints
 from kernels import AlignmentModel
-from kernels.candidates import Ints, Sentences
+from kernels.candidates import Sentences
 from stages.artifacts import Links
 from stages.errors import ArtifactError, DataError
 from stages.shards import read_shard
 
 if TYPE_CHECKING:
-    from kernels.candidates import Floats
+    from fewstep.candidates import Floats
 
 
 @dataclass(frozen=True)

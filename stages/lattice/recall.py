@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernels.candidates import CandidateOptions, CandidateTables, Floats, Ints, Sentences, lattice_candidates
-from models.family import RESERVED
+from fewstep.candidates import CandidateOptions, CandidateTables, Floats, Ints, lattice_candidates
+from fewstep.vocabulary import RESERVED
+from kernels.candidates import Sentences
 from stages.context import Context
 from stages.lattice.links import Aligner
 from stages.report.figures.lattice import recall_curves
@@ -120,7 +121,7 @@ def _add_lattices(
     same = found.token_ids == targets[:, :, None]
     ranks = np.where(same.any(2), same.argmax(2), CANDIDATES[-1])
     real = np.arange(ranks.shape[1]) < slots[:, None]
-    predicted = np.array([tables.words(int(length), window)[1] for length in lengths], np.int64)
+    predicted = np.array([tables.length_range(int(length), window)[1] for length in lengths], np.int64)
     within = real & (np.arange(ranks.shape[1]) < predicted[:, None])
     recall.tokens += int(slots.sum())
     recall.found += [int((ranks[real] < count).sum()) for count in CANDIDATES]

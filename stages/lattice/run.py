@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from kernels.candidates import TableSummary
+from fewstep.candidates import TableSummary
 from stages.context import StepContext
 from stages.errors import DataError, TransientError
 from stages.lattice import LatticeConfig, LatticeInputs

@@ -11,8 +11,9 @@ from typing import Any
 
 from models.bundle.batched_decoding import batches
 from models.lattice.analysis import Ranks, ranks
+from models.lattice.batches import SentenceTimes
 from models.lattice.config import LatticeSearch
-from models.lattice.decode import LatticeDecoder, Taken
+from models.lattice.decode import LatticeDecoder
 from stages.benchmark.environment import environment
 from stages.benchmark.statistics import evenly_spaced
 from stages.context import Context, StepContext
@@ -72,7 +73,7 @@ def _write_ranks(found: Iterator[Ranks | None], search: LatticeSearch, name: str
         sentences += 1
         impossible += one is None
         if one is not None:
-            counts["tokens"].update(map(_class_of, one.words))
+            counts["tokens"].update(map(_class_of, one.tokens))
             counts["bigrams"].update(map(_class_of, one.edges))
     result: dict[str, Any] = {
         "candidates": search.candidates,
@@ -109,21 +110,21 @@ def class_name(rank: int) -> str:
     return str(rank) if rank <= 2 else f"{rank // 2 + 1}-{rank}"
 
 
-def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> list[Taken]:
+def _timed(decoder: LatticeDecoder, sources: Sequence[list[int]], search: LatticeSearch) -> list[SentenceTimes]:
     """The times of the parts of each sentence, decoded alone: medians over rounds."""
     for source in sources[:3]:
         decoder.timed(source, search)
     rounds = [[decoder.timed(source, search) for source in sources] for _ in range(ROUNDS)]
     return [
-        Taken(repeated[0].words, *(median(values) for values in zip(*(one[1:] for one in repeated), strict=True)))
+        SentenceTimes(repeated[0].tokens, *(median(values) for values in zip(*(one[1:] for one in repeated), strict=True)))
         for repeated in zip(*rounds, strict=True)
     ]
 
 
-def _write_times(found: Sequence[Taken], search: LatticeSearch, name: str, context: Context) -> None:
-    classes: dict[str, list[Taken]] = {}
-    for one in sorted(found, key=lambda taken: taken.words):
-        classes.setdefault(length_name(one.words), []).append(one)
+def _write_times(found: Sequence[SentenceTimes], search: LatticeSearch, name: str, context: Context) -> None:
+    classes: dict[str, list[SentenceTimes]] = {}
+    for one in sorted(found, key=lambda times: times.tokens):
+        classes.setdefault(length_name(one.tokens), []).append(one)
     medians = {
         length: {part: median(getattr(one, part) for one in members) for part in PARTS} for length, members in classes.items()
     }

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fewstep.ngram import SEPARATORS, Perplexity
 from kernels import NgramModel
-from kernels.ngram import SEPARATORS, Perplexity
 from stages.context import Context
 from stages.errors import StageError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kernels.ngram import SEPARATORS
+from fewstep.ngram import SEPARATORS
 from stages.artifacts import Text, Tokens, Vocabulary
 from stages.errors import DataError, StageError, unwritable
 from stages.shards import read_shard, shard_paths

@@ -9,8 +9,9 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
+from fewstep.system.format import WEIGHTS, BundleError
 from models.bundle.directory import links_of, load_system, write_system
-from models.bundle.weights import WEIGHTS, BundleError, save_weights
+from models.bundle.weights import save_weights
 from models.family import Sizes
 from models.training import averaging
 from models.training.config import TrainingConfig

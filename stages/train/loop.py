@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from fewstep.system.format import WEIGHTS
 from models.bundle.directory import links_of
-from models.bundle.weights import WEIGHTS, take_weights
+from models.bundle.weights import load_matching_weights
 from models.family import Family, Sizes, family_named
 from models.training import averaging
 from models.training.batch import Ints, Mask, Stream, shares
 from models.training.loop import updates
 from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import prefetched, told_by_first
+from models.training.parallel import broadcast, prefetch_batches
 from models.training.precision import arithmetic
 from models.training.seeds import seed_of
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 from stages.context import WorkerContext
 from stages.errors import DataError, StageError, TransientError
 from stages.score.tasks import TASKS
@@ -53,13 +54,13 @@ class Job:
     context: WorkerContext
 
 
-def train(job: Job, place: Place) -> None:
+def train(job: Job, training_worker: TrainingWorker) -> None:
     """Run the training of one worker, from the newest checkpoint to the results. Raises the errors of `stages.train.run`."""
-    torch.set_num_threads(place.threads)
+    torch.set_num_threads(training_worker.threads)
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", KERNELS)
     try:
         with delayed_signals() as interrupted:
-            worker = Worker(job, place)
+            worker = Worker(job, training_worker)
             worker.train(interrupted)
             worker.finish()
     except NotFiniteError as error:
@@ -69,22 +70,22 @@ def train(job: Job, place: Place) -> None:
 class Worker:
     """State of one training worker."""
 
-    def __init__(self, job: Job, place: Place) -> None:
-        self.job, self.place, self.recipe = job, place, job.config.training
+    def __init__(self, job: Job, training_worker: TrainingWorker) -> None:
+        self.job, self.training_worker, self.recipe = job, training_worker, job.config.training
         self.family = family_named(job.config.family).functions
         self.sizes = vocabulary_sizes(job.inputs.vocabulary)
         self.stream, self.dropped = stream_of(job, self.family, self.sizes)
-        self.validator = Validator(job.inputs, job.config, self.place)
+        self.validator = Validator(job.inputs, job.config, self.training_worker)
         torch.manual_seed(seed_of(self.recipe.seed, 0, 0, "init"))
         try:
             model = self.family.build(job.config.network, self.sizes)
-            self.taken = 0 if job.inputs.initial is None else take_weights(job.inputs.initial.path / WEIGHTS, model)
-            self.model = model.to(self.place.device)
+            self.taken = 0 if job.inputs.initial is None else load_matching_weights(job.inputs.initial.path / WEIGHTS, model)
+            self.model = model.to(self.training_worker.device)
             self.optimizer = Optimizer(self.model, self.recipe)
         except ValueError as error:
             raise DataError(str(error)) from error
         self.files = TrainingFiles(job.context, job.config)
-        self.progress = self.files.resume(self.model, self.optimizer, self.place)
+        self.progress = self.files.resume(self.model, self.optimizer, self.training_worker)
         self.meter = Meter()
         self.saved = time.monotonic()
 
@@ -92,20 +93,21 @@ class Worker:
         """Run the remaining updates. Raises TransientError, with its state saved, when the step was asked to stop."""
         start = self.progress
         log.info("training from update %d of %d", start.update, self.recipe.updates)
-        if (used := arithmetic(self.recipe.precision, self.place.device)) != self.recipe.precision:
+        if (used := arithmetic(self.recipe.precision, self.training_worker.device)) != self.recipe.precision:
             log.info("computing in %s: this CPU has no instructions for %s", used, self.recipe.precision)
-        if self.place.rank == 0:
+        if self.training_worker.rank == 0:
             self.job.context.progress(start.update, self.recipe.updates, "updates")
         if averaging.stopped(self.recipe, start.validations):
             return
         mine = shares(
             self.stream,
             start.position,
-            rank=self.place.rank,
-            size=self.place.size,
+            rank=self.training_worker.rank,
+            size=self.training_worker.world_size,
             microbatch_tokens=self.job.context.microbatch_tokens,
         )
-        reports = updates(self.model, self.family.loss, prefetched(mine), self.optimizer, self.recipe, self.place, start.update)
+        batches = prefetch_batches(mine)
+        reports = updates(self.model, self.family.loss, batches, self.optimizer, self.recipe, self.training_worker, start.update)
         for report in reports:
             self.progress = replace(self.progress, update=report.update, position=report.position)
             self.meter.add(report)
@@ -121,14 +123,14 @@ class Worker:
 
     def _log(self, update: int) -> None:
         line = self.meter.line()
-        if self.place.rank == 0:
+        if self.training_worker.rank == 0:
             self.job.context.metrics(update, line)
             self.job.context.progress(update, self.recipe.updates, "updates")
 
     def _validate(self) -> None:
         found = self.validator.validate(self.model, self.progress.update)
         self.progress = replace(self.progress, validations=(*self.progress.validations, found))
-        if self.place.rank == 0:
+        if self.training_worker.rank == 0:
             self.files.save_candidate(found.update, self.model)
             line = {"valid_loss": found.loss, "valid_perplexity": perplexity(found.loss)}
             metric = TASKS[self.job.config.task].metric
@@ -142,12 +144,12 @@ class Worker:
     def _save_if_due(self, done: bool, interrupted: Callable[[], bool]) -> None:
         """Save at the end, when the first worker's clock says so, or when the step was asked to stop."""
         update = self.progress.update
-        if not done and self.place.device != "cpu" and update % GPU_SAVE_CHECK_EVERY:
+        if not done and self.training_worker.device != "cpu" and update % GPU_SAVE_CHECK_EVERY:
             return
-        first = self.place.rank == 0
+        first = self.training_worker.rank == 0
         asked = first and (interrupted() or self.job.context.stop_requested())
         due = first and time.monotonic() - self.saved >= self.job.context.checkpoint_seconds
-        stop, save = told_by_first(self.place, [asked, asked or due])
+        stop, save = broadcast(self.training_worker, [asked, asked or due])
         if (done or save) and first:
             self.files.save(self.progress, self.model, self.optimizer)
         if done or save:
@@ -160,7 +162,7 @@ class Worker:
 
     def finish(self) -> None:
         """Write the results, on the first worker."""
-        if self.place.rank == 0:
+        if self.training_worker.rank == 0:
             facts: dict[str, Any] = {"dropped": self.dropped, "skipped_updates": int(self.optimizer.skipped)}
             if self.job.inputs.initial is not None:
                 facts["weights_taken"] = self.taken

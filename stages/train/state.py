@@ -20,8 +20,8 @@ from models.training.averaging import Validation
 from models.training.batch import Position
 from models.training.checkpoint import Checkpoint
 from models.training.optimizer import Optimizer
-from models.training.parallel import told_by_first
-from models.training.worker import Place
+from models.training.parallel import broadcast
+from models.training.worker import TrainingWorker
 from stages.artifacts import CHECKPOINTS
 from stages.context import Context
 from stages.errors import ArtifactError, unwritable
@@ -89,13 +89,13 @@ class TrainingFiles:
         ends = [*validations[-1:], *(validations[:1] if self._config.keep_first else ())]
         return sorted({*averaging.kept(self._config, validations), *(validation.update for validation in ends)})
 
-    def resume(self, model: nn.Module, optimizer: Optimizer, place: Place) -> Progress:
+    def resume(self, model: nn.Module, optimizer: Optimizer, training_worker: TrainingWorker) -> Progress:
         """Load the newest complete checkpoint, the same on every worker, and return its progress.
 
         Raises ArtifactError when it belongs to another training.
         """
-        found = checkpoint.newest(self.directory) if place.rank == 0 else None
-        (update,) = told_by_first(place, [found.state["update"] if found else 0])
+        found = checkpoint.newest(self.directory) if training_worker.rank == 0 else None
+        (update,) = broadcast(training_worker, [found.state["update"] if found else 0])
         if update == 0:
             return Progress()
         found = found or checkpoint.load(self.directory, update)

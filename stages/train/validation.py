@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kernels import CandidateTables
+from fewstep import CandidateTables
+from fewstep.vocabulary import vocabulary_digest
 from models.bundle.batched_decoding import batches, decode_sentences
-from models.bundle.vocabulary_digest import vocabulary_digest
 from models.family import family_named
 from models.training.averaging import Validation
 from models.training.batch import plan
-from models.training.parallel import gathered, sum_across
+from models.training.parallel import all_gather, all_reduce
 from models.training.seeds import seed_of
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 from stages.decoding.sentences import read_sentences
 from stages.errors import ArtifactError, DataError
 from stages.score.metrics import Comparison, score
@@ -33,9 +33,9 @@ BATCH_TOKENS = 4096
 class Validator:
     """The validation text and tokens, which are read once."""
 
-    def __init__(self, inputs: TrainInputs, config: TrainConfig, place: Place) -> None:
+    def __init__(self, inputs: TrainInputs, config: TrainConfig, training_worker: TrainingWorker) -> None:
         """Raise DataError when there are no pairs to validate on, or when the tokeniser of the metric is not installed."""
-        self._config, self._place = config, place
+        self._config, self._training_worker = config, training_worker
         self._family = family_named(config.family).functions
         files = TokenFiles([inputs.validation.path], vocabulary_sizes(inputs.vocabulary))
         self._pool = files.pool(range(len(files.paths)))
@@ -79,24 +79,24 @@ class Validator:
 
     def _loss(self, model: nn.Module, update: int) -> float:
         """The loss without label smoothing in nats per counted token, computed in float32."""
-        torch.manual_seed(seed_of(self._config.training.seed, update, self._place.rank, "validation"))
-        sums = torch.zeros(2, dtype=torch.float64, device=self._place.device)
+        torch.manual_seed(seed_of(self._config.training.seed, update, self._training_worker.rank, "validation"))
+        sums = torch.zeros(2, dtype=torch.float64, device=self._training_worker.device)
         with torch.inference_mode():
-            for rows in self._batches[self._place.rank :: self._place.size]:
-                result = self._family.loss(model, self._pool.batch(rows).to(self._place.device), update, 0.0)
+            for rows in self._batches[self._training_worker.rank :: self._training_worker.world_size]:
+                result = self._family.loss(model, self._pool.batch(rows).to(self._training_worker.device), update, 0.0)
                 sums += _pair(result.total, result.count)
-        sum_across(self._place, sums)
+        all_reduce(self._training_worker, sums)
         return float(sums[0] / sums[1])
 
     def _quality(self, model: nn.Module) -> float:
         """The metric of the task. A source that the network cannot take has an empty output."""
         decoder: Any = self._family.decoder(model, **self._tables)
         lengths = [len(source) if self._fits(len(source), 0) else 0 for source in self._sources]
-        own_batches = batches(lengths, BATCH_TOKENS)[self._place.rank :: self._place.size]
+        own_batches = batches(lengths, BATCH_TOKENS)[self._training_worker.rank :: self._training_worker.world_size]
         rows = [row for batch in own_batches for row in batch]
         found = decode_sentences(decoder, [self._sources[row] for row in rows], self._search, batch_tokens=BATCH_TOKENS)
         own = {row: ranked[0].ids for row, ranked in zip(rows, found, strict=True)}
-        ids = {row: found for part in gathered(self._place, own) for row, found in part.items()}
+        ids = {row: found for part in all_gather(self._training_worker, own) for row, found in part.items()}
         texts = [str(self._pieces.decode(ids.get(row, []))) for row in range(len(self._references))]
         return float(score(self._metric, texts, self._references, self._how)["score"])
 

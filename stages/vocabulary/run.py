@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-from models.family import BOS, EOS, PAD, RESERVED, UNK
+from fewstep.vocabulary import BOS, EOS, PAD, RESERVED, UNK
 from stages.context import Context, StepContext
 from stages.errors import ArtifactError, DataError
 from stages.shards import read_shards

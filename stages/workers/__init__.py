@@ -8,7 +8,7 @@ from typing import Annotated, Protocol, TypeVar
 
 from annotated_types import Ge, Gt
 
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -52,8 +52,8 @@ class Workers(Protocol):
         """
         ...
 
-    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
-        """Run `loop(argument, place)` in all training workers at once. torch.distributed is set up if there are several.
+    def train(self, loop: Callable[[A, TrainingWorker], None], argument: A) -> None:
+        """Run `loop(argument, training_worker)` in all training workers at once. torch.distributed is set up if there are several.
 
         When a worker dies, all are started again; the loop continues from its checkpoints.
         """
@@ -74,5 +74,5 @@ class LocalWorkers:
         for index, shard in enumerate(shards):
             yield index, function(shard)
 
-    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
-        loop(argument, Place(device=self.device, threads=self.threads))
+    def train(self, loop: Callable[[A, TrainingWorker], None], argument: A) -> None:
+        loop(argument, TrainingWorker(device=self.device, threads=self.threads))

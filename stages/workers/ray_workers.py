@@ -24,7 +24,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 from stages.errors import FULL, FewstepError, StageError, TransientError, unwritable
 from stages.workers import LocalWorkers, Resources
 from stages.workers.logs import logged
@@ -122,7 +122,7 @@ class RayWorkers:
         with self.deaths.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def train(self, loop: Callable[[A, Place], None], argument: A) -> None:
+    def train(self, loop: Callable[[A, TrainingWorker], None], argument: A) -> None:
         """See `stages.workers.Workers.train`. When a worker dies, the attempt ends with a TransientError and the next one resumes.
 
         A single worker is this process. (Ray Train would start three further processes, each of which imports torch.)
@@ -233,15 +233,15 @@ def _train_worker(settings: dict[str, Any]) -> None:
 
     context = get_context()
     device = get_device()
-    place = Place(
+    worker = TrainingWorker(
         rank=context.get_world_rank(),
-        size=context.get_world_size(),
+        world_size=context.get_world_size(),
         device=str(device),
         threads=settings["threads"],
     )
     with logged(settings["log"]) as logger:
-        logger.info("training worker %d of %d on node %s", place.rank + 1, place.size, _node())
-        settings["loop"](settings["argument"], place)
+        logger.info("training worker %d of %d on node %s", worker.rank + 1, worker.world_size, _node())
+        settings["loop"](settings["argument"], worker)
 
 
 def options(resources: Resources, avoid: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from runs import ALONE, ROOT, Watched
 
-from models.common.attention import Memory
+from models.common.layers.attention import Memory
 from models.stepwise.model import StepwiseModel
 from pipeline.config.load import load_config
 from pipeline.plan.wiring import build_plan

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kernels
-from kernels import CandidateOptions, CandidateTables
+from fewstep import CandidateOptions, CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from kernels.reference.candidates import Pair, ReferenceTables
 from tests.public_data import public_data

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernels
-from kernels import CandidateOptions, CandidateTables
+from fewstep import CandidateOptions, CandidateTables
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates, read_counts
 from kernels.reference.candidates import Pair
 from tests.kernels.candidate_tables import COUNTING, SMALL, A, B, U, V, build, column, random_pairs

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kernels
-from kernels import CandidateOptions, CandidateTables
+from fewstep import CandidateOptions, CandidateTables
 from kernels.candidates import CountOptions, TableOptions, read_counts
 from kernels.reference.candidates import Pair, ReferenceTables
 from tests.kernels.candidate_tables import SMALL, A, B, U, V, W, build, close, column, random_pairs, real_pairs, reference_of
@@ -47,12 +47,12 @@ def test_a_backoff_smooths_each_row_with_its_source_piece(tmp_path: Path) -> Non
     assert close(column(tables, [A, A], 0), {U: 1.0})  # (A, 1) was never seen, A was
     summary = tables.summary
     assert (summary.backoff, summary.kept, summary.entries) == (2.0, 6, 5 + 3)
-    assert (tables.row_of(A), tables.row_of(B)) == (([(U, 3)], 3), ([(V, 2), (W, 1)], 3))
+    assert (tables.lexical_row(A), tables.lexical_row(B)) == (([(U, 3)], 3), ([(V, 2), (W, 1)], 3))
     tables.verify()
     with pytest.raises(ValueError, match="outside the vocabulary"):
-        tables.row_of(32)
+        tables.lexical_row(32)
     with pytest.raises(ValueError, match="expected tables with a backoff"):
-        build([SMALL], tmp_path / "plain").row_of(A)
+        build([SMALL], tmp_path / "plain").lexical_row(A)
 
 
 def test_with_any_backoff_more_is_known_and_the_rows_are_still_probabilities(tmp_path: Path) -> None:
@@ -182,13 +182,13 @@ def test_predicted_lengths_round_halves_to_even(tmp_path: Path) -> None:
     tables = table_with_line(tmp_path, [(1, 1), (3, 2), (5, 3), (7, 4)])
     assert (tables.summary.slope, tables.summary.intercept) == (0.5, 0.5)
     assert [tables.length(source) for source in (10, 8, 6, 7)] == [6, 6, 4, 5]
-    assert tables.words(10, 0) == (5, 5)
-    assert tables.words(10, 3) == (2, 8)
+    assert tables.length_range(10, 0) == (5, 5)
+    assert tables.length_range(10, 3) == (2, 8)
 
 
 def test_short_sources_have_at_least_one_word_and_empty_ones_none(tmp_path: Path) -> None:
     tables = table_with_line(tmp_path, [(1, 1), (3, 2), (5, 3), (7, 4)])
-    assert tables.words(1, 3) == (1, 4)
+    assert tables.length_range(1, 3) == (1, 4)
     found = kernels.lattice_candidates(tables, np.zeros((2, 3), np.int64) + A, [0, 1])
     assert found.num_slots.tolist() == [0, 4]
     assert (found.token_ids[0] == -1).all()
@@ -197,7 +197,7 @@ def test_short_sources_have_at_least_one_word_and_empty_ones_none(tmp_path: Path
     assert kernels.lattice_candidates(tables, np.zeros((0, 4), np.int64), []).token_ids.shape == (0, 0, 64)
     falling = table_with_line(tmp_path / "falling", [(1, 4), (2, 3), (3, 2), (4, 1)])
     assert falling.length(20) == -14
-    assert (falling.words(20, 0), falling.words(20, 3), falling.words(4, 3)) == ((1, 1), (1, 1), (1, 4))
+    assert (falling.length_range(20, 0), falling.length_range(20, 3), falling.length_range(4, 3)) == ((1, 1), (1, 1), (1, 4))
 
 
 def test_sources_of_one_length_have_a_line_through_the_origin(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_look_ups_equal_the_slow_twin(
     sources: list[list[int]],
     limits: dict[str, Any],
     count: int,
-    least_prior: float,
+    min_prior: float,
 ) -> None:
     counting = CountOptions(source_size=16, target_size=16, max_offset=limits["max_offset"], max_length=limits["max_length"])
     options = TableOptions(**{name: limits[name] for name in ("top", "reserved", "tension", "backoff")})  # type: ignore[arg-type]
@@ -294,12 +294,12 @@ def test_look_ups_equal_the_slow_twin(
             assert tables.row(x, offset) == reference.row(x, offset)
     width = max(map(len, sources))
     ids = np.array([source + [-7] * (width - len(source)) for source in sources])
-    how = CandidateOptions(candidates=count, length_window=2, least_prior=least_prior, threads=3)
+    how = CandidateOptions(candidates=count, length_window=2, min_prior=min_prior, threads=3)
     found = kernels.lattice_candidates(tables, ids, [len(source) for source in sources], options=how)
     for b, source in enumerate(sources):
-        assert found.num_slots[b] == reference.words(len(source), 2)[1]
+        assert found.num_slots[b] == reference.length_range(len(source), 2)[1]
         for slot in range(found.token_ids.shape[1]):
-            expected = reference.candidates(source, slot, count, least_prior) if slot < found.num_slots[b] else []
+            expected = reference.candidates(source, slot, count, min_prior) if slot < found.num_slots[b] else []
             expected += [(-1, -math.inf)] * (count - len(expected))
             assert found.token_ids[b, slot].tolist() == [y for y, _ in expected]
             assert found.log_probs[b, slot].tolist() == pytest.approx([value for _, value in expected], rel=1e-12, abs=1e-15)

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import kernels
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 from kernels.reference import dag as reference
 from tests.kernels.dag_graphs import (
     Graphs,

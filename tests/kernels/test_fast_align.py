@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fewstep.native import fewstep_native as native
 from kernels import AlignmentModel, AlignOptions, fast_align
-from kernels.native import fewstep_native as native
 from kernels.reference import fast_align as reference
 from tests.public_data import public_data
 

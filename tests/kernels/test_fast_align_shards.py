@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fewstep.native import fewstep_native as native
 from kernels import AlignOptions
 from kernels.fast_align import shards
 from kernels.fast_align.em import Sums, fit_tension, last_pass, passes, summarise
 from kernels.fast_align.shards import Cells, Counts, Part, row_ranges
-from kernels.native import fewstep_native as native
 
 DRAWN = random.Random(7)
 ROWS = [
@@ -50,7 +50,7 @@ def sharded(options: AlignOptions, cuts: list[int]) -> tuple[Any, ...]:
     aligners = make(options.tension)
     local = [shards.cells_of(aligner) for aligner in aligners]
     whole = shards.merge_cells(local)
-    places = [shards.places_in(whole, cells) for cells in local]
+    places = [shards.cell_offsets(whole, cells) for cells in local]
     sizes: dict[tuple[int, int], int] = {}
     for aligner in aligners:
         for m, n, count in aligner.sizes():
@@ -103,7 +103,7 @@ def test_counts_are_exact_beyond_what_doubles_hold() -> None:
     parts = [Part(starts, places, Counts(low, high))] * 3
     total_low, total_high = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
     for part in parts:
-        native.add_counts(starts, starts, part.places, *part.counts, total_low, total_high)
+        native.add_counts(starts, starts, part.offsets, *part.counts, total_low, total_high)
     assert int(total_high[0]) * 2**64 + int(total_low[0]) == 3 * (5 * 2**64 + 2**63 + 1)
 
 
@@ -126,7 +126,7 @@ def test_what_does_not_fit_is_an_error() -> None:
     whole = shards.cells_of(shards.shard_aligner(text_of(ROWS[:3]), AlignOptions(), 4.0))
     other = shards.cells_of(shards.shard_aligner(text_of(ROWS[3:]), AlignOptions(), 4.0))
     with pytest.raises(ValueError, match="merged cells that contain those of each shard"):
-        shards.places_in(shards.merge_cells([whole]), other)
+        shards.cell_offsets(shards.merge_cells([whole]), other)
     with pytest.raises(ValueError, match="rows do not fit their cells"):
         shards.merge_cells([Cells(whole.starts, whole.columns[:-1])])
     text = text_of(ROWS)

@@ -237,7 +237,7 @@ def test_a_scorer_goes_by_the_ids_of_a_vocabulary() -> None:
         scorer.step(scorer.begin, 8)
     with pytest.raises(ValueError, match="a state and a word of this model"):
         scorer.step(99, 0)
-    with pytest.raises(ValueError, match="got none of them; estimate it anew"):
+    with pytest.raises(ValueError, match="got a model without any of them"):
         model.for_vocabulary(["<pad>", "<s>", "</s>", "<unk>", "other"])
 
 

@@ -141,8 +141,8 @@ def test_no_bytes_crash_the_reader(tmp_path: Path, noise: bytes) -> None:
     [
         (b"", r"expected \\data\\"),
         (b"mmap lm http://kheafield.com/code format version 5\n\0", "got KenLM's binary form"),
-        (gzip.compress(ARPA.encode())[:-9], "expected a whole gzip file"),
-        (b"\x1f\x8b rubbish", "expected a whole gzip file"),
+        (gzip.compress(ARPA.encode())[:-9], "expected a complete gzip file"),
+        (b"\x1f\x8b rubbish", "expected a complete gzip file"),
         (b"FSNGRAM\n", "expected an n-gram model of version 1, got another kind of file"),
         (b"FSNGRAM\n" + b"\x02\0\0\0" + bytes(76), "got version 2; build it again"),
         (b"FSNGRAM\n" + b"\x01\0\0\0" + b"\x09\0\0\0" + bytes(72), "got order 9"),
@@ -237,7 +237,7 @@ def test_a_line_of_forty_thousand_words() -> None:
     [
         (["a b"], TypeError, "sentence 0: expected a list of words, got the string 'a b'"),
         ("a b", TypeError, "expected lists of words or a Path, got a string"),
-        ([["a"], ["b c"]], ValueError, r"sentence 1: expected words without white space, none of them empty, got \['b c'\]"),
+        ([["a"], ["b c"]], ValueError, r"sentence 1: expected non-empty words without white space, got \['b c'\]"),
         ([["a", ""]], ValueError, "sentence 0"),
         ([["a\n"]], ValueError, "sentence 0"),
         ([["\0"]], ValueError, "sentence 0"),

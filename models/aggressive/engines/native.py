@@ -1,4 +1,4 @@
-"""Drafting and verifying on a CPU without torch: finished networks as arrays for `kernels.AggressiveTransformer`."""
+"""Drafting and verification in native code on a CPU: finished networks as arrays for `fewstep.AggressiveTransformer`."""
 
 from __future__ import annotations
 
@@ -9,64 +9,78 @@ from typing import cast
 
 import torch
 
-from kernels import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, WritingRules
-from kernels.aggressive import Drafts
-from models.aggressive.config import AggressiveSearch
+from fewstep import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, SlotRules
+from fewstep.vocabulary import EOS, MASK, PAD
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from models.aggressive.engines.result import Drafting
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
+from models.aggressive.record import draft_statistics
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
-from models.common.backbone import Backbone
-from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
+from models.common.layers.backbone import Backbone
+from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
+from models.common.sources import Sources
 from models.config.options import MAX_SHORTLIST_TOKENS, Precision
-from models.family import EOS, MASK, PAD
+from models.config.problems import Problem
+from models.family import Hypothesis
 from models.training.batch import Ints
 
 BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 
 
-class NativeLoop:
-    """Copies of a drafter and a verifier that do not change any more, a pair for each precision of the verifier that is asked for.
-    It counts torch's threads as its own."""
+class NativeEngine:
+    """Copies of a finished drafter and verifier, one pair for each precision of the verifier that was used.
 
-    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None = None) -> None:
-        """Networks on the CPU in float32, and what lists of words are made of."""
+    It uses as many threads as torch. Outputs are bit-identical in any batch.
+    """
+
+    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None) -> None:
+        """Copy networks on the CPU in float32."""
         self._model, self._verifier, self._lexicon = model, verifier, lexicon
         self._transformers: dict[Precision, AggressiveTransformer] = {"float32": self._transformer("float32")}
 
-    def __call__(
-        self, source: Ints, lengths: Ints, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]
-    ) -> Drafts:
-        """For each source [B,S] what `models.aggressive.loop` finds, to the last bit alike in any company."""
+    def problems(self, search: AggressiveSearch, network: AggressiveConfig) -> list[Problem]:
+        """Return the reasons why native code cannot run a search."""
+        if search.strategy == "sample":
+            return [Problem(("strategy",), "a strategy other than sample in native code", search.strategy)]
+        return []
+
+    def decode(self, prepared: Sources, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]) -> Drafting:
+        """Return the hypothesis of each source, as `models.aggressive.loop` finds it."""
         precision = search.verifier_precision
         if precision not in self._transformers:
             self._transformers[precision] = self._transformer(precision)
-        return self._transformers[precision](
-            source,
-            lengths,
+        drafts = self._transformers[precision](
+            prepared.ids,
+            prepared.lengths,
             limits,
             options=BEAM,
-            rules=writing_rules(search),
+            rules=slot_rules(search),
             drafts=draft_options(search, block_width(search, self._model.config)),
             hints=hints,
             threads=torch.get_num_threads(),
         )
+        hypotheses = [Hypothesis(one.tokens, one.score, one.steps, draft_statistics(*one[3:])) for one in drafts.outcomes]
+        return Drafting(hypotheses, drafts.seconds._asdict())
 
     @torch.no_grad()
     def _transformer(self, precision: Precision) -> AggressiveTransformer:
         config = cast(Autoregressive, self._verifier).config
         arrays = arrays_of(self._verifier, config) | {"slot_codes": codes_of(self._verifier).numpy()}
-        lexicon = self._lexicon
-        drafter = copied(self._model, None if lexicon is None else lexicon.linked_words)
         return AggressiveTransformer(
-            arrays, shape=shape_of(config, "relu"), precision=kernel_precision(precision), drafter=drafter, lexicon=self._lexicon
+            arrays,
+            shape=shape_of(config, "relu"),
+            precision=native_precision(precision),
+            drafter=native_drafter(self._model, None if self._lexicon is None else self._lexicon.linked_tokens),
+            lexicon=self._lexicon,
         )
 
 
 @lru_cache
-def writing_rules(search: AggressiveSearch) -> WritingRules:
-    """The kernel's rules."""
-    return WritingRules(
+def slot_rules(search: AggressiveSearch) -> SlotRules:
+    """Return the rules of slots of `fewstep.AggressiveTransformer`."""
+    return SlotRules(
         mask="causal",
         banned=tuple(banned(search)),
         min_tokens=search.output_limits.min_tokens,
@@ -76,30 +90,29 @@ def writing_rules(search: AggressiveSearch) -> WritingRules:
 
 @lru_cache
 def draft_options(search: AggressiveSearch, width: int) -> DraftOptions:
-    """The kernel's options."""
-    loose, shortlist = search.strategy == "gad++", search.draft_shortlist
+    """Return the drafting options of `fewstep.AggressiveTransformer`."""
+    loose = search.strategy == "gad++"
     return DraftOptions(
         proposals="nothing" if search.strategy == "greedy" else "lookup" if search.looks_up else "network",
         verify=search.strategy != "draft",
         width=width,
         adaptive=search.adaptive,
-        words=0 if shortlist is None else shortlist.tokens,
-        links=0 if shortlist is None else shortlist.links,
+        **shortlist_sizes(search.draft_shortlist),
         confidence=search.confidence,
-        precision="int8" if search.draft_precision == "int8" else "fp32",
+        precision="int8" if search.draft_precision == "int8" else "float32",
         ngram=search.ngram,
-        ranks=search.top_k if loose else 1,
-        gap=search.max_logprob_gap if loose else 0.0,
-        strict_end=search.require_top1_eos,
-        worthwhile=search.min_tokens_per_pass,
+        top_k=search.top_k if loose else 1,
+        max_logprob_gap=search.max_logprob_gap if loose else 0.0,
+        require_top1_eos=search.require_top1_eos,
+        min_tokens_per_pass=search.min_tokens_per_pass,
     )
 
 
 @torch.no_grad()
-def copied(model: AggressiveModel | DraftHead, linked: Ints | None = None) -> Drafter:
-    """The kernel's copy of a drafter."""
+def native_drafter(model: AggressiveModel | DraftHead, linked: Ints | None = None) -> Drafter:
+    """Return the native copy of a drafter; `linked` [U,L] are the translations of each source token for its shortlists."""
     drafter = _head(model) if isinstance(model, DraftHead) else _block_decoder(model)
-    return replace(drafter, lexicon=Lexicon(model.words.most(MAX_SHORTLIST_TOKENS).numpy(), linked))
+    return replace(drafter, lexicon=Lexicon(model.words.most_common(MAX_SHORTLIST_TOKENS).numpy(), linked))
 
 
 def _head(model: DraftHead) -> Drafter:

@@ -1,1 +1,41 @@
-"""Engines that decode a DAG network."""
+"""The engines of the dag family: native code and torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from models.common.engines import Engine
+from models.dag.engines.native import NativeEngine
+from models.dag.engines.torch import TorchEngine
+from models.family import Hypothesis
+
+if TYPE_CHECKING:
+    from fewstep import Lexicon
+    from fewstep.ngram import NgramScorer
+    from models.common.sources import Sources
+    from models.dag.config import DagSearch
+    from models.dag.model import DagModel
+    from models.dag.search import Graph
+
+
+class DagEngine(Engine, Protocol):
+    """An engine that computes the graphs of a batch of sources and searches them."""
+
+    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first."""
+        ...
+
+    def graph(self, prepared: Sources, search: DagSearch) -> Graph:
+        """Return the graphs of sources, with as many tokens per vertex as the search needs."""
+        ...
+
+
+def engines_for(model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None, *, frozen: bool) -> dict[str, DagEngine]:
+    """Return the engines that can decode with a network.
+
+    Native code copies the weights, so it needs a network on the CPU whose weights do not change any more (`frozen`).
+    """
+    engines: dict[str, DagEngine] = {"torch": TorchEngine(model, ngram, lexicon)}
+    if frozen and next(model.parameters()).device.type == "cpu":
+        engines["native"] = NativeEngine(model, ngram, lexicon)
+    return engines

@@ -1,80 +1,98 @@
-"""Decoding on a CPU without torch: a finished network as arrays for `kernels.GraphNetwork`."""
+"""Graphs of vertices in native code on a CPU: a finished network as arrays for `fewstep.DagNetwork`."""
 
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import torch
 
-from kernels import GraphNetwork, GraphRules, Lexicon
-from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
+from fewstep import DagNetwork, DagRules, Lexicon
+from fewstep.vocabulary import BOS, EOS, MASK
+from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
+from models.common.sources import Sources
 from models.config.options import Precision
+from models.config.problems import Problem
 from models.dag.config import DagConfig, DagSearch
-from models.dag.graph import LENGTHS, decoding_factor, graph_lengths
+from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel
-from models.dag.search import Graph, words_needed
-from models.dag.vertices import Words, banned
-from models.family import BOS, EOS, MASK, Hypothesis
+from models.dag.search import Graph, finished, follows, search_graph, tokens_needed
+from models.dag.vertices import TopTokens, banned
+from models.family import Hypothesis
 from models.training.batch import Ints
 
+if TYPE_CHECKING:
+    from fewstep.ngram import NgramScorer
 
-class NativeGraphs:
-    """Graphs of copies of a network that does not change any more, one for each precision that is asked for. It counts torch's
-    threads as its own."""
 
-    def __init__(self, model: DagModel, lexicon: Lexicon | None = None) -> None:
-        """A network on the CPU in float32, and what lists of words are made of."""
-        self._model, self._lexicon = model, lexicon
-        self._networks: dict[Precision, GraphNetwork] = {"float32": graph_network(model, lexicon=lexicon)}
-        self._predicted, self._sizes = model.config.graph_size == "predicted", sizes(model.config)
+class NativeEngine:
+    """Copies of a finished network, one for each precision that was used. It uses as many threads as torch."""
 
-    def follow(self, source: Ints, lengths: Ints, search: DagSearch) -> list[list[Hypothesis]]:
-        """Greedy search and lookahead that bans no repetition; sources [B,S]."""
+    def __init__(self, model: DagModel, ngram: NgramScorer | None, lexicon: Lexicon | None) -> None:
+        """Copy a network on the CPU in float32."""
+        self._model, self._ngram, self._lexicon = model, ngram, lexicon
+        self._networks: dict[Precision, DagNetwork] = {"float32": dag_network(model, lexicon=lexicon)}
+        self._predicted, self._sizes = model.config.graph_size == "predicted", vertex_counts(model.config)
+
+    def problems(self, search: DagSearch, network: DagConfig) -> list[Problem]:
+        """Return the reasons why native code cannot run a search."""
+        if search.strategy == "sample":
+            return [Problem(("strategy",), "a strategy other than sample in native code", search.strategy)]
+        return []
+
+    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first. Raises ValueError for a precision that native code does not support."""
+        if follows(search):
+            return [finished(ranked, search) for ranked in self._follow(prepared, search)]
+        with torch.inference_mode():
+            return search_graph(self.graph(prepared, search), search, prepared.rows, self._ngram)
+
+    def graph(self, prepared: Sources, search: DagSearch) -> Graph:
+        """Return the graphs of sources, with as many tokens per vertex as the search needs."""
+        scores = self._network(search).scores(
+            prepared.ids,
+            prepared.lengths,
+            self._vertices(prepared.lengths),
+            tokens=tokens_needed(search),
+            rules=_rules(search),
+            threads=torch.get_num_threads(),
+        )
+        transitions, log_probs, ids, vertices = (torch.from_numpy(part) for part in scores)
+        return Graph(transitions, TopTokens(log_probs, ids), vertices)
+
+    def _follow(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+        """Run greedy search, or lookahead search without constraints on repetitions."""
         paths = self._network(search).follow(
-            source,
-            lengths,
-            self._vertices(lengths),
-            word_weight=search.token_weight if search.strategy == "lookahead" else 0.0,
+            prepared.ids,
+            prepared.lengths,
+            self._vertices(prepared.lengths),
+            token_weight=search.token_weight if search.strategy == "lookahead" else 0.0,
             rules=_rules(search),
             threads=torch.get_num_threads(),
         )
         return [[Hypothesis(path.ids, path.score, 1)] for path in paths]
 
-    def graph(self, source: Ints, lengths: Ints, search: DagSearch) -> Graph:
-        """What the other searches need."""
-        found = self._network(search).scores(
-            source,
-            lengths,
-            self._vertices(lengths),
-            words=words_needed(search),
-            rules=_rules(search),
-            threads=torch.get_num_threads(),
-        )
-        transitions, scores, ids, vertices = (torch.from_numpy(part) for part in found)
-        return Graph(transitions, Words(scores, ids), vertices)
-
     def _vertices(self, lengths: Ints) -> Ints:
-        """By sentence, or by the target's length where the network predicts it."""
+        """Return the number of vertices of each sentence, or of each target length if the network predicts it."""
         return self._sizes if self._predicted else self._sizes[lengths]
 
-    def _network(self, search: DagSearch) -> GraphNetwork:
-        """That of the search's precision; raises ValueError where there can be none."""
+    def _network(self, search: DagSearch) -> DagNetwork:
         if search.precision not in self._networks:
-            self._networks[search.precision] = graph_network(self._model, search.precision, self._lexicon)
+            self._networks[search.precision] = dag_network(self._model, search.precision, self._lexicon)
         return self._networks[search.precision]
 
 
-def sizes(config: DagConfig) -> Ints:
-    """Vertices by the length of the source with EOS, or, where the network predicts it, of the target."""
+def vertex_counts(config: DagConfig) -> Ints:
+    """Return the number of vertices for each source length with EOS or, if the network predicts it, for each target length."""
     lengths = torch.arange(LENGTHS if config.graph_size == "predicted" else config.max_positions + 1)
     vertices = graph_lengths(config, lengths, lengths.clamp(min=2), decoding_factor(config))
-    found: Ints = vertices.clamp(max=config.max_vertices).numpy()
-    return found
+    counts: Ints = vertices.clamp(max=config.max_vertices).numpy()
+    return counts
 
 
 @lru_cache
-def _rules(search: DagSearch) -> GraphRules:
-    return GraphRules(
+def _rules(search: DagSearch) -> DagRules:
+    return DagRules(
         bos=BOS,
         eos=EOS,
         mask=MASK,
@@ -84,9 +102,11 @@ def _rules(search: DagSearch) -> GraphRules:
 
 
 @torch.no_grad()
-def graph_network(model: DagModel, precision: Precision = "float32", lexicon: Lexicon | None = None) -> GraphNetwork:
-    """The kernel's copy of a network. Codes of positions become tables, and what links read of them is worked out beforehand.
-    Raises ValueError for a precision that this build lacks."""
+def dag_network(model: DagModel, precision: Precision = "float32", lexicon: Lexicon | None = None) -> DagNetwork:
+    """Return the native copy of a network. Position codes become tables, and their contribution to transitions is precomputed.
+
+    Raises ValueError for a precision that native code does not support.
+    """
     config, width = model.config, model.config.width
     vertices, links = torch.arange(config.max_vertices), model.links
     parts = links.queries, links.keys, links.gates
@@ -98,4 +118,4 @@ def graph_network(model: DagModel, precision: Precision = "float32", lexicon: Le
     }
     if model.length is not None:
         arrays["lengths"] = model.length.weight.numpy()
-    return GraphNetwork(arrays, shape=shape_of(config, "gelu"), precision=kernel_precision(precision), lexicon=lexicon)
+    return DagNetwork(arrays, shape=shape_of(config, "gelu"), precision=native_precision(precision), lexicon=lexicon)

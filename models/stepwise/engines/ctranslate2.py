@@ -1,4 +1,4 @@
-"""Greedy and beam search in CTranslate2, from ids to hypotheses as `models.stepwise` gives them."""
+"""Greedy and beam search in CTranslate2, from ids to hypotheses of the stepwise family."""
 
 from __future__ import annotations
 
@@ -10,25 +10,48 @@ from typing import Any
 import torch
 from torch import nn
 
-from models.family import EOS, RESERVED, Hypothesis
-from models.stepwise.config import StepwiseSearch
+from fewstep.vocabulary import EOS, RESERVED
+from models.common.sources import Sources
+from models.config.problems import Problem
+from models.family import Hypothesis
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import convertible, ctranslate2, write_model
 from models.stepwise.scores import banned, penalty
+from models.training.batch import Ints
+
+
+class CTranslate2Engine:
+    """Copies of a finished network, one for each precision that was used."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._searches: dict[str, CTranslate2Search] = {}
+
+    def problems(self, search: StepwiseSearch, network: StepwiseConfig) -> list[Problem]:
+        """Return no reason: `StepwiseSearch.problems` knows all options that CTranslate2 does not support."""
+        return []
+
+    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first. Raises EngineError and ValueError as `CTranslate2Search` does."""
+        if search.precision not in self._searches:
+            device = next(self._model.parameters()).device.type
+            self._searches[search.precision] = CTranslate2Search(self._model, precision=search.precision, device=device)
+        return self._searches[search.precision](prepared.rows, search, limits.tolist())
 
 
 class CTranslate2Search:
-    """A copy of an autoregressive network as it is now, at work in CTranslate2. It counts torch's threads as its own.
+    """A copy of the current weights of an autoregressive network in CTranslate2. It uses as many threads as torch.
 
-    What differs from the other engines: CTranslate2 ranks with probabilities among the tokens that may be written, they with those
-    among all tokens (the difference is nearly the same for all hypotheses of a length); it stops a batch at the longest of its
-    limits, after which what went beyond its own limit is searched again with that one; and it tells no margins, nor how often a
-    beam called the decoder (the tokens of the hypothesis are counted). Scores are computed anew over all tokens, so that the same
-    hypothesis has the same score, unless the search says otherwise.
+    It differs from the other engines as follows. CTranslate2 ranks by probabilities normalised over the tokens that may be written,
+    other engines over all tokens (the difference is nearly the same for all hypotheses of a length). It stops a batch at the
+    largest of its limits; outputs that exceed their own limit are searched again with that limit. It reports neither margins nor
+    the number of decoder calls of a beam (the tokens of the hypothesis are counted instead). With `rescore`, scores are recomputed
+    over all tokens, so that equal hypotheses have equal scores in all engines.
     """
 
     def __init__(self, network: nn.Module, *, precision: str, device: str = "cpu") -> None:
-        """Raises EngineError where CTranslate2 is not installed, ValueError for a network, precision or device that it does not
-        take."""
+        """Raises EngineError if CTranslate2 is not installed, ValueError for a network, precision or device that it does not
+        support."""
         package = ctranslate2()
         supported = package.get_supported_compute_types(device)
         if precision not in supported:
@@ -46,36 +69,39 @@ class CTranslate2Search:
         self._translator: Any = None
 
     def __call__(self, sources: Sequence[Sequence[int]], search: StepwiseSearch, limits: Sequence[int]) -> list[list[Hypothesis]]:
-        """Hypotheses of each source (ids without EOS), best first; `limits` are the longest outputs in tokens with EOS. An empty
-        source has one, empty: CTranslate2 does not search for it.
+        """Return the hypotheses of each source (ids without EOS), best first; `limits` are maximum output lengths in tokens with
+        EOS.
 
-        The search must be free of problems (`StepwiseSearch.problems`).
+        The search must be free of problems (`StepwiseSearch.problems`). An empty source, which CTranslate2 does not search, has one
+        empty hypothesis.
         """
         hypotheses = [[Hypothesis([], 0.0, 0)] for _ in sources]
         if real := [index for index, source in enumerate(sources) if source]:
-            words = [[self._pieces[0][id_] for id_ in sources[index]] for index in real]
-            found = self._within(words, search, [limits[index] for index in real])
+            pieces = [[self._pieces[0][id_] for id_ in sources[index]] for index in real]
+            found = self._within(pieces, search, [limits[index] for index in real])
             if search.rescore:
-                found = self._rescored(words, found, search)
+                found = self._rescored(pieces, found, search)
             for index, ranked in zip(real, found, strict=True):
                 hypotheses[index] = [_hypothesis(tokens, score) for tokens, score in ranked]
         return hypotheses
 
-    def _within(self, words: list[list[str]], search: StepwiseSearch, limits: Sequence[int]) -> list[list[tuple[list[int], float]]]:
-        """`_search` with a limit for each source."""
-        found = self._search(words, search, max(limits))
+    def _within(
+        self, pieces: list[list[str]], search: StepwiseSearch, limits: Sequence[int]
+    ) -> list[list[tuple[list[int], float]]]:
+        """Search with a limit for each source."""
+        found = self._search(pieces, search, max(limits))
         over = [index for index, ranked in enumerate(found) if any(len(tokens) > limits[index] for tokens, _ in ranked)]
         for limit in sorted({limits[index] for index in over}):
             again = [index for index in over if limits[index] == limit]
-            for index, ranked in zip(again, self._search([words[index] for index in again], search, limit), strict=True):
+            for index, ranked in zip(again, self._search([pieces[index] for index in again], search, limit), strict=True):
                 found[index] = ranked
         return found
 
-    def _search(self, words: list[list[str]], search: StepwiseSearch, limit: int) -> list[list[tuple[list[int], float]]]:
-        """(tokens with EOS, if they end with it; score) of each source."""
+    def _search(self, pieces: list[list[str]], search: StepwiseSearch, limit: int) -> list[list[tuple[list[int], float]]]:
+        """Return pairs of tokens (with EOS, if they end with it) and score for each source."""
         beam = search.strategy == "beam"
         results = self._loaded().translate_batch(
-            words,
+            pieces,
             beam_size=search.beam_size if beam else 1,
             num_hypotheses=search.n_best if beam else 1,
             length_penalty=search.length_penalty,
@@ -95,21 +121,21 @@ class CTranslate2Search:
         ]
 
     def _rescored(
-        self, words: list[list[str]], found: list[list[tuple[list[int], float]]], search: StepwiseSearch
+        self, pieces: list[list[str]], found: list[list[tuple[list[int], float]]], search: StepwiseSearch
     ) -> list[list[tuple[list[int], float]]]:
-        """The same hypotheses with log p / tokens^alpha, p among all tokens; best first by that."""
-        sources = [source for source, ranked in zip(words, found, strict=True) for _ in ranked]
+        """Rank the hypotheses again by log p / tokens^alpha, with p over all tokens."""
+        sources = [source for source, ranked in zip(pieces, found, strict=True) for _ in ranked]
         outputs = [tokens for ranked in found for tokens, _ in ranked]
         texts = [[self._pieces[1][id_] for id_ in _without_end(tokens)] for tokens in outputs]
         results = self._loaded().score_batch(sources, texts, max_input_length=0)
-        # What the limit cut has no EOS to be charged for.
+        # An output that the limit cut has no EOS that counts.
         sums = [sum(result.log_probs[: len(tokens)]) for tokens, result in zip(outputs, results, strict=True)]
         penalties = penalty(search, torch.tensor([len(tokens) for tokens in outputs])).tolist()
         scores = iter([total / by for total, by in zip(sums, penalties, strict=True)])
         return [sorted(((tokens, next(scores)) for tokens, _ in ranked), key=lambda pair: -pair[1]) for ranked in found]
 
     def _loaded(self) -> Any:
-        """The translator, made anew where torch's threads have changed."""
+        """Return the translator, created again if torch's number of threads has changed."""
         threads = torch.get_num_threads()
         if self._translator is None or self._threads != threads:
             self._threads = threads
@@ -120,7 +146,7 @@ class CTranslate2Search:
 
 
 def _pieces(size: int) -> list[str]:
-    """Names of ids: CTranslate2's interface takes words. The reserved ones are those of the vocabulary."""
+    """Return names of ids, because CTranslate2's interface takes strings. Reserved ids keep their names of the vocabulary."""
     return [RESERVED[id_] if id_ < len(RESERVED) else str(id_) for id_ in range(size)]
 
 

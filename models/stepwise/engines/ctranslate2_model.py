@@ -1,4 +1,4 @@
-"""A finished autoregressive network as a CTranslate2 model, through CTranslate2's own classes of specifications."""
+"""Conversion of a finished autoregressive network to a CTranslate2 model, with CTranslate2's own specification classes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from models.common.attention import CrossAttention, SelfAttention
-from models.common.layers import DecoderLayer, EncoderLayer, FeedForward
-from models.family import BOS, EOS, RESERVED, UNK
+from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
+from models.common.layers.attention import CrossAttention, SelfAttention
+from models.common.layers.blocks import DecoderLayer, EncoderLayer, FeedForward
 from models.stepwise.model import StepwiseModel
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ class EngineError(ImportError):
 
 
 def ctranslate2() -> Any:
-    """The package. Raises EngineError that names the extra which installs it."""
+    """Import and return the package. Raises EngineError that names the extra which installs it."""
     if not torch.cpu._is_vnni_supported():
-        # On all but Intel's CPUs CTranslate2 multiplies int8 with oneDNN, which without these instructions adds pairs of products
-        # in 16 bits, where they overflow. MKL, which the package also holds, does not; it is chosen when the package is imported.
+        # On CPUs of other vendors than Intel, CTranslate2 multiplies int8 with oneDNN, which without VNNI adds pairs of products
+        # in 16 bits, where they overflow. MKL, which the package also contains, does not; the choice is made at import.
         os.environ.setdefault("CT2_USE_MKL", "1")
     try:
         import ctranslate2
@@ -41,14 +41,14 @@ def ctranslate2() -> Any:
 
 
 def convertible(model: nn.Module) -> StepwiseModel:
-    """The network; ValueError unless CTranslate2 can express it: one Transformer that writes a token a step from the left."""
+    """Return the network. Raises ValueError unless it is a single Transformer that writes one token per step from left to right."""
     if not isinstance(model, StepwiseModel):
         raise ValueError(f"CTranslate2: expected a single autoregressive network, got a {type(model).__name__}")
     order = model.order
     if (order.arrangement, order.step_size) != ("l2r", 1):
         raise ValueError(
             f"CTranslate2: expected a network that writes one token a step from left to right (order: autoregressive), "
-            f"got {order.arrangement} with {order.step_size} a step"
+            f"got {order.arrangement} with {order.step_size} tokens per step"
         )
     return model
 
@@ -61,10 +61,10 @@ def write_model(
     target_pieces: Sequence[str],
     precision: str = "float32",
 ) -> None:
-    """Write the network into `directory`: `model.bin`, `config.json` and vocabularies of `pieces`, in the order of their ids.
+    """Write the network into `directory`: `model.bin`, `config.json` and the vocabularies, in the order of their ids.
 
-    `precision` is that of the weights in the file. Sources are given without EOS, which CTranslate2 appends. Raises EngineError,
-    ValueError for a network that CTranslate2 cannot express.
+    `precision` is that of the weights in the file. Sources must be given without EOS, which CTranslate2 appends. Raises
+    EngineError, and ValueError for a network that CTranslate2 cannot express.
     """
     spec = specification(network)
     for token, name in ((BOS, "bos_token"), (EOS, "eos_token"), (UNK, "unk_token")):
@@ -82,8 +82,8 @@ def write_model(
 
 @torch.no_grad()
 def specification(network: nn.Module) -> Any:
-    """The network's `TransformerSpec`. Position codes, whatever they are made of, become tables, and what the first slot carries
-    becomes the embedding of BOS, which no text holds."""
+    """Return the network's `TransformerSpec`. Position codes of any kind become tables, and the input of the first slot becomes the
+    embedding of BOS, which no text contains."""
     model = convertible(network)
     config, specs = model.config, ctranslate2().specs
     spec = specs.TransformerSpec.from_config(
@@ -92,18 +92,18 @@ def specification(network: nn.Module) -> Any:
         pre_norm=config.norm == "pre",
         activation=specs.Activation.RELU,
     )
-    words = model.target_embedding.weight
-    spec.encoder.embeddings[0].weight = _array(words if model.source_embedding is None else model.source_embedding.weight)
+    targets = model.target_embedding.weight
+    spec.encoder.embeddings[0].weight = _array(targets if model.source_embedding is None else model.source_embedding.weight)
     spec.encoder.position_encodings.encodings = _array(
-        model.source_positions(torch.arange(config.max_positions, device=words.device))
+        model.source_positions(torch.arange(config.max_positions, device=targets.device))
     )
-    codes = model.target_positions(torch.arange(model.max_slots, device=words.device))
-    # One more, whatever it is, for the EOS that scores of the longest outputs are computed with, and not counted.
+    codes = model.target_positions(torch.arange(model.max_slots, device=targets.device))
+    # One arbitrary row more, for the EOS after the longest outputs, which scoring computes and does not count.
     spec.decoder.position_encodings.encodings = _array(torch.nn.functional.pad(codes, (0, 0, 0, 1)))
-    written = _array(words).copy()
-    written[BOS] = 0.0 if model.start is None else _array(model.start.table.weight)[0]
-    spec.decoder.embeddings.weight = written
-    spec.decoder.projection.weight = _array(words)
+    inputs = _array(targets).copy()
+    inputs[BOS] = 0.0 if model.start is None else _array(model.start.table.weight)[0]
+    spec.decoder.embeddings.weight = inputs
+    spec.decoder.projection.weight = _array(targets)
     for target, layer in zip(spec.encoder.layer, model.encoder.layers, strict=True):
         assert isinstance(layer, EncoderLayer)
         _self_attention(target.self_attention, layer.attention, layer.attention_residual.norm)

@@ -1,63 +1,65 @@
-"""Decoding on a CPU without torch: a finished network as arrays for `kernels.Transformer`."""
+"""Greedy and beam search in native code on a CPU: finished networks as arrays for `fewstep.Transformer`."""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
 
-from kernels import Lexicon, Transformer, WritingRules
-from kernels.joint_step import SLOT_BY_SLOT
-from kernels.transformer import Search
-from models.common.native import arrays_of, kernel_precision, shape_of, shortlist_sizes
+from fewstep import Lexicon, Transformer
+from fewstep.networks.transformer import Search
+from fewstep.search.joint_step import INDEPENDENT_SLOTS
+from models.common.native import arrays_of, native_precision, shape_of
+from models.common.sources import Sources
 from models.config.options import Precision
+from models.config.problems import Problem
 from models.family import Hypothesis
-from models.stepwise.beam import beam_options, hypotheses_of
-from models.stepwise.config import StepwiseSearch
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.ensemble import Ensemble, networks
-from models.stepwise.joint_step import coupling, joint_step
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import GenerationOrder
-from models.stepwise.scores import banned
+from models.stepwise.options import beam_options, coupling, joint_step, slot_rules
+from models.stepwise.outputs import beam_hypotheses
 from models.training.batch import Ints
 
 if TYPE_CHECKING:
-    from kernels.ngram import NgramScorer
+    from fewstep.ngram import NgramScorer
 
 
-class NativeSearch:
-    """Greedy and beam search with copies of networks that do not change any more, one for each precision that is asked for. It
-    counts torch's threads as its own."""
+class NativeEngine:
+    """Copies of finished networks, one for each precision that was used. It uses as many threads as torch."""
 
-    def __init__(self, model: StepwiseModel | Ensemble, lexicon: Lexicon | None = None) -> None:
-        """Networks on the CPU in float32, and what lists of words are made of."""
-        self._model, self._order, self._lexicon = model, model.order, lexicon
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None, lexicon: Lexicon | None) -> None:
+        """Copy networks on the CPU in float32."""
+        self._model, self._order, self._ngram, self._lexicon = model, model.order, ngram, lexicon
         self._transformers: dict[Precision, list[Transformer]] = {"float32": self._copies("float32")}
-        self._ready: tuple[StepwiseSearch, NgramScorer | None, Search] | None = None
+        self._last: tuple[StepwiseSearch, Search] | None = None
 
-    def __call__(
-        self, source: Ints, lengths: Ints, search: StepwiseSearch, limits: Ints, ngram: NgramScorer | None = None
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses for each source [B,S], best first, as `models.stepwise.greedy` and `models.stepwise.beam` find them. `ngram`:
-        a `kernels` scorer over target ids, for searches that give it a weight. Raises ValueError for a precision that is not known
-        here."""
-        # Making a call takes as long as a short step of the search does: that of the last search is kept.
-        ready = self._ready
-        if ready is None or ready[0] is not search or ready[1] is not ngram:
-            ready = self._ready = search, ngram, self._call(search, ngram)
-        return hypotheses_of(ready[2](source, lengths, limits, torch.get_num_threads()), self._order)
+    def problems(self, search: StepwiseSearch, network: StepwiseConfig) -> list[Problem]:
+        """Return the reasons why native code cannot run a search."""
+        if search.strategy == "sample":
+            return [Problem(("strategy",), "greedy or beam in native code", search.strategy)]
+        return []
 
-    def _call(self, search: StepwiseSearch, ngram: NgramScorer | None) -> Search:
-        """The kernel's search."""
+    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first, as `models.stepwise.search` finds them.
+
+        Raises ValueError for a precision that native code does not support.
+        """
+        # Binding the options takes as long as a short step of the search, so the last search is kept.
+        if self._last is None or self._last[0] is not search:
+            self._last = search, self._bound(search)
+        outcomes = self._last[1](prepared.ids, prepared.lengths, limits, torch.get_num_threads())
+        return beam_hypotheses(outcomes, self._order)
+
+    def _bound(self, search: StepwiseSearch) -> Search:
         order = self._order
         first, *others = self._networks(search.precision)
-        options = beam_options(search, order, coupling(order, search, ngram))
-        rules = writing_rules(search, order)
+        options = beam_options(search, order, coupling(order, search, self._ngram))
+        rules = slot_rules(search, order)
         if search.strategy == "beam":
             return first.beam_call(options=options, rules=rules, others=others)
-        joint = joint_step(order, search, ngram)
-        return first.greedy_call(options=options, rules=rules, others=others, joint=joint or SLOT_BY_SLOT)
+        joint = joint_step(order, search, self._ngram)
+        return first.greedy_call(options=options, rules=rules, others=others, joint=joint or INDEPENDENT_SLOTS)
 
     def _networks(self, precision: Precision) -> list[Transformer]:
         if precision not in self._transformers:
@@ -68,21 +70,9 @@ class NativeSearch:
         return [transformer(member, precision, self._lexicon) for member in networks(self._model)]
 
 
-@lru_cache
-def writing_rules(search: StepwiseSearch, order: GenerationOrder) -> WritingRules:
-    """The kernel's rules."""
-    return WritingRules(
-        mask=order.mask,
-        directions=order.directions,
-        banned=tuple(banned(search)),
-        min_tokens=search.output_limits.min_tokens,
-        **shortlist_sizes(search.shortlist),
-    )
-
-
 @torch.no_grad()
 def transformer(model: StepwiseModel, precision: Precision = "float32", lexicon: Lexicon | None = None) -> Transformer:
-    """The kernel's copy of a network. Position codes, whatever they are made of, and start vectors become tables."""
+    """Return the native copy of a network. Position codes of any kind and start vectors become tables."""
     arrays = arrays_of(model, model.config)
     arrays["slot_codes"] = model.slot_codes(model.max_slots).numpy()
-    return Transformer(arrays, shape=shape_of(model.config, "relu"), precision=kernel_precision(precision), lexicon=lexicon)
+    return Transformer(arrays, shape=shape_of(model.config, "relu"), precision=native_precision(precision), lexicon=lexicon)

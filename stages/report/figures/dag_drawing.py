@@ -56,18 +56,18 @@ class Drawing:
 
 def drawing_of(view: View, piece: Callable[[int], str]) -> Drawing:
     """Select the vertices, tokens and transitions to draw. `piece` returns the piece of a token id."""
-    from models.dag.analysis import likeliest
+    from models.dag.analysis import most_probable
 
     passing = view.passing.tolist()
     shown = [vertex for vertex, probability in enumerate(passing) if probability >= HIDDEN]
     vertices = []
     for vertex in shown:
-        pairs = list(zip(view.words.ids[vertex].tolist(), view.words.scores[vertex].tolist(), strict=True))
+        pairs = list(zip(view.top_tokens.ids[vertex].tolist(), view.top_tokens.scores[vertex].tolist(), strict=True))
         tokens = [
             (piece(token), probability) for rank, (token, probability) in enumerate(pairs) if not rank or probability >= TOKENS
         ]
         vertices.append(Vertex(vertex, passing[vertex], tokens))
-    kept = likeliest(view.transitions, TRANSITIONS)
+    kept = most_probable(view.transitions, TRANSITIONS)
     transitions = [(i, j, float(view.transitions[i, j])) for i in shown for j in shown if kept[i, j]]
     return Drawing(vertices, transitions)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 
 Ints = NDArray[np.int64]
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.native import fewstep_native
+from fewstep.native import fewstep_native
 from tests.examples.kernel import reference
 from tests.examples.kernel.lcs import Ints, lcs_lengths
 

@@ -13,7 +13,7 @@ from models.dag.config import DagConfig
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, search_graph
-from models.dag.vertices import Words
+from models.dag.vertices import TopTokens
 from models.family import Hypothesis, Sizes
 from tests.examples.search.widest import WidestSearch, widest
 
@@ -36,7 +36,7 @@ def random_graph(lengths: list[int], seed: int) -> Graph:
     real = (vertex > vertex[:, None]) & (vertex < torch.tensor(lengths)[:, None, None])
     transitions = scores.masked_fill(~real, -torch.inf).log_softmax(2).nan_to_num(nan=-torch.inf)
     ids = vertex.expand(len(lengths), size)[..., None]
-    return Graph(transitions, Words(torch.zeros(ids.shape), ids), torch.tensor(lengths))
+    return Graph(transitions, TopTokens(torch.zeros(ids.shape), ids), torch.tensor(lengths))
 
 
 def width(graph: Graph, row: int, inner: tuple[int, ...], length: int) -> float:

@@ -57,7 +57,7 @@ def head_of(verifier, seed=2, **changes):
 
 def _lent(model, verifier):
     taken = verifier.state_dict()
-    model.load_state_dict({**model.state_dict(), **{name: taken[name] for name in model.lent()}})
+    model.load_state_dict({**model.state_dict(), **{name: taken[name] for name in model.shared_parameters()}})
     return model
 
 

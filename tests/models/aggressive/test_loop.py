@@ -7,15 +7,15 @@ import random
 import pytest
 import torch
 
+from fewstep.vocabulary import EOS, PAD, RESERVED
 from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder
 from models.aggressive.drafters import Draft, LookupDrafter, network_drafter
-from models.aggressive.loop import draft_and_verify, judge
+from models.aggressive.loop import draft_and_verify, verify
 from models.aggressive.verifier import Verifying
-from models.common.inference import at_work
+from models.common.inference import inference_mode
 from models.config.options import OutputLimits
-from models.family import EOS, PAD, RESERVED
-from models.stepwise.greedy import _likeliest
+from models.stepwise.search.greedy import _most_probable
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 SIZE = 13
@@ -89,7 +89,7 @@ class Scripted:
                 ids[place, offset] = self.token(truth, offset, draw)
         return Draft(ids, None)
 
-    def learn(self, rows, slots, states):
+    def observe(self, rows, slots, states):
         pass
 
     def token(self, truth, offset, draw):
@@ -115,14 +115,14 @@ def test_whoever_drafts_what_a_table_writes_greedily_stays(kind, limit):
         state = draft_and_verify(
             Table(SENTENCES, limit), Scripted(kind, limit), limits, search, width, [[sentence] for sentence in range(SENTENCES)]
         )
-        for row, (ranked, (text, ended)) in enumerate(zip(state.hypotheses(), expected, strict=True)):
-            assert (tuple(ranked[0].ids), bool(state.ended[row])) == (text, ended)
+        for row, (found, (text, ended)) in enumerate(zip(state.hypotheses(), expected, strict=True)):
+            assert (tuple(found.ids), bool(state.ended[row])) == (text, ended)
             whole = len(text) + ended
-            assert ranked[0].steps <= whole
+            assert found.steps <= whole
             if kind == "wrong" or kind == "pad":
-                assert ranked[0].steps == whole
+                assert found.steps == whole
             if kind == "perfect" and not adaptive:
-                assert ranked[0].steps == -(-whole // (width + 1))
+                assert found.steps == -(-whole // (width + 1))
 
 
 def test_outputs_of_tables_are_long_and_short():
@@ -162,7 +162,7 @@ def test_what_is_kept_of_written_slots_is_what_a_fresh_pass_gives(kind):
     model, rows = head_of(verifier) if kind == "head" else sharing(verifier), sources(8)
     source, lengths = AggressiveDecoder(model, verifier).prepare(rows).tensors("cpu")
     search, limits = AggressiveSearch(min_tokens_per_pass=0.0), lengths + 12
-    with at_work(verifier):
+    with inference_mode(verifier):
         watched = Watched(verifier, source, lengths, int(limits.max()))
         slots = int(limits.max())
         lookup = LookupDrafter([[*row, EOS] for row in rows], 3)
@@ -191,7 +191,7 @@ def test_through_torch_as_many_queries_write_what_greedy_passes_of_that_width_wr
 
 
 def kept_by(scores, ids, **options):
-    return judge(scores.clone(), ids, AggressiveSearch(strategy="gad++", **options)).kept[0].tolist()
+    return verify(scores.clone(), ids, AggressiveSearch(strategy="gad++", **options)).accepted[0].tolist()
 
 
 def test_more_ranks_and_a_wider_gap_keep_what_fewer_and_a_narrower_keep():
@@ -223,5 +223,5 @@ def test_of_equal_words_the_first_is_written():
         scores = torch.zeros(1, 5, size)
         scores[0, torch.arange(5), torch.tensor([7, 9, 3, 11, 8])] = 1.0
         scores[..., 20] = 1.0
-        assert judge(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
-        assert _likeliest(scores, 0, torch.arange(1))[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"
+        assert verify(scores, torch.full((1, 5), -1), AggressiveSearch()).own.tolist() == [[7, 9, 3, 11, 8]]
+        assert _most_probable(scores, 0, torch.arange(1))[0].tolist() == [[7, 9, 3, 11, 8]], "greedy decoding agrees"

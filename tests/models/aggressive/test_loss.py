@@ -1,29 +1,35 @@
 """Blocks, glancing and the objective of the drafter."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fewstep.system.format import WEIGHTS
+from fewstep.vocabulary import EOS, MASK, PAD
 from models.aggressive import glancing
 from models.aggressive.config import AggressiveSearch
-from models.aggressive.decode import DraftDecoder, NativeDecoder
+from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.family import FAMILY
 from models.aggressive.head_loss import loss as head_loss
 from models.aggressive.loss import draw, loss
 from models.aggressive.model import AggressiveModel, fits, sequences
-from models.bundle.weights import WEIGHTS, save_weights, take_weights
-from models.family import EOS, MASK, PAD, Sizes
+from models.bundle.weights import load_matching_weights, save_weights
+from models.family import Sizes
 from models.stepwise.config import StepwiseSearch
-from models.stepwise.decode import NativeDecoder as StepwiseNative
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.loss import loss as stepwise_loss
 from models.stepwise.model import StepwiseModel
 from models.training.batch import collate
 from models.training.config import TrainingConfig
 from models.training.optimizer import Optimizer
 from tests.models.aggressive.networks import DRAFTER, VERIFIER, drafter_of, head_of, sources, verifier_of
+
+frozen = partial(AggressiveDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 
 def batch_of(count, length, seed=0):
@@ -186,7 +192,7 @@ def test_a_soft_copy_depends_on_place_and_source_alone(kind):
         copies = model.soft_copy(model.slot_codes(5), model.read(source, lengths))
         alone = model.soft_copy(model.slot_codes(5), model.read(source[1:, :2], lengths[1:]))
     assert torch.allclose(copies[1], alone[0], atol=1e-6)
-    weights = torch.linalg.lstsq(model.read(source, lengths).words[1, :2].t().double(), copies[1].t().double()).solution
+    weights = torch.linalg.lstsq(model.read(source, lengths).embedded[1, :2].t().double(), copies[1].t().double()).solution
     assert torch.allclose(weights.sum(0), torch.ones(5, dtype=torch.float64), atol=1e-4)
     assert (weights > 0).all()
 
@@ -198,9 +204,9 @@ def test_a_soft_copy_does_not_care_in_which_order_the_words_stand_that_bring_the
         codes, read = model.slot_codes(6), model.read(source, torch.tensor([5]))
         expected, places = model.soft_copy(codes, read), model._source_codes(5)
         monkeypatch.setattr(model, "_source_codes", lambda count: places[order])
-        moved = model.soft_copy(codes, read._replace(words=read.words[:, order]))
+        moved = model.soft_copy(codes, read._replace(embedded=read.embedded[:, order]))
         monkeypatch.setattr(model, "_source_codes", lambda count: places)
-        other = model.soft_copy(codes, read._replace(words=read.words[:, order]))
+        other = model.soft_copy(codes, read._replace(embedded=read.embedded[:, order]))
     torch.testing.assert_close(moved, expected)
     assert not torch.allclose(other, expected, atol=1e-3), "words that change places are other words"
 
@@ -226,7 +232,7 @@ def test_a_drafter_that_starts_from_its_verifier_reads_as_it_does(kind, tmp_path
     verifier = verifier_of()
     save_weights(tmp_path / WEIGHTS, verifier.state_dict())
     model = drafter_of(encoder=kind, seed=5)
-    assert take_weights(tmp_path / WEIGHTS, model) > 0
+    assert load_matching_weights(tmp_path / WEIGHTS, model) > 0
     source, lengths = torch.tensor([[8, 9, 10, EOS], [11, EOS, PAD, PAD]]), torch.tensor([4, 2])
     with torch.inference_mode():
         mine, theirs = model.encoded(source, lengths)[0], verifier.encoded(source, lengths)[0]
@@ -239,12 +245,12 @@ def test_a_head_begins_as_the_last_layer_of_its_verifier(norm, tmp_path):
     verifier = verifier_of(norm=norm)
     save_weights(tmp_path / WEIGHTS, verifier.state_dict())
     model = head_of(verifier_of(norm=norm, seed=6), norm=norm)
-    taken = take_weights(tmp_path / WEIGHTS, model)
+    taken = load_matching_weights(tmp_path / WEIGHTS, model)
     assert taken == sum(
         values.numel() for name, values in model.state_dict().items() if not name.startswith(("features.", "words."))
     )
     mine, theirs = model.state_dict(), verifier.state_dict()
-    assert all(mine[name].equal(theirs[name]) for name in model.lent())
+    assert all(mine[name].equal(theirs[name]) for name in model.shared_parameters())
     layer = model.head.layers[0].state_dict()
     assert all(values.equal(layer[name]) for name, values in verifier.decoder.layers[1].state_dict().items())
     assert all(values.equal(model.head.norm.state_dict()[name]) for name, values in verifier.decoder.norm.state_dict().items())
@@ -254,7 +260,7 @@ def test_a_shared_encoder_stays_as_it_is_and_reads_without_dropout():
     model = drafter_of(encoder="shared", dropout=0.5).train()
     before = {name: values.clone() for name, values in model.state_dict().items()}
     batch = batch_of(8, 9)
-    assert model.read(batch.source, batch.source_lengths).words.requires_grad is False
+    assert model.read(batch.source, batch.source_lengths).embedded.requires_grad is False
     optimizer = Optimizer(model, TrainingConfig(updates=3, warmup_updates=1, weight_decay=0.1, precision="float32"))
     for update in (1, 2):
         optimizer.clear()
@@ -289,7 +295,7 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
     head_loss(model, batch, 0.1).total.backward()
     trained = {name for name, weight in model.named_parameters() if weight.grad is not None}
-    assert trained == {name for name, _ in model.named_parameters() if name not in model.lent()}
+    assert trained == {name for name, _ in model.named_parameters() if name not in model.shared_parameters()}
     assert all(name.startswith(("features.", "head.")) for name in trained)
     model.eval()
     source = model.read(batch.source, batch.source_lengths)
@@ -304,7 +310,7 @@ def test_a_head_carries_the_states_that_its_verifier_writes_from_and_learns_noth
 @pytest.mark.parametrize("model", [drafter_of(), head_of(verifier_of())], ids=["parallel", "head"])
 def test_a_drafter_counts_the_words_that_it_learns_and_ranks_them_by_that(model):
     model.words.counts.zero_()
-    assert model.words.most(4).tolist() == [EOS, 7, 8, 9], "of equals the lower id, nothing reserved"
+    assert model.words.most_common(4).tolist() == [EOS, 7, 8, 9], "of equals the lower id, nothing reserved"
     batch = collate(range(3), [[8]] * 3, [[9, 12, 12], [12, 12, 9], [12, 10, 9]])
     options = {"glancing_ratio": 0.0, "glancing_ratio_end": 0.0}
     model.config = dataclasses.replace(model.config, draft_width=8, **options)
@@ -314,8 +320,8 @@ def test_a_drafter_counts_the_words_that_it_learns_and_ranks_them_by_that(model)
     for _ in range(40):
         FAMILY.loss(model.train(), batch, 1, 0.1)
     model.eval()
-    assert model.words.most(4).tolist() == [EOS, 12, 9, 10]
-    assert model.words.most(99).tolist() == [EOS, 12, 9, 10, 7, 8, *range(11, 12), *range(13, 23)]
+    assert model.words.most_common(4).tolist() == [EOS, 12, 9, 10]
+    assert model.words.most_common(99).tolist() == [EOS, 12, 9, 10, 7, 8, *range(11, 12), *range(13, 23)]
     assert set(model.words.counts.nonzero()[:, 0].tolist()) == {EOS, 9, 10, 12}
 
 
@@ -366,15 +372,15 @@ def test_a_pair_that_has_learnt_to_copy_writes_several_tokens_a_pass():
     assert right > 0.5 * 6 * 40
     small = dataclasses.replace(VERIFIER, encoder_layers=1, decoder_layers=1)
     verifier = taught(StepwiseModel(small, Sizes(16, 16, True), small.generation()), stepwise_loss, draws)
-    rows, pair, alone = copies(1000, draws), NativeDecoder(model, verifier), StepwiseNative(verifier)
+    rows, pair, alone = copies(1000, draws), frozen(model, verifier), StepwiseDecoder(verifier, frozen=True)
     drafted = [one.ids for (one,) in pair.decode(pair.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))]
     assert drafted == [one.ids for (one,) in alone.decode(alone.prepare(rows), StepwiseSearch())]
     assert pair.record.tokens > 0.5 * DRAFTER.draft_width * pair.record.steps
     assert sum(one == row for one, row in zip(drafted, rows, strict=True)) > 500
     head, given = head_of(verifier, encoder_layers=1, decoder_layers=1), verifier.state_dict()
     torch.nn.init.zeros_(head.features.weight)
-    head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.begins_as().items()}})
+    head.load_state_dict({**head.state_dict(), **{name: given[other] for name, other in head.init_aliases().items()}})
     taught(head, FAMILY.loss, draws)
-    top = NativeDecoder(head, verifier)
+    top = frozen(head, verifier)
     assert [one.ids for (one,) in top.decode(top.prepare(rows), AggressiveSearch(min_tokens_per_pass=0.0))] == drafted
     assert top.record.steps < pair.record.steps

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from sentencepiece import SentencePieceTrainer
 
-from models.bundle.directory import BundleError, load_model, load_system, read_description, save_model, write_system
-from models.bundle.system import clean
+from fewstep.system.description import read_description
+from fewstep.system.format import BundleError
+from fewstep.vocabulary import RESERVED, clean
+from models.bundle.directory import load_model, load_system, save_model, write_system
 from models.config.options import OutputLimits
-from models.family import RESERVED, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.model import build
 
@@ -246,7 +248,7 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(2, "make it again"), (4, "use the version"), ("x", "use the version"), (None, "make it again")]
+    ("found", "remedy"), [(2, "create it again"), (4, "use the version"), ("x", "use the version"), (None, "create it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from models.bundle import integrity
-from models.bundle.directory import BundleError, read_description
-from models.bundle.integrity import BLOCK, check_parts, measure, seal
-from models.bundle.weights import write_json
+from fewstep.system import integrity
+from fewstep.system.description import read_description
+from fewstep.system.format import BundleError, write_json
+from fewstep.system.integrity import BLOCK, check_parts, measure, seal
 from tests.stages.dag_analysis.test_dag_analysis import make_system
 
 

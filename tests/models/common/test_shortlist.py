@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.common.shortlist import lexicon_of, linked_words, listed
+from fewstep.candidates import CandidateTables
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from models.common.shortlist import build_lexicon, linked_tokens, token_mask
 
 
 def tables(folder: Path, backoff: float = 1.0) -> CandidateTables:
@@ -21,9 +22,9 @@ def tables(folder: Path, backoff: float = 1.0) -> CandidateTables:
 
 
 def test_a_lexicon_is_counted_from_links(tmp_path):
-    found = lexicon_of(tables(tmp_path), joint=False)
-    assert found.common_words.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 7, 10, 11, 12]  # 8 and 9 twice each
-    linked = linked_words(found, 3)
+    found = build_lexicon(tables(tmp_path), joint=False)
+    assert found.common_tokens.tolist() == [0, 1, 2, 3, 4, 5, 6, 8, 9, 7, 10, 11, 12]  # 8 and 9 twice each
+    linked = linked_tokens(found, 3)
     assert linked is not None
     assert linked.shape == (12, 3)
     assert linked[7].tolist() == [8, 9, -1]
@@ -32,7 +33,7 @@ def test_a_lexicon_is_counted_from_links(tmp_path):
 
 
 def test_words_of_a_joint_vocabulary_bring_themselves_first(tmp_path):
-    linked = linked_words(lexicon_of(tables(tmp_path), joint=True), 3)
+    linked = linked_tokens(build_lexicon(tables(tmp_path), joint=True), 3)
     assert linked is not None
     assert linked[7].tolist() == [7, 8, 9]
     assert linked[8].tolist() == [8, 9, -1]
@@ -42,11 +43,11 @@ def test_words_of_a_joint_vocabulary_bring_themselves_first(tmp_path):
 
 def test_tables_that_were_counted_without_a_backoff_make_none(tmp_path):
     with pytest.raises(ValueError, match="backoff"):
-        lexicon_of(tables(tmp_path, backoff=0.0), joint=False)
+        build_lexicon(tables(tmp_path, backoff=0.0), joint=False)
 
 
 def test_a_list_holds_common_words_and_those_of_real_places_alone():
     linked = torch.from_numpy(np.array([[-1, -1], [4, -1], [5, 2], [3, 4]]))
-    found = listed(torch.tensor([0]), linked, torch.tensor([[1, 2], [1, 3], [0, 2]]), torch.tensor([2, 1, 1]), 6)
+    found = token_mask(torch.tensor([0]), linked, torch.tensor([[1, 2], [1, 3], [0, 2]]), torch.tensor([2, 1, 1]), 6)
     assert [row.nonzero()[:, 0].tolist() for row in found] == [[0, 2, 4, 5], [0, 4], [0]]
-    assert listed(torch.tensor([0, 3]), None, torch.tensor([[1]]), torch.tensor([1]), 6)[0].nonzero()[:, 0].tolist() == [0, 3]
+    assert token_mask(torch.tensor([0, 3]), None, torch.tensor([[1]]), torch.tensor([1]), 6)[0].nonzero()[:, 0].tolist() == [0, 3]

@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from models.dag.analysis import inspect, likeliest, passing_probabilities, vertex_posteriors
+from fewstep.vocabulary import BOS, EOS
+from models.dag.analysis import inspect, most_probable, passing_probabilities, vertex_posteriors
 from models.dag.model import empty_vertices
-from models.family import BOS, EOS
 from tests.models.dag.test_loss import PAIRS, batch_of, by_paths, network
 
 FIVE = torch.tensor(
@@ -89,9 +89,9 @@ def test_a_view_holds_what_the_paths_of_the_graph_tell():
         assert view.first.tolist() == [int(row.argmax()) for row in tokens]
         for vertex in range(1, size - 1):
             written = sorted([3, *range(7, 14)], key=lambda token, row=tokens[vertex]: -row[token].item())[:3]
-            assert view.words.ids[vertex].tolist() == written
+            assert view.top_tokens.ids[vertex].tolist() == written
             scores = [tokens[vertex][token].item() for token in written]
-            assert view.words.scores[vertex].tolist() == pytest.approx(scores, abs=1e-5)
+            assert view.top_tokens.scores[vertex].tolist() == pytest.approx(scores, abs=1e-5)
 
 
 def by_token(model, source, size):
@@ -131,4 +131,4 @@ def test_a_target_that_is_longer_than_its_graph_has_no_path():
     ],
 )
 def test_the_fewest_likeliest_transitions_are_kept(row, share, expected):
-    assert likeliest(torch.tensor([row], dtype=torch.float64), share)[0].nonzero()[:, 0].tolist() == expected
+    assert most_probable(torch.tensor([row], dtype=torch.float64), share)[0].nonzero()[:, 0].tolist() == expected

@@ -10,20 +10,26 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.common.linear import TokenTable
+from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
+from models.common.layers.linear import TokenTable
 from models.config.options import Sampling
 from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
-from models.dag.search import Graph, greedy, search_graph, words_on
-from models.dag.vertices import BLOCK, MANY, Candidates, Words, best_words, candidates, highest
-from models.family import BOS, EOS, RESERVED, UNK, Sizes
+from models.dag.search import Graph, greedy, search_graph
+from models.dag.vertices import BLOCK, MIN_BLOCKWISE, Candidates, TopTokens, candidates, top_k, top_k_tokens
+from models.family import Sizes
 from models.training.batch import pad_rows
 
 SMALL = DagConfig(
     width=16, feed_forward=24, heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1, graph_factor=2.0, max_vertices=40
 )
 STRATEGIES = ["greedy", "lookahead", "viterbi", "joint-viterbi", "beam", "sample"]
+
+
+def tokens_on(tokens, path):
+    rows = torch.arange(len(path))[:, None]
+    return TopTokens(*(part[rows, path.clamp(min=0)] for part in tokens))
 
 
 def decoder(**changes):
@@ -51,7 +57,7 @@ def random_graph(lengths, words=3, seed=0):
     allowed = (place > place[:, None]) & (place < torch.tensor(lengths)[:, None, None])
     transitions = scores.masked_fill(~allowed, -torch.inf).log_softmax(2).nan_to_num(nan=-torch.inf)
     log_probs = torch.randn((len(lengths), size, 12), generator=generator).log_softmax(2)[..., 7:].topk(words)
-    found = Words(log_probs.values, log_probs.indices + 7)
+    found = TopTokens(log_probs.values, log_probs.indices + 7)
     return Graph(transitions, found, torch.tensor(lengths))
 
 
@@ -63,11 +69,11 @@ def paths(length):
 
 def path_score(graph, row, path, tokens=1.0):
     steps = sum(graph.transitions[row, i, j].item() for i, j in itertools.pairwise(path))
-    return steps + tokens * sum(graph.words.scores[row, v, 0].item() for v in path)
+    return steps + tokens * sum(graph.tokens.scores[row, v, 0].item() for v in path)
 
 
 def ids_on(graph, row, path):
-    return [graph.words.ids[row, v, 0].item() for v in path[1:-1]]
+    return [graph.tokens.ids[row, v, 0].item() for v in path[1:-1]]
 
 
 @pytest.mark.parametrize("strategy", ["greedy", "lookahead"])
@@ -77,14 +83,16 @@ def test_walks_take_the_best_step_from_vertex_to_vertex(strategy, token_weight):
     graph = random_graph(lengths)
     search = DagSearch(strategy=strategy, token_weight=token_weight, deduplicate=False)
     if strategy == "greedy":
-        found = greedy(graph.transitions, graph.lengths, lambda path: words_on(graph.words, path))
+        found = greedy(graph.transitions, graph.lengths, lambda path: tokens_on(graph.tokens, path))
     else:
         found = search_graph(graph, search, [[7]] * 3)
     for row, (hypothesis,) in enumerate(found):
         path = [0]
         while path[-1] != lengths[row] - 1:
             weight = token_weight if strategy == "lookahead" else 0.0
-            step = {j: graph.transitions[row, path[-1], j].item() + weight * graph.words.scores[row, j, 0].item() for j in range(7)}
+            step = {
+                j: graph.transitions[row, path[-1], j].item() + weight * graph.tokens.scores[row, j, 0].item() for j in range(7)
+            }
             path.append(max(step, key=step.get))
         assert hypothesis.ids == ids_on(graph, row, path)
         assert hypothesis.score == pytest.approx(path_score(graph, row, path), abs=1e-5)
@@ -96,7 +104,7 @@ def test_greedy_search_ranks_words_on_its_paths_alone():
     one, rows = decoder(), sources()
     search = DagSearch(strategy="greedy", deduplicate=False)
     graph = one.graph(one.prepare(rows), search)
-    whole = greedy(graph.transitions, graph.lengths, lambda path: words_on(graph.words, path))
+    whole = greedy(graph.transitions, graph.lengths, lambda path: tokens_on(graph.tokens, path))
     for (alone,), (expected,) in zip(outputs(one, rows, search), whole, strict=True):
         assert alone.ids == expected.ids
         assert alone.score == pytest.approx(expected.score, abs=1e-4)
@@ -108,10 +116,10 @@ def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
     """Each sentence has its own shortlist."""
     torch.manual_seed(3)
     table, states, lengths = TokenTable(40, 8), torch.randn(3, 6, 8), torch.tensor([6, 2, 4])
-    listed = torch.rand(3, 40) < 0.3
-    listed[:, : UNK + 1] = True
-    found = best_words(states, lengths, table, 3, allow_unknown=False, listed=listed)
-    log_probs = (states @ table.weight.t()).masked_fill(~listed[:, None], -torch.inf).log_softmax(2)
+    allowed = torch.rand(3, 40) < 0.3
+    allowed[:, : UNK + 1] = True
+    found = top_k_tokens(states, lengths, table, 3, allow_unknown=False, allowed=allowed)
+    log_probs = (states @ table.weight.t()).masked_fill(~allowed[:, None], -torch.inf).log_softmax(2)
     for row, length in enumerate(lengths.tolist()):
         assert found.scores[row, 0, 0] == pytest.approx(log_probs[row, 0, BOS].item(), abs=1e-5)
         assert found.scores[row, length - 1, 0] == pytest.approx(log_probs[row, length - 1, EOS].item(), abs=1e-5)
@@ -122,12 +130,17 @@ def test_words_of_a_list_are_ranked_as_if_there_were_no_others():
 
 
 @settings(deadline=None)
-@given(st.integers(MANY - 1, MANY + 2 * BLOCK), st.integers(1, MANY // BLOCK + 3), st.integers(1, 2000), st.integers(0, 99))
+@given(
+    st.integers(MIN_BLOCKWISE - 1, MIN_BLOCKWISE + 2 * BLOCK),
+    st.integers(1, MIN_BLOCKWISE // BLOCK + 3),
+    st.integers(1, 2000),
+    st.integers(0, 99),
+)
 def test_the_highest_of_many_are_those_of_all(size, count, different, seed):
     """The top tokens are right also with many ties, with few blocks, and in an incomplete last block."""
     values = torch.from_numpy(np.random.default_rng(seed).integers(0, different, size=(3, size))).float()
     values[0, : size // 2] = -torch.inf
-    found, places = highest(values, count)
+    found, places = top_k(values, count)
     assert torch.equal(found, values.topk(count).values)
     assert torch.equal(values.gather(1, places), found)
     assert all(len(set(row)) == count for row in places.tolist())
@@ -140,7 +153,7 @@ def test_joint_viterbi_finds_the_best_path_by_its_length(exponent):
     search = DagSearch(strategy="joint-viterbi", length_penalty=exponent, deduplicate=False)
     for row, (hypothesis,) in enumerate(search_graph(graph, search, [[7]] * 3)):
         # the last vertex's token is the same for all paths, and left out of the comparison
-        last = graph.words.scores[row, lengths[row] - 1, 0].item()
+        last = graph.tokens.scores[row, lengths[row] - 1, 0].item()
         worth = {
             path: (path_score(graph, row, path) - last) / (len(path) - 2) ** exponent
             for path in paths(lengths[row])
@@ -156,14 +169,14 @@ def test_a_wide_beam_adds_up_the_paths_of_each_text():
     texts: dict[tuple[int, ...], float] = {}
     for path in paths(6):
         steps = math.exp(sum(graph.transitions[0, i, j].item() for i, j in itertools.pairwise(path)))
-        end = math.exp(graph.words.scores[0, 5, 0].item())
+        end = math.exp(graph.tokens.scores[0, 5, 0].item())
         for choice in itertools.product(range(3), repeat=len(path) - 2):
             places = list(zip(path[1:-1], choice, strict=True))
-            text = tuple(graph.words.ids[0, v, w].item() for v, w in places)
-            tokens = math.prod(math.exp(graph.words.scores[0, v, w].item()) for v, w in places)
+            text = tuple(graph.tokens.ids[0, v, w].item() for v, w in places)
+            tokens = math.prod(math.exp(graph.tokens.scores[0, v, w].item()) for v, w in places)
             texts[text] = texts.get(text, 0.0) + steps * end * tokens
     # The end vertex has one token alone.
-    graph.words.scores[0, 5, 1:] = -torch.inf
+    graph.tokens.scores[0, 5, 1:] = -torch.inf
     search = DagSearch(
         strategy="beam", beam_size=10**4, beams_per_length=10**4, candidates=100, top_p=1.0, n_best=5, deduplicate=False
     )
@@ -202,8 +215,8 @@ def test_reserved_tokens_are_not_written(strategy, unknown):
 def test_the_ends_write_their_own_tokens_alone():
     one = decoder()
     states, lengths = torch.randn(2, 5, 16), torch.tensor([5, 3])
-    words = best_words(states, lengths, one.model.target_embedding, 4, allow_unknown=False)
-    words, log_probs = Words(*(part.detach() for part in words)), one.model.logits(states).log_softmax(2).detach()
+    words = top_k_tokens(states, lengths, one.model.target_embedding, 4, allow_unknown=False)
+    words, log_probs = TopTokens(*(part.detach() for part in words)), one.model.logits(states).log_softmax(2).detach()
     for row, last in enumerate((4, 2)):
         assert words.ids[row, 0, 0] == BOS
         assert words.ids[row, last, 0] == EOS
@@ -217,17 +230,17 @@ def test_the_ends_write_their_own_tokens_alone():
 @pytest.mark.parametrize("token_weight", [0.0, 0.5, 1.0])
 def test_candidates_are_the_best_pairs(token_weight):
     graph = random_graph([8, 5], words=3, seed=7)
-    graph.words.scores[:, -1, 1:] = -torch.inf
-    found = candidates(graph.transitions, graph.words, 4, token_weight)
+    graph.tokens.scores[:, -1, 1:] = -torch.inf
+    found = candidates(graph.transitions, graph.tokens, 4, token_weight)
     assert isinstance(found, Candidates)
-    weighted = torch.where(graph.words.scores.isfinite(), token_weight * graph.words.scores, -torch.inf)
+    weighted = torch.where(graph.tokens.scores.isfinite(), token_weight * graph.tokens.scores, -torch.inf)
     pairs = (graph.transitions[..., None] + weighted[:, None]).flatten(2).sort(2, descending=True).values[..., :4]
     torch.testing.assert_close(found.scores, pairs)
     rows, origins = torch.arange(2)[:, None, None], torch.arange(8)[None, :, None]
     for place in found.scores.isfinite().nonzero().tolist():
         row, origin, rank = place
         vertex, token = found.vertices[row, origin, rank], found.ids[row, origin, rank]
-        word = (graph.words.ids[row, vertex] == token).nonzero()[0, 0]
+        word = (graph.tokens.ids[row, vertex] == token).nonzero()[0, 0]
         assert found.scores[row, origin, rank] == graph.transitions[row, origin, vertex] + weighted[row, vertex, word]
     assert rows.shape[0] == 2
     assert origins.shape[1] == 8
@@ -235,7 +248,7 @@ def test_candidates_are_the_best_pairs(token_weight):
 
 def test_repeated_tokens_collapse():
     graph = random_graph([6], seed=1)
-    graph.words.ids[:] = 9
+    graph.tokens.ids[:] = 9
     search = DagSearch(strategy="viterbi", length_penalty=3.0)
     ((written,),) = search_graph(graph, dataclasses.replace(search, deduplicate=False), [[7]])
     assert written.ids.count(9) > 1
@@ -260,7 +273,7 @@ def test_samples_differ_by_seed_and_rank_and_cool_down():
 def test_what_cannot_be_done_is_refused():
     one = decoder()
     assert outputs(one, [], DagSearch()) == []
-    with pytest.raises(ValueError, match="n_best: expected 1 with lookahead, got 2"):
+    with pytest.raises(ValueError, match="n_best: expected at most 1, "):
         outputs(one, sources(), DagSearch(n_best=2))
     with pytest.raises(ValueError, match="ngram_weight: expected 0 for a system without"):
         outputs(one, sources(), DagSearch(strategy="beam", ngram_weight=0.1))

@@ -8,13 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from models.common.embeddings import embed
+from fewstep.vocabulary import BOS, EOS
+from models.common.layers.embeddings import embed
 from models.dag import loss as module
 from models.dag.config import DagConfig
 from models.dag.loss import log_probability, loss
 from models.dag.model import DagModel, empty_vertices
-from models.dag.words import choose
-from models.family import BOS, EOS, Sizes
+from models.dag.sampled_vocabulary import sample_vocabulary
+from models.family import Sizes
 from models.training.batch import collate
 
 SMALL = DagConfig(
@@ -140,7 +141,9 @@ def test_label_smoothing_mixes_in_the_mean_over_the_vocabulary():
         target = module.targets(model.config, batch, training=False)
         read = model.read(batch.source, batch.source_lengths)
         empty = empty_vertices(target.graph_lengths, int(target.graph_lengths.max()))
-        graphs = module._pass(model, read, target, empty, choose(model.target_embedding.weight, target.ids, smoothing=smoothing))
+        graphs = module._pass(
+            model, read, target, empty, sample_vocabulary(model.target_embedding.weight, target.ids, smoothing=smoothing)
+        )
         log_probs = model.logits(model.states(empty, target.graph_lengths, read)).log_softmax(2)
     chosen = log_probs[0][:, target.ids[0]].t()
     torch.testing.assert_close(graphs.tokens[0], 0.7 * chosen + 0.3 * log_probs[0].mean(1), atol=1e-5, rtol=1e-5)

@@ -3,20 +3,25 @@
 import dataclasses
 import math
 import random
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
-from kernels import Lexicon
-from models.bundle.weights import WEIGHTS, describe, save_weights, write_json
+from fewstep import Lexicon
+from fewstep.system.format import WEIGHTS, write_json
+from fewstep.vocabulary import EOS, UNK
+from models.bundle.weights import describe, save_weights
 from models.common.sources import gather
 from models.config.options import Shortlist
 from models.dag.config import DagConfig, DagSearch
-from models.dag.decode import DagDecoder, NativeDecoder, load
-from models.dag.engines.native import NativeGraphs
+from models.dag.decode import DagDecoder, load
 from models.dag.model import DagModel
-from models.family import EOS, UNK, Sizes
+from models.family import Sizes
+
+frozen = partial(DagDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 SMALL = DagConfig(
     encoder_layers=2,
@@ -68,7 +73,7 @@ def network(joint=True, **changes):
                 values.mul_(3.0)
         model.target_embedding.weight.mul_(2.0)
         if model.length is not None:
-            model.length.weight[18:] = 0.0  # long targets are never likeliest
+            model.length.weight[18:] = 0.0  # long targets are never most_probable
     return model
 
 
@@ -100,19 +105,19 @@ def test_graphs_are_those_of_torch(changes, joint):
     plain, search = DagDecoder(model), DagSearch(strategy="beam", candidates=4)
     prepared = gather(rows, 40)
     expected = plain.graph(prepared, search)
-    found = NativeGraphs(model).graph(prepared.ids, prepared.lengths, search)
+    found = frozen(model).graph(prepared, search)
     assert torch.equal(found.lengths, expected.lengths)
     assert found.transitions.shape == expected.transitions.shape
     torch.testing.assert_close(found.transitions, expected.transitions, rtol=1e-4, atol=1e-4)
     for row, size in enumerate(expected.lengths.tolist()):
-        torch.testing.assert_close(found.words.scores[row, :size], expected.words.scores[row, :size], rtol=1e-4, atol=1e-4)
-        clear = expected.words.scores[row, :size].diff(dim=1).abs() > NEAR
-        certain = torch.ones_like(found.words.ids[row, :size], dtype=torch.bool)
+        torch.testing.assert_close(found.tokens.scores[row, :size], expected.tokens.scores[row, :size], rtol=1e-4, atol=1e-4)
+        clear = expected.tokens.scores[row, :size].diff(dim=1).abs() > NEAR
+        certain = torch.ones_like(found.tokens.ids[row, :size], dtype=torch.bool)
         certain[:, :-1] &= clear
         certain[:, 1:] &= clear
-        certain &= expected.words.scores[row, :size].isfinite()
+        certain &= expected.tokens.scores[row, :size].isfinite()
         certain[:, -1] = False  # the best that is left out may be as good
-        assert torch.equal(found.words.ids[row, :size][certain], expected.words.ids[row, :size][certain])
+        assert torch.equal(found.tokens.ids[row, :size][certain], expected.tokens.ids[row, :size][certain])
     if model.config.graph_size == "predicted":
         assert len(set(expected.lengths.tolist())) > 1
 
@@ -121,15 +126,15 @@ def test_graphs_are_those_of_torch(changes, joint):
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_finds_what_torch_finds(changes, search):
     model, rows = network(**changes), sources(12)
-    compare(outputs(DagDecoder(model), rows, search), outputs(NativeDecoder(model), rows, search))
+    compare(outputs(DagDecoder(model), rows, search), outputs(frozen(model), rows, search))
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.label)
 def test_a_search_through_torch_is_that_of_torch(search, monkeypatch):
     """To the bit; native code is not called."""
     model, rows = network(), sources(6)
-    decoder, through = NativeDecoder(model), dataclasses.replace(search, engine="torch")
-    monkeypatch.setattr(decoder, "_native", None)
+    decoder, through = frozen(model), dataclasses.replace(search, engine="torch")
+    monkeypatch.setitem(decoder.engines, "native", None)
     assert outputs(decoder, rows, through) == outputs(DagDecoder(model), rows, search)
     assert through.label != search.label
 
@@ -137,7 +142,7 @@ def test_a_search_through_torch_is_that_of_torch(search, monkeypatch):
 @pytest.mark.parametrize("search", [search for search in SEARCHES if search.strategy != "sample"], ids=lambda search: search.label)
 @pytest.mark.parametrize("changes", NETWORKS)
 def test_a_sentence_decodes_to_the_same_bits_alone_and_in_a_batch(changes, search):
-    decoder, rows = NativeDecoder(network(**changes)), sources(19)
+    decoder, rows = frozen(network(**changes)), sources(19)
     together = outputs(decoder, rows, search)
     assert len({ranked[0].score for ranked in together}) > 5
     torch.set_num_threads(2)
@@ -161,13 +166,13 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(chan
         outputs(decoder, rows, how)
         for decoder, how in (
             (DagDecoder(model, lexicon=LEXICON), search),
-            (NativeDecoder(model, lexicon=LEXICON), search),
-            (NativeDecoder(model, lexicon=LEXICON), dataclasses.replace(search, shortlist=None)),
+            (frozen(model, lexicon=LEXICON), search),
+            (frozen(model, lexicon=LEXICON), dataclasses.replace(search, shortlist=None)),
         )
     )
     compare(expected, found)
     for source, got, every in zip(rows, found, free, strict=True):
-        linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_words[[*source, EOS], :2].tolist()]
+        linked = [row[: row.index(-1)] if -1 in row else row for row in LEXICON.linked_tokens[[*source, EOS], :2].tolist()]
         assert {word for one in got for word in one.ids} <= {12, 9, UNK} | {word for row in linked for word in row}
         others += [one.ids for one in got] != [one.ids for one in every]
     assert others >= 4
@@ -177,7 +182,7 @@ def test_words_are_chosen_among_those_that_are_listed_as_torch_chooses_them(chan
 def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
     model, rows = network(), sources(12)
     order = np.concatenate([np.arange(7), np.random.default_rng(1).permutation(np.arange(7, 23))])
-    decoder = NativeDecoder(model, lexicon=LEXICON._replace(common_words=order))
+    decoder = frozen(model, lexicon=LEXICON._replace(common_tokens=order))
     for strategy in ("greedy", "lookahead", "beam"):
         search = DagSearch(strategy=strategy, precision=precision, shortlist=Shortlist(tokens=23))
         with_list, without = (
@@ -194,7 +199,7 @@ def test_a_list_of_all_words_is_no_list_and_company_changes_no_list(precision):
 
 def test_a_list_needs_something_to_be_made_of():
     search = DagSearch(shortlist=Shortlist(tokens=9))
-    for decoder in (DagDecoder(network()), NativeDecoder(network())):
+    for decoder in (DagDecoder(network()), frozen(network())):
         with pytest.raises(ValueError, match="shortlist: expected none for a system without candidate tables"):
             outputs(decoder, [[7]], search)
 
@@ -202,11 +207,9 @@ def test_a_list_needs_something_to_be_made_of():
 @pytest.mark.parametrize("strategy", ["greedy", "lookahead", "beam"])
 def test_half_precision_is_near_and_for_native_decoding_alone(strategy):
     model, rows = network(), sources(12)
-    native, half = NativeDecoder(model), DagSearch(strategy=strategy, precision="bfloat16")
+    native, half = frozen(model), DagSearch(strategy=strategy, precision="bfloat16")
     assert half.label == f"{DagSearch(strategy=strategy).label}-bfloat16"
-    with pytest.raises(
-        ValueError, match="precision: expected float32 for sampling, and for a network that is not decoded natively"
-    ):
+    with pytest.raises(ValueError, match="precision: expected float32 in torch"):
         outputs(DagDecoder(model), rows, half)
     with pytest.raises(ValueError, match="precision: expected float32 for sampling"):
         outputs(native, rows, DagSearch(strategy="sample", precision="bfloat16"))
@@ -220,7 +223,7 @@ def test_half_precision_is_near_and_for_native_decoding_alone(strategy):
 
 
 def test_graphs_are_cut_to_the_table_of_positions_and_empty_batches_are_empty():
-    decoder = NativeDecoder(network(graph_factor=30.0))
+    decoder = frozen(network(graph_factor=30.0))
     for search in (DagSearch(), DagSearch(strategy="viterbi")):
         assert outputs(decoder, [], search) == []
         (ranked,) = outputs(decoder, [[7] * 30], search)
@@ -232,7 +235,7 @@ def test_graphs_are_cut_to_the_table_of_positions_and_empty_batches_are_empty():
 def test_the_smallest_graph_writes_nothing():
     model = network(graph_size="fixed", graph_factor=0.5)
     for search in (DagSearch(strategy="greedy"), DagSearch()):
-        (found,), (expected,) = (outputs(kind(model), [[9, 8]], search) for kind in (NativeDecoder, DagDecoder))
+        (found,), (expected,) = (outputs(kind(model), [[9, 8]], search) for kind in (frozen, DagDecoder))
         assert found[0].ids == expected[0].ids == []
         assert found[0].score == pytest.approx(expected[0].score, abs=1e-4)
 
@@ -242,6 +245,6 @@ def test_a_loaded_system_is_native_on_a_cpu(tmp_path):
     save_weights(tmp_path / WEIGHTS, model.state_dict())
     write_json(tmp_path / "system.json", describe("dag", model.config, model.sizes))
     decoder = load(tmp_path, "cpu")
-    assert isinstance(decoder, NativeDecoder)
+    assert "native" in decoder.engines
     rows = sources(4)
-    assert outputs(decoder, rows, DagSearch()) == outputs(NativeDecoder(model), rows, DagSearch())
+    assert outputs(decoder, rows, DagSearch()) == outputs(frozen(model), rows, DagSearch())

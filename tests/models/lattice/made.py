@@ -8,7 +8,8 @@ from pathlib import Path
 
 import torch
 
-from kernels.candidates import CandidateTables, CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
+from fewstep.candidates import CandidateTables
+from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.family import Sizes
 from models.lattice.config import LatticeModelConfig
 from models.lattice.model import LatticeModel

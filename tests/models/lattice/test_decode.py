@@ -3,25 +3,29 @@
 import dataclasses
 import itertools
 import shutil
+from functools import partial
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from kernels import CandidateOptions, CandidateTables, lattice_candidates
-from models.bundle.weights import BundleError
-from models.common.tables import check_tables
-from models.family import UNK, Hypothesis, Sizes
-from models.lattice import decode
+from fewstep import CandidateOptions, CandidateTables, lattice_candidates
+from fewstep.system.format import BundleError
+from fewstep.system.parts import check_tables
+from fewstep.vocabulary import UNK
+from models.family import Hypothesis, Sizes
+from models.lattice import batches, decode
+from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
-from models.lattice.engines.native import NativeDecoder
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel
-from models.lattice.scoring import Slots
 from models.lattice.tables import bigram_tables
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, SMALL, counted, network, usual_pairs
+
+frozen = partial(LatticeDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 SOURCES = [[7, 8, 9], [12], [16, 15, 14, 13, 12, 11], [9, 9], [10, 7, 12, 8]]
 
@@ -47,7 +51,7 @@ def test_the_best_path_is_the_likeliest_text_that_candidates_and_window_allow(ta
     for source, (best,) in zip(SOURCES, outputs(LatticeDecoder(model, tables), candidates=3, length_window=1), strict=True):
         if len(source) > 4:
             continue
-        least, most = tables.words(len(source), search.length_window)
+        least, most = tables.length_range(len(source), search.length_window)
         ids = lattice_candidates(tables, [source], [len(source)], options=CandidateOptions(candidates=3, length_window=1)).token_ids
         columns = [[int(word) for word in slot if word >= 0] for slot in ids[0]]
         texts = [text for length in range(least, most + 1) for text in itertools.product(*columns[:length])]
@@ -62,7 +66,7 @@ def test_the_best_path_is_the_likeliest_text_that_candidates_and_window_allow(ta
 def test_a_sentence_is_decoded_alike_in_any_company(tables, search, monkeypatch):
     decoder = LatticeDecoder(network(), tables)
     together = outputs(decoder, **search)
-    monkeypatch.setattr(decode, "CPU_ROWS", 40)
+    monkeypatch.setattr(batches, "CPU_ROWS", 40)
     parts = outputs(decoder, **search)
     alone = [outputs(decoder, [source], **search)[0] for source in SOURCES]
     for one, other, third in zip(together, parts, alone, strict=True):
@@ -97,7 +101,7 @@ def test_what_was_looked_up_for_another_search_is_looked_up_again(tables):
 def test_one_candidate_without_the_network_is_the_first_of_each_slot(tables):
     found = outputs(LatticeDecoder(network(), tables), strategy="lookup")
     for source, (one,) in zip(SOURCES, found, strict=True):
-        words, _ = tables.words(len(source), 0)
+        words, _ = tables.length_range(len(source), 0)
         single = outputs(LatticeDecoder(network(), tables), [source], candidates=1, length_window=0)[0][0]
         assert (one.ids, one.steps) == (single.ids, 0)
         assert len(one.ids) == words
@@ -141,11 +145,11 @@ def test_fewer_candidates_than_were_asked_for_change_nothing(tables):
 def test_a_source_longer_than_any_that_was_counted_is_translated(tables):
     source = [7 + place % 10 for place in range(25)]
     ((found,),) = outputs(LatticeDecoder(network(), tables), [source])
-    least, most = tables.words(25, 3)
+    least, most = tables.length_range(25, 3)
     assert least <= len(found.ids) <= most
 
 
-@pytest.mark.parametrize("kind", [LatticeDecoder, NativeDecoder])
+@pytest.mark.parametrize("kind", [LatticeDecoder, frozen])
 @pytest.mark.parametrize("normalizer", ["full", "union", "local", "selfnorm"])
 def test_no_output_is_longer_than_there_are_positions_for(tmp_path, kind, normalizer):
     """The line predicts 62 words for the longest source; the network writes at most 31, and ends no other sentence with it."""
@@ -193,7 +197,7 @@ def test_tables_of_other_vocabularies_and_alignments_are_refused(tables, tmp_pat
     with pytest.raises(BundleError, match="expected candidate tables of 17 source and 18 target pieces"):
         check_tables(tables, SIZE, SIZE + 1)
     other = counted(tmp_path / "other.bin", usual_pairs(seed=2))
-    with pytest.raises(BundleError, match="counted from another alignment"):
+    with pytest.raises(BundleError, match="expected candidate tables of the links"):
         check_tables(other, SIZE, SIZE, tables.summary.links.hex())
     shutil.copy(tables.path, tmp_path / "cut.bin")
     with (tmp_path / "cut.bin").open("r+b") as file:
@@ -220,7 +224,7 @@ def test_fifty_pairs_are_learnt_and_found_again(monkeypatch):
     model = LatticeModel(dataclasses.replace(SMALL, dropout=0.0, width=48, feed_forward=96), Sizes(SIZE, SIZE, True)).train()
     optimizer = torch.optim.Adam(model.parameters(), 0.005)
     batch = collate(range(50), sources, targets)
-    for update in range(140):
+    for update in range(280):
         torch.manual_seed(update)
         optimizer.zero_grad()
         found = loss(model, batch, update, 0.0)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from models.common.attention import SelfAttention
-from models.family import BOS
+from fewstep.vocabulary import BOS
+from models.common.layers.attention import SelfAttention
 from models.lattice.loss import loss
 from models.lattice.markov import attend_alone, attend_pairs, draw_pairs, pairs
-from models.lattice.tables import rows
+from models.lattice.tables import row_states
 from models.training.batch import collate
 from tests.models.lattice.made import network
 
@@ -106,7 +106,7 @@ def test_slots_whose_word_is_dropped_know_the_source_alone():
     memories = model.encode(torch.tensor([[7, 8, 9, 2]]), torch.tensor([4]))
     places = torch.arange(TARGET.size(1))
     with torch.no_grad():
-        unigrams = rows(model, torch.full_like(TARGET, BOS), places, memories, None)[0]
+        unigrams = row_states(model, torch.full_like(TARGET, BOS), places, memories, None)[0]
         dropped = torch.tensor([[False, True, True, False, False, True, False]])
         found = model.hidden(TARGET, memories, None, dropped)[0]
     torch.testing.assert_close(found[dropped[0]], unigrams[dropped[0]])

@@ -1,15 +1,19 @@
 """Native decoding agrees with decoding in torch."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
 
+from models.lattice.batches import select_slots, select_sources
 from models.lattice.config import LatticeSearch
-from models.lattice.decode import LatticeDecoder, part_of, part_of_sources
-from models.lattice.engines.native import NativeDecoder
+from models.lattice.decode import LatticeDecoder
 from models.lattice.tables import bigram_tables
 from tests.models.lattice.made import SIZE, counted, network, usual_pairs
+
+frozen = partial(LatticeDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 SOURCES = [[7, 8, 9], [12], [], [16, 15, 14, 13, 12, 11], [9, 9], [10, 7, 12, 8]]
 
@@ -45,7 +49,7 @@ SEARCHES = [
 )
 def test_native_hypotheses_are_those_of_torch(tables, changes):
     model = network(word_dropout=0.1, normalizer_penalty=0.1, **changes)
-    torchs, native = LatticeDecoder(model, tables), NativeDecoder(model, tables, bigram_tables(model))
+    torchs, native = LatticeDecoder(model, tables), frozen(model, tables, bigram_tables(model))
     for search in SEARCHES:
         for one, other in zip(outputs(torchs, search), outputs(native, search), strict=True):
             assert [hypothesis.ids for hypothesis in one] == [hypothesis.ids for hypothesis in other]
@@ -58,13 +62,13 @@ def test_native_hypotheses_are_those_of_torch(tables, changes):
 @pytest.mark.parametrize("search", SEARCHES[:8])
 def test_native_scores_are_those_of_torch(tables, search):
     model = network(word_dropout=0.1, normalizer_penalty=0.1)
-    torchs, native = LatticeDecoder(model, tables), NativeDecoder(model, tables)
+    torchs, native = LatticeDecoder(model, tables), frozen(model, tables)
     prepared = torchs.prepare([source for source in SOURCES if source], search)
     rows = torch.arange(len(prepared.ids))
-    mine = part_of(prepared.slots, rows, search, torch.device("cpu"))
+    mine = select_slots(prepared.slots, rows, search, torch.device("cpu"))
     with torch.inference_mode():
-        one, other = (decoder.lattice(*part_of_sources(prepared, rows, "cpu"), mine, search) for decoder in (torchs, native))
-    for row, most in enumerate(mine.most.tolist()):
+        one, other = (decoder.lattice(*select_sources(prepared, rows, "cpu"), mine, search) for decoder in (torchs, native))
+    for row, most in enumerate(mine.max_lengths.tolist()):
         torch.testing.assert_close(one.start[row], other.start[row], atol=1e-4, rtol=0)
         torch.testing.assert_close(one.exits[row, :most], other.exits[row, :most], atol=1e-4, rtol=0)
         reached = (mine.token_ids[row, : most - 1] >= 0)[..., None] & (mine.token_ids[row, 1:most] >= 0)[:, None]
@@ -72,7 +76,7 @@ def test_native_scores_are_those_of_torch(tables, search):
 
 
 def test_native_outcomes_are_the_same_in_any_company_to_the_last_bit(tables):
-    decoder = NativeDecoder(network(word_dropout=0.1, normalizer_penalty=0.1), tables)
+    decoder = frozen(network(word_dropout=0.1, normalizer_penalty=0.1), tables)
     for search in (SEARCHES[0], *SEARCHES[2:5], *SEARCHES[6:8]):
         together = outputs(decoder, search)
         assert together == [outputs(decoder, search, [source])[0] for source in SOURCES]
@@ -85,7 +89,7 @@ def test_paths_that_no_window_admits_end_earlier_in_native_code_too(tmp_path):
     model = network()
     sources = [[7, 8], [9, 9], [7, 9], [8, 7]]
     for search in (LatticeSearch(candidates=4, length_window=0), LatticeSearch(candidates=4, length_window=0, normalizer="local")):
-        one, other = (outputs(kind(model, tables), search, sources) for kind in (LatticeDecoder, NativeDecoder))
+        one, other = (outputs(kind(model, tables), search, sources) for kind in (LatticeDecoder, frozen))
         assert [ranked[0].ids for ranked in one] == [ranked[0].ids for ranked in other]
         assert (other[1][0].ids, other[1][0].score) == ([], float("-inf"))
         assert other[2][0].ids == [7]
@@ -94,8 +98,8 @@ def test_paths_that_no_window_admits_end_earlier_in_native_code_too(tmp_path):
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
 def test_fewer_bits_are_near_and_for_native_decoding_alone(tables, precision):
     model, few = network(), LatticeSearch(candidates=4, precision=precision)
-    native = NativeDecoder(model, tables)
-    with pytest.raises(ValueError, match="precision: expected float32 for a network that is not decoded natively"):
+    native = frozen(model, tables)
+    with pytest.raises(ValueError, match="precision: expected float32 in torch"):
         outputs(LatticeDecoder(model, tables), few)
     found = outputs(native, few)
     exact = outputs(native, LatticeSearch(candidates=4))
@@ -108,6 +112,6 @@ def test_what_the_parts_take_adds_up(tables):
     moments = iter([0.0, 1.0, 3.0, 6.0, 10.0])
     taken = LatticeDecoder(network(), tables).timed([7, 8], LatticeSearch(candidates=4), lambda: next(moments))
     assert taken[1:] == (1000.0, 2000.0, 3000.0, 4000.0)
-    native = NativeDecoder(network(), tables).timed([7, 8], LatticeSearch(candidates=4))
-    assert native.words == taken.words
+    native = frozen(network(), tables).timed([7, 8], LatticeSearch(candidates=4))
+    assert native.tokens == taken.tokens
     assert min(native[1:]) > 0

@@ -5,13 +5,14 @@ import itertools
 import pytest
 import torch
 
-from models.common.cross_entropy import CPU_LOGITS
-from models.common.linear import pack
-from models.family import EOS
+from fewstep.vocabulary import EOS
+from models.common.layers.linear import pack
+from models.common.losses.cross_entropy import CPU_LOGITS
 from models.lattice import normalizer
+from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch
 from models.lattice.loss import log_probability
-from models.lattice.scoring import Slots, score_slots
+from models.lattice.scoring import score_slots
 from models.lattice.tables import bigram_tables
 from models.training.batch import collate
 from tests.models.lattice.made import SIZE, network
@@ -53,7 +54,7 @@ def test_rows_are_those_of_an_ordinary_decoder(norm, layers, positions):
     for network_, tables in pairs:
         found = lattice_of(network_, made, tables)
         for row, source in enumerate(([7, 8, 9], [11])):
-            size = int(made.most[row])
+            size = int(made.max_lengths[row])
             for path in itertools.product(range(3), repeat=size):
                 words = [int(made.token_ids[row, slot, taken]) for slot, taken in enumerate(path)]
                 if min(words) < 0:
@@ -113,7 +114,7 @@ def test_scores_over_a_slot_that_holds_every_word_are_those_over_the_vocabulary(
     model = network()
     made = slots()
     every = torch.arange(7, SIZE).expand(2, 4, SIZE - 7).clone()
-    whole = Slots(every, torch.zeros(every.shape), made.least, torch.tensor([3, 3]))
+    whole = Slots(every, torch.zeros(every.shape), made.min_lengths, torch.tensor([3, 3]))
     shorter = whole._replace(token_ids=every[:, :3], log_probs=whole.log_probs[:, :3])
     norms = lattice_of(model, shorter, normalizer="selfnorm")
     wide, narrow = lattice_of(model, shorter, normalizer="union"), lattice_of(model, whole, normalizer="local")

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from models.lattice.batches import Slots
 from models.lattice.config import LatticeSearch
-from models.lattice.hypotheses import hypotheses
-from models.lattice.scoring import Lattice, Slots
+from models.lattice.hypotheses import path_hypotheses
+from models.lattice.scoring import Lattice
 from models.lattice.search import best_paths, confidences
 from tests.models.lattice.made import all_paths, random_lattice
 
@@ -91,11 +92,11 @@ def test_hypotheses_tell_of_their_words():
     ids = torch.tensor([[[11, 12], [13, 14], [15, 16]]])
     slots = Slots(ids, torch.zeros(ids.shape), torch.tensor([1]), torch.tensor([3]))
     search = LatticeSearch(n_best=2, confidences=True)
-    (ranked,) = hypotheses(BY_HAND, slots, found(BY_HAND, 1, 3, 2), search)
+    (ranked,) = path_hypotheses(BY_HAND, slots, found(BY_HAND, 1, 3, 2), search)
     assert [one.ids for one in ranked] == [[12, 13], [11, 14, 15]]
     assert ranked[0].statistics["margin"] == pytest.approx(0.1)
     # Without b first: "a b a" (-1.7); without a second: "a b a", too.
     assert ranked[0].statistics["confidences"] == pytest.approx([0.1, 0.1])
     nothing = Lattice(*(torch.full_like(part, -torch.inf) for part in BY_HAND))
-    ((one,),) = hypotheses(nothing, slots, found(nothing, 1, 3), LatticeSearch())
+    ((one,),) = path_hypotheses(nothing, slots, found(nothing, 1, 3), LatticeSearch())
     assert (one.ids, one.score) == ([], float("-inf"))

@@ -3,16 +3,17 @@
 import dataclasses
 import random
 import sys
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import sacrebleu
 import torch
 
+from fewstep.vocabulary import RESERVED
 from models.config.options import OutputLimits
-from models.family import RESERVED, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.stepwise.decode import FinishedDecoder, StepwiseDecoder
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.engines.ctranslate2 import CTranslate2Search
 from models.stepwise.engines.ctranslate2_model import EngineError, convertible, specification
 from models.stepwise.ensemble import Ensemble
@@ -21,6 +22,9 @@ from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS
 from models.training.batch import collate
 from stages.corpus.embedded import pairs
+
+frozen = partial(StepwiseDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=1, width=32, feed_forward=24, heads=2, dropout=0.0, max_positions=60)
 NEAR = 1e-4
@@ -87,7 +91,7 @@ def trained():
 
 def decoded(model, inputs, search):
     """By torch, and by CTranslate2."""
-    decoders = StepwiseDecoder(model), FinishedDecoder(model)
+    decoders = StepwiseDecoder(model), frozen(model)
     engines = dataclasses.replace(search, engine="torch"), dataclasses.replace(search, engine="ctranslate2")
     return [d.decode(d.prepare(inputs), s) for d, s in zip(decoders, engines, strict=True)]
 
@@ -158,7 +162,7 @@ def test_beams_of_a_trained_network():
 def test_company_and_its_longer_limits_change_nothing():
     """Untrained networks run into the limits, which a batch does not share."""
     model = network()
-    decoder = FinishedDecoder(model)
+    decoder = frozen(model)
     inputs = sources(12)
     for search in (GREEDY, StepwiseSearch(strategy="beam", beam_size=3, output_limits=OutputLimits(max_extra_tokens=2))):
         ours = dataclasses.replace(search, engine="ctranslate2")
@@ -174,7 +178,7 @@ def test_company_and_its_longer_limits_change_nothing():
 def test_its_own_scores_are_among_the_tokens_that_may_be_written():
     """Six reserved tokens are out of the question, so that what is left is a little likelier."""
     model = network()
-    decoder = FinishedDecoder(model)
+    decoder = frozen(model)
     search = dataclasses.replace(GREEDY, engine="ctranslate2")
     exact, own = (
         decoder.decode(decoder.prepare(sources(8)), dataclasses.replace(search, rescore=rescore)) for rescore in (True, False)
@@ -184,14 +188,14 @@ def test_its_own_scores_are_among_the_tokens_that_may_be_written():
 
 
 def test_an_empty_source_has_an_empty_output():
-    decoder = FinishedDecoder(network())
+    decoder = frozen(network())
     found = decoder.decode(decoder.prepare([[], [9, 8], []]), StepwiseSearch(engine="ctranslate2"))
     assert [len(one[0].ids) > 0 for one in found] == [False, True, False]
 
 
 def test_int8_is_near_float32():
     model, inputs, _, _ = trained()
-    decoder = FinishedDecoder(model)
+    decoder = frozen(model)
     prepared = decoder.prepare(inputs)
     exact, coarse = (
         decoder.decode(prepared, StepwiseSearch(engine="ctranslate2", precision=precision)) for precision in ("float32", "int8")
@@ -232,7 +236,7 @@ def test_ensembles_are_refused():
     ],
 )
 def test_searches_that_it_has_not_are_refused(options, message):
-    decoder = FinishedDecoder(network())
+    decoder = frozen(network())
     with pytest.raises(ValueError, match=message):
         decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2", **options))
 
@@ -245,5 +249,5 @@ def test_without_the_package_the_error_names_the_extra(monkeypatch):
 
 def test_a_living_network_is_refused():
     decoder = StepwiseDecoder(network())
-    with pytest.raises(ValueError, match="finished"):
+    with pytest.raises(ValueError, match="expected auto or one of torch"):
         decoder.decode(decoder.prepare(sources(2)), StepwiseSearch(engine="ctranslate2"))

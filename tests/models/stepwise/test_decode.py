@@ -6,15 +6,16 @@ import random
 import pytest
 import torch
 
+from fewstep.vocabulary import BOS, EOS, MASK, PAD, UNK
 from models.config.options import OutputLimits
-from models.family import BOS, EOS, MASK, PAD, UNK, Sizes
-from models.stepwise import beam, greedy
+from models.family import Sizes
 from models.stepwise.arrangement import restore
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, decode_batch
 from models.stepwise.loss import log_probability, loss
 from models.stepwise.model import StepwiseModel, build
 from models.stepwise.orders import ORDERS, GenerationOrder
+from models.stepwise.search import beam, greedy
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
@@ -347,7 +348,7 @@ def rigged(monkeypatch, table, search, vocabulary=12):
     return decode_batch(network(vocabulary=vocabulary), [[7, 7, 7]], search)[0]
 
 
-# Greedy takes 7 and is punished for it; the likeliest output is 8 9.
+# Greedy takes 7 and is punished for it; the most_probable output is 8 9.
 GARDEN_PATH = {
     (): {7: 0.5, 8: 0.4, 9: 0.1},
     (7,): {7: 0.3, 8: 0.3, 9: 0.2, EOS: 0.2},

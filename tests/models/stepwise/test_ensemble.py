@@ -1,18 +1,23 @@
 import dataclasses
 import itertools
 import math
+from functools import partial
 
 import pytest
 import torch
 
+from fewstep.vocabulary import EOS
 from models.config.options import NucleusSampling, OutputLimits
-from models.family import EOS, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
-from models.stepwise.decode import NativeDecoder, StepwiseDecoder
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.orders import ORDERS
 from models.training.batch import collate
+
+frozen = partial(StepwiseDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 SMALL = StepwiseConfig(encoder_layers=1, decoder_layers=1, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)
 WORDS = 10
@@ -103,7 +108,7 @@ SEARCHES = [
 def test_native_search_finds_what_torch_finds(order):
     model, near = ensemble(order), 0
     for search in SEARCHES:
-        for expected, found in zip(decode(StepwiseDecoder(model), search), decode(NativeDecoder(model), search), strict=True):
+        for expected, found in zip(decode(StepwiseDecoder(model), search), decode(frozen(model), search), strict=True):
             if min(one[0].statistics["margin"] for one in (expected, found)) < NEAR:
                 near += 1
                 continue

@@ -2,18 +2,23 @@
 
 import dataclasses
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from fewstep.vocabulary import EOS
 from kernels import NgramModel
 from models.config.options import OutputLimits
-from models.family import EOS, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseSearch
-from models.stepwise.decode import NativeDecoder, StepwiseDecoder
+from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import build
 from tests.models.stepwise.test_native import SMALL, one_thread, sources
+
+frozen = partial(StepwiseDecoder, frozen=True)
+"""A decoder of finished networks."""
 
 __all__ = ["one_thread"]
 
@@ -58,7 +63,7 @@ OPTIONS = [
 def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
     search = StepwiseSearch(**{"output_limits": OutputLimits(max_extra_tokens=6), **options})
     inputs = [source for source in sources(40) if source]
-    decoders = StepwiseDecoder(FLAT[name], ngram), NativeDecoder(FLAT[name], ngram)
+    decoders = StepwiseDecoder(FLAT[name], ngram), frozen(FLAT[name], ngram)
     slow, fast = ([ranked[0] for ranked in one.decode(one.prepare(inputs), search)] for one in decoders)
     assert [one.ids for one in slow] == [one.ids for one in fast]
     assert [one.score for one in slow] == pytest.approx([one.score for one in fast], abs=1e-4)
@@ -73,7 +78,7 @@ def test_native_code_and_torch_choose_the_same_steps(name, options, ngram):
 def test_neighbours_of_either_direction_are_weighed_as_they_stand_in_the_output(ngram, strategy):
     """With an overwhelming weight the pairs of the output are the most probable ones of the n-gram model."""
     inputs = [source for source in sources(40) if source]
-    decoder = NativeDecoder(FLAT["interleaved-sa"], ngram)
+    decoder = frozen(FLAT["interleaved-sa"], ngram)
 
     def likely(search):
         pairs = 0.0
@@ -93,7 +98,7 @@ def test_what_does_not_go_together_is_refused(ngram):
     inputs = [[7, 8]]
 
     def decode(model, scorer=None, **options):
-        decoder = NativeDecoder(model, scorer)
+        decoder = frozen(model, scorer)
         return decoder.decode(decoder.prepare(inputs), StepwiseSearch(**options))
 
     several, one = FLAT["interleaved-sa"], flat("interleaved")

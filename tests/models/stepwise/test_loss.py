@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 import torch
 
-from models.family import EOS, Sizes
+from fewstep.vocabulary import EOS
+from models.family import Sizes
 from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.loss import log_probability, loss

@@ -6,9 +6,9 @@ import torch
 from models.family import Sizes, family_named
 from models.stepwise.arrangement import arrange
 from models.stepwise.config import StepwiseConfig
-from models.stepwise.incremental import Incremental
 from models.stepwise.model import StepwiseModel, build, fits
 from models.stepwise.orders import ORDERS, GenerationOrder
+from models.stepwise.search.incremental import Incremental
 from models.training.batch import collate
 
 SMALL = StepwiseConfig(encoder_layers=2, decoder_layers=2, width=16, feed_forward=24, heads=2, dropout=0.0, max_positions=40)

@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.common.embeddings import sinusoids
-from models.family import EOS, PAD
+from fewstep.vocabulary import EOS, PAD
+from models.common.layers.embeddings import sinusoids
 from models.stepwise.arrangement import arrange, labelled, permutation, restore, step_mask
 from models.stepwise.config import StepwiseConfig
 from models.stepwise.orders import ORDERS, GenerationOrder, OrderName

@@ -12,7 +12,7 @@ from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import decode_batch
 from models.stepwise.loss import log_probability
 from models.stepwise.model import build
-from models.stepwise.sampling import draw
+from models.stepwise.search.sampling import draw
 from models.training.batch import collate
 
 SOURCES = [[7, 8, 9], [12], [10, 11, 12, 13, 9], [8, 8], [13, 7]]
@@ -33,7 +33,7 @@ def sampling(n_best=1, **options):
 def frequencies(probabilities, count=4000, **options):
     """Return the number of draws of each token for evenly spaced random numbers."""
     logits = torch.tensor(probabilities).log().expand(count, 1, -1)
-    tokens, _, _ = draw(logits, ((torch.arange(count) + 0.5) / count)[:, None], sampling(**options))
+    tokens, _, _ = draw(logits, ((torch.arange(count) + 0.5) / count)[:, None], sampling(**options).sampling)
     return (torch.bincount(tokens.flatten(), minlength=len(probabilities)) / count).tolist()
 
 
@@ -58,7 +58,7 @@ def test_temperature_sharpens():
 )
 def test_a_banned_token_is_never_drawn(logits, top_p, number):
     values = torch.tensor([[[-math.inf, *logits]]])
-    tokens, chosen, _ = draw(values, torch.tensor([[number]]), sampling(top_p=top_p))
+    tokens, chosen, _ = draw(values, torch.tensor([[number]]), sampling(top_p=top_p).sampling)
     assert tokens.item() > 0
     assert chosen.item() == values[0, 0, tokens.item()].item()
 

@@ -8,9 +8,10 @@ from collections import Counter
 import pytest
 import torch
 
+from fewstep.vocabulary import BOS, EOS, UNK
 from models.common.deduplicate import deduplicate
 from models.config.options import NucleusSampling, OutputLimits
-from models.family import BOS, EOS, UNK, Sizes
+from models.family import Sizes
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
 from models.stepwise.model import StepwiseModel

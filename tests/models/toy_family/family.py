@@ -8,12 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from models.bundle.weights import make_model, read_json
-from models.common.inference import at_work
+from fewstep.system.format import read_json
+from fewstep.vocabulary import PAD, RESERVED
+from models.bundle.weights import make_model
+from models.common.inference import inference_mode
 from models.common.sources import Sources, gather, max_output_lengths
 from models.config.problems import Problem
 from models.config.search import SystemParts, check_search
-from models.family import PAD, RESERVED, Family, Hypothesis, Loss, Sizes
+from models.family import Family, Hypothesis, Loss, Sizes
 from models.training.batch import Batch
 from tests.models.toy_family.system import GlossaryConfig, GlossarySearch
 
@@ -59,7 +61,7 @@ class GlossaryDecoder:
         """Return the hypothesis of each source."""
         check_search(search, self.model.config, SystemParts())
         longest = max_output_lengths(search.output_limits, prepared.lengths, self.model.config.max_positions)
-        with at_work(self.model) as device:
+        with inference_mode(self.model) as device:
             source, lengths = prepared.tensors(device)
             scores = self.model(source)
             scores[..., : len(RESERVED)] = -torch.inf

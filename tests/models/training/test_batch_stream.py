@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.family import EOS, PAD
+from fewstep.vocabulary import EOS, PAD
 from models.training.batch import Pool, Position, Ragged, Stream, collate, cut, plan, shares
 
 

@@ -17,9 +17,9 @@ from models.training.batch import Pool, Position, Ragged, Stream, shares
 from models.training.config import TrainingConfig
 from models.training.loop import accumulate, updates
 from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import gathered, prefetched, told_by_first
+from models.training.parallel import all_gather, broadcast, prefetch_batches
 from models.training.precision import TYPES, arithmetic
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 
 RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
 
@@ -68,10 +68,10 @@ def make(recipe=RECIPE, dropout=0.1):
     return model, Optimizer(model, recipe)
 
 
-def run(recipe, place=Place(), dropout=0.1, microbatch_tokens=0, loss=toy_loss):  # noqa: B008
+def run(recipe, worker=TrainingWorker(), dropout=0.1, microbatch_tokens=0, loss=toy_loss):  # noqa: B008
     model, optimizer = make(recipe, dropout)
-    stream = shares(toy_stream(), Position(), rank=place.rank, size=place.size, microbatch_tokens=microbatch_tokens)
-    return list(updates(model, loss, stream, optimizer, recipe, place)), model, optimizer
+    stream = shares(toy_stream(), Position(), rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens)
+    return list(updates(model, loss, stream, optimizer, recipe, worker)), model, optimizer
 
 
 @pytest.mark.parametrize("slices", [2, 3, 4])
@@ -81,7 +81,7 @@ def test_the_gradient_of_a_batch_is_the_sum_over_any_split(slices):
         model, optimizer = make(dropout=0.0)
         parts = [next(shares(toy_stream(budget=100), Position(), rank=rank, size=size)) for rank in range(size)]
         whole = parts[0]._replace(slices=[batch for part in parts for batch in part.slices])
-        sums.append(accumulate(model, toy_loss, whole, optimizer.scale, RECIPE, Place(), 1))
+        sums.append(accumulate(model, toy_loss, whole, optimizer.scale, RECIPE, TrainingWorker(), 1))
         gradients.append(optimizer.gradient.clone())
         assert len(whole.slices) == size
     torch.testing.assert_close(*gradients)
@@ -110,7 +110,7 @@ def test_reports_tell_what_happened():
 def test_stopping_and_continuing_equals_a_straight_run_bit_for_bit():
     straight, _, optimizer = run(RECIPE)
     first, first_optimizer = make()
-    half = list(islice(updates(first, toy_loss, shares(toy_stream(), Position()), first_optimizer, RECIPE, Place()), 5))
+    half = list(islice(updates(first, toy_loss, shares(toy_stream(), Position()), first_optimizer, RECIPE, TrainingWorker()), 5))
     weights = {name: tensor.clone() for name, tensor in first.state_dict().items()}
     state = {name: tensor.clone() for name, tensor in first_optimizer.state().items()}
     torch.manual_seed(77)
@@ -118,8 +118,8 @@ def test_stopping_and_continuing_equals_a_straight_run_bit_for_bit():
     second_optimizer = Optimizer(second, RECIPE)
     second.load_state_dict(weights)
     second_optimizer.load(state)
-    rest = prefetched(shares(toy_stream(), half[-1].position))
-    continued = list(updates(second, toy_loss, rest, second_optimizer, RECIPE, Place(), 5))
+    rest = prefetch_batches(shares(toy_stream(), half[-1].position))
+    continued = list(updates(second, toy_loss, rest, second_optimizer, RECIPE, TrainingWorker(), 5))
     assert second_optimizer.weights.equal(optimizer.weights)
     assert [r.sums["loss"].item() for r in half + continued] == [r.sums["loss"].item() for r in straight]
 
@@ -168,7 +168,7 @@ def test_prefetching_keeps_order_and_raises_in_place():
         yield from range(1, 4)
         raise RuntimeError("broken")
 
-    stream = prefetched(items())
+    stream = prefetch_batches(items())
     assert list(islice(stream, 3)) == [1, 2, 3]
     with pytest.raises(RuntimeError, match="broken"):
         next(stream)
@@ -178,11 +178,13 @@ def context(results, rank):
     """Run one of two processes; this file is also their program."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{results}/store", rank=rank, world_size=2)
-    place = Place(rank, 2)
-    reports, _, optimizer = run(RECIPE, place, dropout=0.0)
-    told = told_by_first(place, [rank + 5, rank + 7])
-    parts = gathered(place, {rank: str(rank)})
-    torch.save({"weights": optimizer.weights, "losses": [r.sums["loss"] for r in reports], "told": told}, f"{results}/{rank}.pt")
+    worker = TrainingWorker(rank, 2)
+    reports, _, optimizer = run(RECIPE, worker, dropout=0.0)
+    values = broadcast(worker, [rank + 5, rank + 7])
+    parts = all_gather(worker, {rank: str(rank)})
+    torch.save(
+        {"weights": optimizer.weights, "losses": [r.sums["loss"] for r in reports], "values": values}, f"{results}/{rank}.pt"
+    )
     assert parts == [{0: "0"}, {1: "1"}]
     dist.destroy_process_group()
 
@@ -194,7 +196,7 @@ def test_two_processes_equal_one_up_to_rounding(tmp_path):
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     reports, _, optimizer = run(RECIPE, dropout=0.0)
     assert found[0]["weights"].equal(found[1]["weights"])
-    assert found[0]["told"] == found[1]["told"] == [5, 7]
+    assert found[0]["values"] == found[1]["values"] == [5, 7]
     torch.testing.assert_close(found[0]["weights"], optimizer.weights, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(torch.stack(found[0]["losses"]), torch.stack([r.sums["loss"] for r in reports]), atol=0.0, rtol=1e-5)
 

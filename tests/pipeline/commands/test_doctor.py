@@ -44,12 +44,12 @@ def test_what_is_missing_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setitem(sys.modules, "fewstep_native", None)
-    monkeypatch.delitem(sys.modules, "kernels.native", raising=False)
+    monkeypatch.delitem(sys.modules, "fewstep.native", raising=False)
     found = checks()
     assert found["sacrebleu"] == ("sacrebleu", "FAIL", "not installed: pip install -c constraints.txt sacrebleu")
     assert found["ray"].verdict == "warn"  # not needed in one process
     assert found["kernels"].verdict == "FAIL"
-    assert found["kernels"].text.startswith("cannot be imported here: kernels: expected the compiled extension fewstep_native, got")
+    assert found["kernels"].text.startswith("cannot be imported here: fewstep: expected the compiled extension fewstep_native, got")
     assert "build it with `make`" in found["kernels"].text
     assert main(["doctor", "--in-process"]) == 1
 
@@ -58,7 +58,7 @@ def test_a_config_and_its_files(tmp_path: Path) -> None:
     (tmp_path / "a.en").write_text("a\n")
     config = tmp_path / "c.yaml"
     files = f"{{source: {tmp_path}/a.en, target: {tmp_path}/a.de}}"
-    config.write_text(f"corpus:\n  train: {files}\n  test: {{x: {{embedded: 1}}}}\nstore: {{path: {tmp_path}/s}}\n")
+    config.write_text(f"corpus:\n  train: {files}\n  validation: {{embedded: 1}}\n  test: {{x: {{embedded: 1}}}}\nstore: {{path: {tmp_path}/s}}\n")
     found = checks(config)
     assert found["text train"] == ("text train", "FAIL", f"expected readable files, got none at {tmp_path}/a.de")
     assert "text x" not in found
@@ -71,7 +71,7 @@ def test_a_config_and_its_files(tmp_path: Path) -> None:
 def test_a_mirror_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.store.streams.PAUSE_SECONDS", 0.0)
     config = tmp_path / "a.yaml"
-    config.write_text(f"store: {{mirror: 'file://{tmp_path}/mirror'}}\n")
+    config.write_text(f"corpus: {{train: {{embedded: 9}}}}\nstore: {{mirror: 'file://{tmp_path}/mirror'}}\n")
     assert checks(config, tmp_path)["mirror"] == ("mirror", "ok", f"file://{tmp_path}/mirror answers")
     (tmp_path / "mirror").write_text("a file where a folder should be")
     found = checks(config, tmp_path)["mirror"]
@@ -127,8 +127,8 @@ def test_the_token_is_found_but_never_shown(tmp_path: Path, monkeypatch: pytest.
 def test_ray_imports_the_kernels() -> None:
     found = {check.name: check for check in doctor._ray("")}
     assert found["ray"].verdict == "ok"
-    kernels = Path(doctor.__file__).resolve().parents[2] / "kernels"
-    here = rf"importable in a Ray task on node \w+, from {re.escape(str(kernels))}; extension of ABI \d+ in "
+    room = Path(doctor.__file__).resolve().parents[2] / "fewstep"
+    here = rf"importable in a Ray task on node \w+, from {re.escape(str(room))}; extension of ABI \d+ in "
     assert re.match(here, found["kernels on ray"].text)
 
 
@@ -136,7 +136,7 @@ def test_an_older_extension_is_told_from_a_missing_one(monkeypatch: pytest.Monke
     older = ModuleType("fewstep_native")
     older.ABI = 0  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fewstep_native", older)
-    monkeypatch.delitem(sys.modules, "kernels.native", raising=False)
+    monkeypatch.delitem(sys.modules, "fewstep.native", raising=False)
     found = doctor._kernels()
     assert found.verdict == "FAIL"
     assert "got ABI 0" in found.text

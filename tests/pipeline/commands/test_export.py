@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from sentencepiece import SentencePieceProcessor
 
+from fewstep.vocabulary import EOS, RESERVED
 from models.bundle.directory import load_system
 from models.config.options import OutputLimits
-from models.family import EOS, RESERVED
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import ctranslate2
 from pipeline.commands.export import export_system
@@ -76,5 +76,5 @@ def test_the_memory_of_a_system_is_measured_in_another_process(
     found = peak_memory(system, {"strategy": "greedy"}, lines(), "cpu", 1)
     assert 0 < found["loaded"] <= found["peak"] < 500
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(StageError, match="measuring the memory of"):
+    with pytest.raises(StageError, match="expected a measurement of the memory of"):
         peak_memory(tmp_path, {}, [], "cpu", 1)

@@ -10,11 +10,11 @@ from pipeline.plan import code_digest as codebase
 def test_changed_extension_sources_change_the_digests_of_modules_that_import_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in ("stages", "kernels/csrc/base", "kernels/bindings"):
+    for folder in ("stages", "kernels/csrc/base", "kernels/bindings", "fewstep"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "stages/one.py").write_text("def run():\n    from kernels.native import fewstep_native\n")
+    (tmp_path / "stages/one.py").write_text("def run():\n    from fewstep.native import fewstep_native\n")
     (tmp_path / "stages/two.py").write_text("import stages.shards\n")
-    (tmp_path / "kernels/native.py").write_text("import fewstep_native\n")
+    (tmp_path / "fewstep/native.py").write_text("import fewstep_native\n")
     (tmp_path / "kernels/csrc/base/a.cc").write_text("int a;")
     monkeypatch.setattr(codebase, "ROOT", tmp_path)
 

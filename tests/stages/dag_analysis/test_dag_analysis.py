@@ -14,12 +14,13 @@ import pytest
 import torch
 
 import stages.dag_analysis.run
+from fewstep.vocabulary import BOS, EOS
 from models.bundle.directory import load_model, load_system, save_model, write_system
 from models.bundle.weights import save_weights
 from models.dag.analysis import View, passing_probabilities
 from models.dag.config import DagConfig, DagSearch
-from models.dag.vertices import Words
-from models.family import BOS, EOS, Sizes, family_named
+from models.dag.vertices import TopTokens
+from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained
 from stages.context import StepContext
@@ -218,7 +219,9 @@ def view_of(transitions: list[list[float]], words: list[list[tuple[int, float]]]
         "first": ids[:, 0],
         "posteriors": torch.zeros(4, len(edges), dtype=torch.float64),
     }
-    return View(**{**given, **more}, words=Words(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0])
+    return View(
+        **{**given, **more}, top_tokens=TopTokens(scores, ids), transitions=edges, passing=passing_probabilities(edges[None])[0]
+    )
 
 
 TRANSITIONS = [

@@ -13,11 +13,13 @@ import sentencepiece
 import torch
 
 import stages.decode.run
+from fewstep.system.format import WEIGHTS, BundleError
+from fewstep.vocabulary import RESERVED
 from models.aggressive.config import AggressiveConfig, AggressiveSearch
-from models.bundle.directory import BundleError, load_system, save_model
-from models.bundle.weights import WEIGHTS, take_weights
+from models.bundle.directory import load_system, save_model
+from models.bundle.weights import load_matching_weights
 from models.config.options import OutputLimits
-from models.family import RESERVED, Sizes, family_named
+from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from stages.artifacts import System, Text, Trained, Vocabulary
 from stages.benchmark.tables import parts_table
@@ -86,7 +88,7 @@ def drafter_in(path: Path, vocabulary: Vocabulary, sizes: Sizes, verifier: Syste
     config = AggressiveConfig(encoder=encoder, draft_width=3, **SMALL)  # type: ignore[arg-type]
     model = family_named("aggressive").functions.build(config, sizes)
     if verifier is not None:
-        take_weights(verifier.path / WEIGHTS, model)
+        load_matching_weights(verifier.path / WEIGHTS, model)
     save_model(path, "aggressive", config, sizes, model.state_dict())
     return SystemInputs(Trained(path, "trained"), vocabulary, companions={"verifier": verifier} if verifier else {})
 

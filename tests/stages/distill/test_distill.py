@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import stages.decoding.systems
 import stages.distill.run
-from models.bundle.directory import FORMAT, load_system
-from models.bundle.integrity import measure, seal
+from fewstep.system.description import FORMAT
+from fewstep.system.integrity import measure, seal
+from models.bundle.directory import load_system
 from models.config.options import OutputLimits
 from models.family import Hypothesis
 from models.stepwise.config import StepwiseSearch

@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kernels import AlignmentModel, AlignOptions, CandidateTables
-from kernels.native import fewstep_native
+from fewstep import CandidateTables
+from fewstep.native import fewstep_native
+from fewstep.vocabulary import vocabulary_digest
+from kernels import AlignmentModel, AlignOptions
 from kernels.reference.candidates import Pair, ReferenceTables
-from models.bundle.vocabulary_digest import vocabulary_digest
 from stages import align
 from stages.artifacts import STOP, Links, Tokens, Vocabulary
 from stages.context import StepContext
@@ -246,7 +247,7 @@ def recall_by_hand(reference: ReferenceTables, window: int) -> dict[int, list[fl
             words += len(shared)
             for slot, y in enumerate(target):
                 found = y in dict(reference.candidates(source, slot, count))
-                within = slot < reference.words(len(source), window)[1]
+                within = slot < reference.length_range(len(source), window)[1]
                 hits = [total + hit for total, hit in zip(hits, (found, found and within, y in narrow, y in shared), strict=True)]
                 tokens += 1
         result[count] = [*(total / tokens for total in hits), words / len(HELD)]

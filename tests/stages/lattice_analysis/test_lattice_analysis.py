@@ -11,10 +11,11 @@ import pyarrow as pa
 import pytest
 import torch
 
-from kernels import CandidateTables
+from fewstep import CandidateTables
+from fewstep.system.format import BundleError
+from fewstep.vocabulary import vocabulary_digest
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.bundle.directory import BundleError, load_system, save_model
-from models.bundle.vocabulary_digest import vocabulary_digest
+from models.bundle.directory import load_system, save_model
 from models.family import Sizes, family_named
 from models.lattice.analysis import ranks
 from models.lattice.config import LatticeModelConfig, LatticeSearch
@@ -111,7 +112,7 @@ def test_tables_that_do_not_belong_to_a_system_are_refused(parts: system.SystemI
     for damage, problem in (
         (lambda: inside.unlink(), "the file is missing"),
         (lambda: inside.write_bytes(b"no table"), "tables.bin"),
-        (lambda: shutil.copyfile(other.file, inside), "counted from another alignment"),
+        (lambda: shutil.copyfile(other.file, inside), "use the tables that were counted"),
     ):
         damage()
         with pytest.raises(BundleError, match=problem):
@@ -152,8 +153,8 @@ def test_ranks_are_those_of_the_chosen_tokens_and_bigrams(parts: system.SystemIn
     assert sum(found["bigrams"].values()) == sum(words) - 5
     assert set(found["tokens"]) <= {"1", "2", "4"}
     assert set(found["bigrams"]) <= {"1", "2", "4", "8", "16"}
-    told = json.loads(context.records("tables", "lattice_ranks.json").read_text())
-    assert told["rows"][0][0] == "1"
+    found = json.loads(context.records("tables", "lattice_ranks.json").read_text())
+    assert found["rows"][0][0] == "1"
     assert context.records("figures", "lattice_ranks.svg").read_text().startswith("<?xml")
 
 
@@ -164,15 +165,15 @@ def test_a_rank_counts_better_candidates(parts: system.SystemInputs, tmp_path: P
     assert isinstance(decoder, LatticeDecoder)
     (source,) = loaded.encode(["zwei katze"])
     search = replace(SEARCH, length_window=0)
-    (told,) = ranks(decoder, [source], search)
+    (found,) = ranks(decoder, [source], search)
     ((best,),) = decoder.decode(decoder.prepare([source], search), search)
-    assert told is not None
-    assert (len(told.words), len(told.edges)) == (len(best.ids), len(best.ids) - 1)
+    assert found is not None
+    assert (len(found.tokens), len(found.edges)) == (len(best.ids), len(best.ids) - 1)
     slots = decoder.looked_up(decoder.prepare([source]), search).slots
     assert slots is not None
     columns = slots.token_ids[0].tolist()
-    assert [columns[slot][rank - 1] for slot, rank in enumerate(told.words)] == best.ids
-    for slot, rank in enumerate(told.edges):
+    assert [columns[slot][rank - 1] for slot, rank in enumerate(found.tokens)] == best.ids
+    for slot, rank in enumerate(found.edges):
         scores = {
             (one, other): following(decoder, source, [*best.ids[:slot], one])[other]
             for one in columns[slot]
@@ -194,9 +195,9 @@ def following(decoder: LatticeDecoder, source: list[int], words: list[int]) -> l
 
 def test_times_of_parts_are_reported_by_length(parts: system.SystemInputs, tmp_path: Path) -> None:
     _, context = run(parts, tmp_path)
-    told = json.loads(context.records("latency.json").read_text())
-    assert told["search"] == "viterbi-candidates4"
-    for medians in told["milliseconds"].values():
+    found = json.loads(context.records("latency.json").read_text())
+    assert found["search"] == "viterbi-candidates4"
+    for medians in found["milliseconds"].values():
         assert set(medians) == set(PARTS)
         assert min(medians.values()) > 0
     table = json.loads(context.records("tables", "latency.json").read_text())

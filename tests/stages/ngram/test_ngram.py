@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from fewstep.ngram import Perplexity
+from fewstep.vocabulary import RESERVED, UNK
 from kernels import NgramModel
-from kernels.ngram import Perplexity
-from models.family import RESERVED, UNK
 from stages.artifacts import STOP, Ngram, Text, Tokens, Vocabulary
 from stages.context import StepContext
 from stages.corpus.embedded import pairs

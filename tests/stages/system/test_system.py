@@ -14,12 +14,14 @@ import torch
 from safetensors.torch import load_file
 
 import stages.decode.run
+from fewstep.system.format import BundleError
+from fewstep.vocabulary import RESERVED
 from kernels import NgramModel
-from models.bundle.directory import BundleError, load_system, save_model
+from models.bundle.directory import load_system, save_model
 from models.bundle.weights import save_weights
 from models.config.options import OutputLimits
 from models.dag.config import DagConfig, DagSearch
-from models.family import RESERVED, Sizes, family_named
+from models.family import Sizes, family_named
 from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.config import TrainingConfig
 from stages.artifacts import Ngram, System, Text, Trained, Vocabulary

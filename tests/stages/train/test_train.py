@@ -22,7 +22,7 @@ from models.stepwise.config import StepwiseConfig
 from models.stepwise.decode import StepwiseDecoder
 from models.training import checkpoint
 from models.training.config import TrainingConfig
-from models.training.worker import Place
+from models.training.worker import TrainingWorker
 from stages import align, encode, lattice, train, vocabulary
 from stages.artifacts import Links, Tables, Text, Tokens, Trained, Vocabulary
 from stages.context import StepContext
@@ -344,7 +344,7 @@ class Pair:
     def train(self, loop, argument):
         dist.init_process_group("gloo", init_method=f"file://{self.store}", rank=self.rank, world_size=2)
         try:
-            loop(argument, Place(rank=self.rank, size=2))
+            loop(argument, TrainingWorker(rank=self.rank, world_size=2))
         finally:
             dist.destroy_process_group()
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pytest
 
-from models.family import RESERVED, UNK
+from fewstep.vocabulary import RESERVED, UNK
 from stages.artifacts import Text, Vocabulary
 from stages.context import StepContext
 from stages.corpus.embedded import pairs

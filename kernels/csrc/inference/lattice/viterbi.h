@@ -49,7 +49,7 @@ struct LatticeSpace {
 };
 
 // alpha_0 = start, alpha_p(j) = max_i alpha_{p-1}(i) + edge(i,j); the result is max alpha_{T-1}(k) + exit. Write the candidates of
-// the best path and return its score: minus infinity, with `length` 0, if there is none.
+// the best path and return its score: minus infinity, with `length` 0, if no path is possible.
 template <typename T>
 T best_path(const LatticeSentence<T>& sentence, LatticeSpace<T>& workspace, std::int64_t* path, std::size_t& length);
 

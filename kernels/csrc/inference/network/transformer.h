@@ -28,7 +28,7 @@ struct TransformerShape {
     bool gelu = false;                                 // activation of the feed-forward blocks; else ReLU
 };
 
-// Weights by name, as `kernels/transformer.py` lists them; matrices are [outputs,inputs].
+// Weights by name, as `fewstep/networks/transformer.py` lists them; matrices are [outputs,inputs].
 using Arrays = std::map<std::string, const float*>;
 
 struct FeedForward {

@@ -66,7 +66,7 @@ class Row {
         return sum / static_cast<float>(size_);
     }
 
-    // The first index of `top`, or 0 if there is none (NaN).
+    // Return the first index of `top`, or 0 if no element equals it (NaN).
     std::int64_t find(float top) const {
         const float* x = x_.data();
         std::size_t position = 0;

@@ -1,0 +1,1 @@
+"""Native networks of every family, for inference on a CPU."""

@@ -1,0 +1,49 @@
+"""Names of the parts of a system directory, and its JSON files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+WEIGHTS, SOURCE_PIECES, TARGET_PIECES = "model.safetensors", "source.spm", "target.spm"
+NGRAM = "ngram/model.ngram"
+TABLES = "tables/tables.bin"
+"""Parts of a system."""
+MEMBERS = "members"
+"""Folder with the weights of the further networks of an ensemble: `2.safetensors`, ..."""
+
+
+class BundleError(ValueError):
+    """A directory is not a valid system: a file is missing or damaged, has another format version, or weights do not fit."""
+
+
+def weights_of(description: Mapping[str, Any]) -> list[str]:
+    """Return the files with weights of a system, several for an ensemble."""
+    members = [part for part in description.get("parts", ()) if part.startswith(f"{MEMBERS}/")]
+    return [WEIGHTS, *sorted(members, key=lambda part: int(Path(part).stem))]
+
+
+def require_file(path: Path) -> None:
+    """Raise BundleError if there is no such file."""
+    if not path.is_file():
+        raise BundleError(f"{path}: the file is missing; the directory is incomplete, create it again")
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write JSON with sorted keys and one final newline."""
+    path.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, content: str) -> dict[str, Any]:
+    """Return the JSON object in a file of a directory that should hold `content`. Raises BundleError for any other file."""
+    if not path.is_file():
+        raise BundleError(f"{path.parent}: expected a directory with {content} (it has {path.name}), but there is no such file")
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise BundleError(f"{path}: expected JSON, but: {error}; the file is damaged") from error
+    if not isinstance(value, dict):
+        raise BundleError(f"{path}: expected a JSON object, got {type(value).__name__}; the file is damaged")
+    return value

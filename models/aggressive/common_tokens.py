@@ -1,0 +1,44 @@
+"""The tokens among which a drafter with a shortlist chooses."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fewstep.vocabulary import EOS, RESERVED
+from models.aggressive.config import AggressiveSearch
+from models.common.shortlist import token_mask
+from models.config.options import MAX_SHORTLIST_TOKENS
+
+
+class CommonTokens(nn.Module):
+    """Counts of the tokens in the training text."""
+
+    counts: Tensor
+    """[V]"""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("counts", torch.zeros(size))
+
+    def add(self, labels: Tensor) -> None:
+        """Count the tokens of an update [N]."""
+        self.counts += torch.bincount(labels, minlength=len(self.counts))
+
+    def most_common(self, count: int) -> Tensor:
+        """Return [W], at most `count` and at most `MAX_SHORTLIST_TOKENS` ids: EOS, then other tokens by their counts, ties by the
+        lower id. Reserved ids are left out."""
+        own = torch.arange(len(RESERVED), len(self.counts), device=self.counts.device)
+        ranked = own[self.counts[own].argsort(descending=True, stable=True)]
+        return torch.cat((ranked.new_tensor([EOS]), ranked))[: min(count, MAX_SHORTLIST_TOKENS)]
+
+
+def draft_mask(
+    tokens: CommonTokens, linked: Tensor | None, source: Tensor, source_lengths: Tensor, search: AggressiveSearch
+) -> Tensor | None:
+    """Return [B,V], True at the tokens that may be drafted for sources [B,S]; None: all tokens."""
+    shortlist = search.draft_shortlist
+    if shortlist is None:
+        return None
+    links = None if linked is None else linked[:, : shortlist.links]
+    return token_mask(tokens.most_common(shortlist.tokens), links, source, source_lengths, len(tokens.counts))

@@ -1,0 +1,55 @@
+"""Drafting and verification in torch, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from fewstep import Lexicon
+from models.aggressive.config import AggressiveConfig, AggressiveSearch
+from models.aggressive.draft_only import draft_only
+from models.aggressive.drafters import Drafter, LookupDrafter, network_drafter
+from models.aggressive.engines.result import Drafting
+from models.aggressive.head import DraftHead
+from models.aggressive.loop import draft_and_verify
+from models.aggressive.model import AggressiveModel
+from models.aggressive.rules import block_width
+from models.aggressive.verifier import Verifying
+from models.common.inference import inference_mode
+from models.common.layers.backbone import Backbone
+from models.common.shortlist import linked_tokens, shortlist_mask
+from models.common.sources import Sources
+from models.config.problems import Problem
+from models.training.batch import Ints
+
+
+class TorchEngine:
+    """A drafter and its verifier in evaluation mode and float32."""
+
+    def __init__(self, model: AggressiveModel | DraftHead, verifier: Backbone, lexicon: Lexicon | None) -> None:
+        self._model, self._verifier, self._lexicon = model, verifier, lexicon
+
+    def problems(self, search: AggressiveSearch, network: AggressiveConfig) -> list[Problem]:
+        """Return the reasons why torch cannot run a search."""
+        if search.verifier_precision == "float32":
+            return []
+        expected = "float32 in torch, which samples and decodes unfinished networks"
+        return [Problem(("verifier_precision",), expected, search.verifier_precision)]
+
+    def decode(self, prepared: Sources, search: AggressiveSearch, limits: Ints, hints: Sequence[Sequence[int]]) -> Drafting:
+        """Return the hypothesis of each source."""
+        with inference_mode(self._model) as device, inference_mode(self._verifier):
+            source, row_limits = prepared.tensors(device), torch.from_numpy(limits).to(device)
+            if search.strategy == "draft":
+                return Drafting(draft_only(self._model, *source, search, row_limits).hypotheses(), {})
+            slots, width = int(limits.max()), block_width(search, self._model.config)
+            allowed = shortlist_mask(search.shortlist, self._lexicon, *source, self._model.sizes.target)
+            drafter: Drafter | None = None
+            if search.looks_up:
+                drafter = LookupDrafter(hints, search.ngram)
+            elif search.strategy != "greedy":
+                drafter = network_drafter(self._model, *source, search, slots, linked_tokens(self._lexicon))
+            verifying = Verifying(self._verifier, *source, slots, allowed)
+            state = draft_and_verify(verifying, drafter, row_limits, search, width, prepared.rows)
+            return Drafting(state.hypotheses(), {})

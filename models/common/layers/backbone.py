@@ -1,0 +1,67 @@
+"""The encoder-decoder that the networks of all families extend: embeddings, source positions and the two stacks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from models.common.layers.attention import Memory, padding_mask
+from models.common.layers.blocks import Activation, Shape
+from models.common.layers.dropout import Dropout
+from models.common.layers.embeddings import Positions, embed
+from models.common.layers.linear import TokenTable
+from models.common.layers.stacks import Decoder, Encoder
+from models.common.network import NetworkConfig
+from models.family import Sizes
+
+
+def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape:
+    """Return the shape of the layers of both stacks."""
+    return Shape(
+        width=config.width,
+        inner=config.feed_forward,
+        heads=config.heads,
+        dropout=config.dropout,
+        attention_dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
+        feed_forward_dropout=config.dropout if config.feed_forward_dropout is None else config.feed_forward_dropout,
+        norm=config.norm,
+        activation=activation,
+    )
+
+
+class Backbone(nn.Module):
+    """A Transformer encoder-decoder without the inputs of its decoder. With a joint vocabulary both sides share one embedding."""
+
+    def __init__(self, config: NetworkConfig, sizes: Sizes, activation: Activation = "relu") -> None:
+        """Raises ValueError if the width is not an even multiple of the number of heads."""
+        super().__init__()
+        if config.width % config.heads or config.width % 2:
+            raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")
+        self.sizes = sizes
+        shape = layer_shape(config, activation)
+        self.target_embedding = TokenTable(sizes.target, config.width)
+        self.source_embedding = None if sizes.joint else nn.Embedding(sizes.source, config.width)
+        self.source_positions = Positions(config.positions, config.max_positions, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = Encoder(config.encoder_layers, shape)
+        self.decoder = Decoder(config.decoder_layers, shape)
+
+    def encoded(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the states [B,S,D] of sources [B,S] with EOS and the mask [B,1,1,S] of real tokens (None: all)."""
+        mask = padding_mask(source_lengths, source.size(1))
+        positions = self.source_positions(torch.arange(source.size(1), device=source.device))
+        embedded = embed(source, self.source_embedding or self.target_embedding) + positions
+        states: Tensor = self.encoder(self.dropout(embedded), mask)
+        return states, mask
+
+    def encode(self, source: Tensor, source_lengths: Tensor) -> list[Memory]:
+        """Return the keys and values that the decoder's layers read of sources [B,S] with EOS."""
+        return self.decoder.memories(*self.encoded(source, source_lengths))
+
+    def init_aliases(self) -> dict[str, str]:
+        """Return names in another network's weights, by the tensors of this network that are initialised from them."""
+        return {}
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Return the logits [...,V] of states [...,D] by the target embedding, without a bias."""
+        return self.target_embedding.logits(states)

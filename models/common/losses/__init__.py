@@ -1,0 +1,1 @@
+"""Objectives over large vocabularies, computed without holding all logits."""

@@ -1,0 +1,51 @@
+"""Greedy search, beam search and sampling in torch, on any device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from models.common.inference import inference_mode
+from models.common.shortlist import shortlist_mask
+from models.common.sources import Sources
+from models.config.problems import Problem
+from models.family import Hypothesis
+from models.stepwise.config import StepwiseConfig, StepwiseSearch
+from models.stepwise.ensemble import Ensemble, networks
+from models.stepwise.model import StepwiseModel
+from models.stepwise.options import coupling, joint_step
+from models.stepwise.search.beam import beam_search
+from models.stepwise.search.greedy import greedy
+from models.stepwise.search.sampling import sample
+from models.training.batch import Ints
+
+if TYPE_CHECKING:
+    from fewstep import Lexicon
+    from fewstep.ngram import NgramScorer
+
+
+class TorchEngine:
+    """A network, or an ensemble, in evaluation mode and float32."""
+
+    def __init__(self, model: StepwiseModel | Ensemble, ngram: NgramScorer | None, lexicon: Lexicon | None) -> None:
+        self._model, self._ngram, self._lexicon = model, ngram, lexicon
+
+    def problems(self, search: StepwiseSearch, network: StepwiseConfig) -> list[Problem]:
+        """Return the reasons why torch cannot run a search."""
+        if search.precision == "float32":
+            return []
+        return [Problem(("precision",), "float32 in torch, which samples and decodes unfinished networks", search.precision)]
+
+    def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
+        """Return the hypotheses of each source, best first."""
+        order, size = self._model.order, networks(self._model)[0].sizes.target
+        with inference_mode(self._model) as device:
+            source, lengths = prepared.tensors(device)
+            allowed = shortlist_mask(search.shortlist, self._lexicon, source, lengths, size)
+            given = (self._model, source, lengths, search, torch.from_numpy(limits).to(device))
+            if search.strategy == "greedy":
+                return greedy(*given, joint_step(order, search, self._ngram), allowed)
+            if search.strategy == "beam":
+                return beam_search(*given, coupling(order, search, self._ngram), allowed)
+            return sample(*given, allowed)

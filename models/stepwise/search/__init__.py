@@ -1,0 +1,1 @@
+"""Greedy search, beam search and sampling with a network in torch."""

@@ -1,0 +1,65 @@
+"""Beam search: the network and its best tokens here, the search itself in `fewstep.Beam`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fewstep import Beam, BigramCoupling
+from fewstep.search.coupling import NO_COUPLING
+from models.family import Hypothesis
+from models.stepwise.config import StepwiseSearch
+from models.stepwise.ensemble import Ensemble
+from models.stepwise.model import StepwiseModel
+from models.stepwise.options import beam_options
+from models.stepwise.outputs import beam_hypotheses
+from models.stepwise.scores import ban
+from models.stepwise.search.incremental import begin
+from models.stepwise.search.top_tokens import top_k_tokens
+from models.training.batch import Ints
+
+
+def beam_search(
+    model: StepwiseModel | Ensemble,
+    source: Tensor,
+    source_lengths: Tensor,
+    search: StepwiseSearch,
+    limits: Tensor,
+    coupling: BigramCoupling = NO_COUPLING,
+    allowed: Tensor | None = None,
+) -> list[list[Hypothesis]]:
+    """Return at most `n_best` hypotheses for each source [B,S], best first.
+
+    `limits` [B] are maximum output lengths in tokens with EOS, `coupling` scores the tokens of a step as pairs, and `allowed` [B,V]
+    is a shortlist (None: all tokens).
+    """
+    order, options = model.order, beam_options(search, model.order, coupling)
+    state = begin(model, source, source_lengths, allowed)
+    beam = Beam(limits.tolist(), options)
+    sentences, previous, slot = len(source), None, 0
+    live_rows = np.arange(sentences)
+    while sentences:
+        log_probs = ban(state.step(previous).log_softmax(2), search, slot)
+        top = top_k_tokens(log_probs, options.num_candidates, separate_eos=options.separate_eos)
+        advance = beam.advance(*(values.cpu().numpy()[live_rows] for values in top))
+        parents = live_rows[advance.rows]
+        padded, live_rows = pad_rows(advance.counts)
+        previous, rows = (torch.from_numpy(values[padded]).to(source.device) for values in (advance.tokens, parents))
+        if len(advance.going) < sentences:
+            state.select(rows, torch.from_numpy(advance.going).to(source.device))
+        else:
+            state.select(rows)
+        sentences, slot = len(advance.going), slot + order.step_size
+    return beam_hypotheses(beam.outcomes(), order)
+
+
+def pad_rows(counts: Ints) -> tuple[Ints, Ints]:
+    """Pad each sentence to the same number of rows by repeating its last row.
+
+    `counts` [G] are the rows of each sentence. Returns the row that stands in each padded position, and the positions of the rows
+    themselves.
+    """
+    position = np.arange(counts.max(initial=0))
+    padded = (counts.cumsum() - counts)[:, None] + np.minimum(position, counts[:, None] - 1)
+    return padded.ravel(), (position < counts[:, None]).ravel().nonzero()[0]

@@ -1,0 +1,29 @@
+"""The best tokens of each slot of a step."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fewstep.vocabulary import EOS
+
+
+class TopTokens(NamedTuple):
+    """The best W tokens of each of the z slots of R rows."""
+
+    scores: Tensor
+    """[R,z,W] log-probabilities, best first"""
+    ids: Tensor
+    """[R,z,W]"""
+    eos: Tensor
+    """[R,z] the log-probability of EOS"""
+
+
+def top_k_tokens(log_probs: Tensor, count: int, *, separate_eos: bool) -> TopTokens:
+    """Return the best `count` tokens by log-probabilities [R,z,V], which are changed in place; without EOS if `separate_eos`."""
+    eos = log_probs[..., EOS].clone()
+    if separate_eos:
+        log_probs[..., EOS] = -torch.inf
+    return TopTokens(*log_probs.topk(min(count, log_probs.size(2))), eos)

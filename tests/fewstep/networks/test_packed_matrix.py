@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fewstep.native import fewstep_native
+
+
+def numbers(seed, *shape):
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+def halved(values):
+    """Round to the nearest bfloat16, ties to even."""
+    return torch.from_numpy(values).bfloat16().float().numpy()
+
+
+def in_bytes(weights):
+    """Round the weights of each output to 8 bits: multiples of a scale, the largest being 127 times the scale."""
+    scales = np.abs(weights / np.float32(127)).max(axis=1, keepdims=True)
+    return np.rint(weights / scales) * scales
+
+
+def rows_in_bytes(x):
+    """Round rows of values in the same way."""
+    tops = np.abs(x).max(axis=1, keepdims=True)
+    return np.rint(x * (np.float32(127) / tops)) * (tops / np.float32(127))
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@settings(max_examples=150)
+@given(rows=st.integers(0, 40), outputs=st.integers(1, 200), inputs=st.integers(1, 80), seed=st.integers(0, 2**32))
+def test_equals_numpy_and_a_row_does_not_depend_on_company(precision, rows, outputs, inputs, seed):
+    weights, bias, x = numbers(seed, outputs, inputs), numbers(seed + 1, outputs), numbers(seed + 2, rows, inputs)
+    matrix = fewstep_native.PackedMatrix(weights, bias)
+    found = matrix.multiply(x, precision=precision)
+    if precision == "bfloat16":
+        x, weights = halved(x), halved(weights)
+    if precision == "int8":
+        x, weights = rows_in_bytes(x), in_bytes(weights)
+    expected = x.astype(np.float64) @ weights.astype(np.float64).T + bias
+    assert found.shape == (rows, outputs)
+    assert np.abs(found - expected).max(initial=0.0) < 1e-4
+    for row in range(rows):
+        assert matrix.multiply(x[row : row + 1], precision=precision).tobytes() == found[row].tobytes()
+    for count in range(1, rows):
+        assert matrix.multiply(x[:count], precision=precision).tobytes() == found[:count].tobytes()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+@settings(max_examples=20)
+@given(rows=st.integers(1, 150), outputs=st.integers(1, 200), inputs=st.integers(100, 1500), seed=st.integers(0, 2**32))
+def test_long_rows_that_are_gone_through_in_pieces(precision, rows, outputs, inputs, seed):
+    """A single row is not shared out."""
+    matrix = fewstep_native.PackedMatrix(numbers(seed, outputs, inputs), numbers(seed + 1, outputs))
+    x = numbers(seed + 2, rows, inputs)
+    together = matrix.multiply(x, precision=precision)
+    assert together.tobytes() == b"".join(matrix.multiply(row[None], precision=precision).tobytes() for row in x)
+
+
+def test_sums_of_bytes_do_not_overflow_and_rows_of_zeros_stay():
+    inputs = 4000
+    matrix = fewstep_native.PackedMatrix(np.ones((3, inputs), dtype=np.float32), np.zeros(3, dtype=np.float32))
+    x = np.vstack([np.ones(inputs), -np.ones(inputs), np.zeros(inputs)]).astype(np.float32)
+    found = matrix.multiply(x, precision="int8")
+    assert np.abs(found - [[inputs], [-inputs], [0]]).max() < 1e-2
+
+
+@given(st.integers(0, 12), st.integers(1, 700), st.integers(1, 80), st.integers(2, 6), st.integers(0, 2**32))
+def test_threads_that_share_out_the_outputs_find_the_same(rows, outputs, inputs, threads, seed):
+    matrix = fewstep_native.PackedMatrix(numbers(seed, outputs, inputs), numbers(seed + 1, outputs))
+    x = numbers(seed + 2, rows, inputs)
+    assert matrix.multiply(x, threads=threads).tobytes() == matrix.multiply(x).tobytes()
+
+
+def test_misshapen_arrays_are_refused():
+    matrix = fewstep_native.PackedMatrix(numbers(0, 3, 2), numbers(0, 3))
+    with pytest.raises(ValueError, match=r"x: expected \[rows,2\]"):
+        matrix.multiply(numbers(0, 1, 3))
+    with pytest.raises(ValueError, match="bias"):
+        fewstep_native.PackedMatrix(numbers(0, 3, 2), numbers(0, 2))

@@ -1,0 +1,55 @@
+"""Sizes of graphs, and the pairs that fit them."""
+
+import pytest
+import torch
+
+from models.dag.config import DagConfig
+from models.dag.graph_size import decoding_factor, fits, graph_lengths
+
+
+def size(config, source, target, factor):
+    return graph_lengths(config, torch.tensor([source + 1]), torch.tensor([target + 2]), factor).item()
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "target", "factor", "expected"),
+    [
+        ({}, 5, 3, 4.0, 28),  # int(f (n + 2))
+        ({"conventions": "v2"}, 5, 3, 4.0, 24),  # int(f (n + 1))
+        ({}, 5, 3, 1.9, 13),
+        ({"graph_size": "predicted"}, 5, 3, 4.0, 14),  # int(f m) + 2
+        ({"graph_size": "fixed"}, 5, 3, 30.5, 32),
+        ({}, 0, 0, 0.5, 2),
+    ],
+)
+def test_sizes_follow_their_rule(options, source, target, factor, expected):
+    assert size(DagConfig(**options), source, target, factor) == expected
+
+
+def test_a_factor_for_each_sentence():
+    config = DagConfig()
+    lengths = graph_lengths(config, torch.tensor([6, 6]), torch.tensor([5, 5]), torch.tensor([4.0, 8.0]))
+    assert lengths.tolist() == [28, 56]
+
+
+def test_decoding_takes_the_middle_of_a_range():
+    assert decoding_factor(DagConfig(graph_factor_range=(4.0, 8.0))) == 6.0
+    assert decoding_factor(DagConfig(graph_factor=5.0)) == 5.0
+
+
+@pytest.mark.parametrize(
+    ("options", "source", "target", "expected"),
+    [
+        ({"graph_factor": 2.0}, 3, 8, True),  # 10 vertices for BOS, 8 tokens, EOS
+        ({"graph_factor": 2.0}, 3, 9, False),
+        ({"graph_factor": 2.0, "graph_factor_range": (1.5, 4.0)}, 3, 6, False),  # the smallest graph counts
+        ({"graph_factor": 2.0, "graph_factor_range": (1.5, 4.0)}, 3, 5, True),
+        ({"graph_factor": 8.0, "max_vertices": 40}, 3, 1, True),
+        ({"graph_factor": 8.0, "max_vertices": 39}, 3, 1, False),
+        ({"max_positions": 8}, 7, 1, True),
+        ({"max_positions": 8}, 8, 1, False),
+        ({}, 0, 0, True),
+    ],
+)
+def test_pairs_that_no_graph_holds_are_left_out(options, source, target, expected):
+    assert fits(DagConfig(**options), source, target) is expected
