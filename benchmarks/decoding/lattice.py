@@ -1,6 +1,6 @@
 """Native lattice decoding against native autoregressive decoding, turn by turn in one run, with random weights.
 
-    python -m benchmarks.decoding.lattice [--candidates 8 64] [--precisions fp32 bf16] [--threads 1 2] [--json FILE]
+    python -m benchmarks.decoding.lattice [--candidates 8 64] [--precisions float32 bfloat16] [--threads 1 2] [--json FILE]
 
 Networks are of the tiny size (4 encoder layers, width 128) with a vocabulary of 8,000; the lattice's decoder has one layer.
 Candidate tables are counted on random pairs, so that every slot has the requested number of candidates. Outputs of the
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace, turns: Turns) -> list[dict[str, Any]]:
     for threads in arguments.threads:
         for tokens in range(5, 51, 5) if arguments.by_length else [arguments.tokens]:
             runs = {"greedy": turns.greedy(tokens, threads)}
-            chosen = {"greedy": ("greedy", "fp32", 0)}
+            chosen = {"greedy": ("greedy", "float32", 0)}
             for options in itertools.product(arguments.normalisers, arguments.precisions, arguments.candidates):
                 normaliser, precision, candidates = chosen[str(options)] = options
                 runs[str(options)] = turns.lattices(tokens, threads, candidates, normaliser, precision)
@@ -160,7 +160,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--candidates", nargs="+", type=int, default=[8, 16, 32, 64, 128])
     parser.add_argument("--normalisers", nargs="+", default=list(NORMALISERS), choices=NORMALISERS)
-    parser.add_argument("--precisions", nargs="+", default=["fp32"], choices=["fp32", "bf16", "int8"])
+    parser.add_argument("--precisions", nargs="+", default=["float32"], choices=["float32", "bfloat16", "int8"])
     parser.add_argument("--tokens", type=int, default=13, help="Tokens of the source, without EOS.")
     parser.add_argument("--by-length", action="store_true")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])

@@ -1,6 +1,6 @@
 """Time of token scores and their gradients in training a Directed Acyclic Transformer, by the kernel and by torch.
 
-    python -m benchmarks.kernels.token_scores [--rows 16000] [--vocabulary 2000] [--width 128] [--tokens 16] [--precision bf16]
+    python -m benchmarks.kernels.token_scores [--rows 16000] [--vocabulary 2000] [--width 128] [--tokens 16] [--precision bfloat16]
         [--rounds 5] [--json FILE]
 
 Both sides run the same products part by part; they take turns. Seconds are CPU time of forward and backward, the median and the
@@ -29,7 +29,7 @@ GRAPH = 64
 def seconds(states: Tensor, weight: Tensor, targets: Tensor, precision: str) -> float:
     """Return CPU seconds of one forward and backward pass."""
     started = time.process_time()
-    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bfloat16"):
         found = token_scores(states, weight, targets, smoothing=0.1).log_probs
     torch.autograd.grad(found.sum(), (states, weight))
     return time.process_time() - started
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--vocabulary", type=int, default=2000)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=16)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="Write the table to this file.")
     arguments = parser.parse_args()

@@ -135,9 +135,10 @@ class DagSearch(SearchConfig):
 
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
-        most = self.beam_size if self.strategy == "beam" else 1
-        if self.strategy != "sample" and self.n_best > most:
-            yield Problem(("n_best",), f"at most {most}, the size of the beam", self.n_best)
+        if self.strategy == "beam" and self.n_best > self.beam_size:
+            yield Problem(("n_best",), f"at most {self.beam_size}, the size of the beam", self.n_best)
+        elif self.strategy not in ("beam", "sample") and self.n_best > 1:
+            yield Problem(("n_best",), f"1 with {self.strategy}", self.n_best)
         if self.precision == "float16":
             yield Problem(("precision",), "float32, bfloat16 or int8", self.precision)
         elif self.precision != "float32" and self.engine == "torch":

@@ -167,9 +167,10 @@ class StepwiseSearch(LimitedSearch):
     def problems(self, network: NetworkConfig | None, parts: SystemParts) -> Iterator[Problem]:
         """Yield the options that are not valid with one another, with the network (None: not known) or with the system's parts."""
         order = None if network is None else cast(StepwiseConfig, network).valid_generation()
-        most = self.beam_size if self.strategy == "beam" else 1
-        if self.strategy != "sample" and self.n_best > most:
-            yield Problem(("n_best",), f"at most {most}, the size of the beam", self.n_best)
+        if self.strategy == "beam" and self.n_best > self.beam_size:
+            yield Problem(("n_best",), f"at most {self.beam_size}, the size of the beam", self.n_best)
+        elif self.strategy not in ("beam", "sample") and self.n_best > 1:
+            yield Problem(("n_best",), f"1 with {self.strategy}", self.n_best)
         yield from self._engine_problems(order, parts)
         if order is not None and self.selection == "double-top-k" and order.step_size > 2:
             yield Problem(("selection",), f"exact or outer with {order.step_size} tokens a step", self.selection)

@@ -88,7 +88,7 @@ def test_the_resolved_config_loads_back(tmp_path: Path) -> None:
             "ngram: expected an n-gram model of pieces of the target",
         ),
         (f"ngram: {{}}\n{GRAPH}, search: {{lookahead: {{ngram_weight: 0.1}}}}}}}}", "ngram_weight: expected 0 with lookahead"),
-        (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected at most 1"),
+        (f"{GRAPH}, search: {{lookahead: {{n_best: 2}}}}}}}}", "n_best: expected 1 with lookahead, got 2"),
         (
             f"{GRAPH}, search: {{greedy: {{precision: int8, engine: torch}}}}}}}}",
             "precision: expected float32 with engine torch, got int8",
