@@ -21,13 +21,13 @@ import torch
 
 from benchmarks.record import publish, spread
 from models.bundle.directory import load_system
-from models.stepwise import beam
 from models.stepwise.config import StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder
+from models.stepwise.search import beam
 from models.stepwise.search.incremental import Incremental
 
 NETWORK, VOCABULARY = "network", "vocabulary"
-PARTS = ((Incremental, "__init__", NETWORK), (Incremental, "step", NETWORK), (beam, "best_words", VOCABULARY))
+PARTS = ((Incremental, "__init__", NETWORK), (Incremental, "step", NETWORK), (beam, "top_k_tokens", VOCABULARY))
 
 
 @contextmanager
