@@ -1,6 +1,6 @@
 """The table of families, the interface of a family, and the letters that name tensor dimensions everywhere.
 
-B batch    S source tokens    T target slots    V vocabulary    D model width    H heads    K candidates or beam    z step size
+The letters are: B batch, S source tokens, T target slots, V vocabulary, D model width, H heads, K candidates or beam, z step size.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One translation as target ids without BOS and EOS."""
+    """A translation as target ids without BOS and EOS."""
 
     ids: list[int]
     score: float
@@ -136,7 +136,7 @@ FAMILIES: dict[str, FamilyEntry] = {
     "lattice": FamilyEntry("models.lattice"),
     "aggressive": FamilyEntry("models.aggressive"),
 }
-"""The table of families by name, the one place that a new family is added to."""
+"""The table of families by name. A new family is added only here."""
 
 
 def family_named(name: str) -> FamilyEntry:

@@ -15,7 +15,7 @@ class CommonTokens(nn.Module):
     """Counts of the tokens in the training text."""
 
     counts: Tensor
-    """[V]"""
+    """The count of each token [V]."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

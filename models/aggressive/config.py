@@ -24,7 +24,7 @@ BLOCK_OPTIONS = (
     "glancing_ratio_end",
     "glancing_updates",
 )
-"""Options that apply to drafters with empty slots alone."""
+"""The options that apply only to drafters with empty slots."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +33,10 @@ class AggressiveConfig(NetworkConfig):
     a layer on top of the verifier that writes token after token."""
 
     drafting: Literal["parallel", "autoregressive"] = "parallel"
-    """parallel: all slots of a block are filled at once (the paper's). autoregressive: one after the other, by one layer that reads
-    the previous token and the state that the verifier wrote it from, or its own state where that token was drafted (EAGLE, Li et
-    al. 2024). All sizes are then the verifier's, `encoder` is shared, and the options of empty slots do not apply."""
+    """The way in which the slots of a block are filled: all at once (`parallel`, as in the paper), or one after the other
+    (`autoregressive`; EAGLE, Li et al. 2024), by one layer that reads the previous token and the state from which the verifier
+    predicted it, or the layer's own state where that token was drafted. An autoregressive drafter has the verifier's sizes,
+    `encoder` is shared, and the options of empty slots do not apply."""
     draft_width: Annotated[int, Ge(1)] = 8
     """Number of tokens in a block (k), in training and, unless a search states another, in decoding."""
     draft_width_range: tuple[int, int] | None = None
@@ -61,7 +62,7 @@ class AggressiveConfig(NetworkConfig):
     glancing_ratio_end: Annotated[float, Ge(0), Le(1)] = 0.3
     """The share from update `glancing_updates` on; it changes linearly until then."""
     glancing_updates: Annotated[int, Ge(1)] = 300000
-    """Updates over which the share changes."""
+    """Number of updates over which the share changes."""
 
     @property
     def widths(self) -> tuple[int, int]:
@@ -102,8 +103,8 @@ class AggressiveSearch(LimitedSearch):
     """Source of drafts: the trained network; the continuation of the last n-gram in the source (with a joint vocabulary) or in the
     output so far; or its continuation in the output of the system's `drafter_system`."""
     mode: Literal["exact", "fast"] = "exact"
-    """exact: float32, and queries of the verifier padded to a fixed width, so that greedy and drafted passes add up alike. fast: no
-    padding on devices that have such kernels. On a CPU both modes are exact."""
+    """The shape of the verifier's passes in torch. `exact` pads every pass to the same number of queries, in float32, so that
+    greedy and drafted passes round in the same way; `fast` pads as little as possible. On a CPU both modes are exact."""
     draft_width: Annotated[int, Ge(1)] | None = None
     """Number of tokens drafted at a time (k). Empty: the width in training."""
     adaptive: bool = False
@@ -118,8 +119,8 @@ class AggressiveSearch(LimitedSearch):
     """Arithmetic of the verifier's products with weights on a CPU: float32, bfloat16 or int8. The output of `gad` is that of the
     verifier's greedy search in the same precision. Sampling, and systems that torch decodes, support float32 alone."""
     confidence: Annotated[float, Ge(0), Lt(1)] = 0.0
-    """A block ends with the token that lets its probability, by the drafter's estimate, fall below this (autoregressive drafters
-    only). 0: blocks are `draft_width` long."""
+    """Probability of a block, by the drafter's estimate, below which the block ends (autoregressive drafters only); the token that
+    lowers it below this value is the last one. 0: blocks are `draft_width` long."""
     ngram: Annotated[int, Ge(1)] = 3
     """Longest n-gram that is looked up (`drafter: lookup` and `system` only)."""
     top_k: Annotated[int, Ge(1)] = 3
@@ -141,7 +142,7 @@ class AggressiveSearch(LimitedSearch):
 
     @property
     def looks_up(self) -> bool:
-        """Whether drafts are copied from a text, rather than written by the network."""
+        """Whether drafts are copied from a text instead of being written by the network."""
         return self.strategy in ("gad", "gad++", "sample") and self.drafter != "network"
 
     @property

@@ -38,7 +38,7 @@ Network = AggressiveModel | DraftHead
 
 
 class DraftDecoder:
-    """A drafter without a verifier, whose weights may change: it writes block after block, whatever the search, until one holds
+    """A drafter without a verifier, whose weights may change. With any search it writes block after block until one contains
     EOS."""
 
     def __init__(self, model: Network) -> None:

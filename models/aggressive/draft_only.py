@@ -17,7 +17,7 @@ from models.aggressive.rules import block_width
 def draft_only(
     model: AggressiveModel | DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, limits: Tensor
 ) -> State:
-    """Write block after block until one holds EOS; a drafter that writes token after token has blocks of one token."""
+    """Write block after block until one contains EOS. A drafter that writes token after token has blocks of one token."""
     width = 1 if isinstance(model, DraftHead) else block_width(search, model.config)
     state = State(limits, width)
     drafter = network_drafter(model, source, source_lengths, search, int(limits.max()))

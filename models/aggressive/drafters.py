@@ -21,19 +21,19 @@ class Draft(NamedTuple):
     """Proposals for R sentences."""
 
     ids: Tensor
-    """[R,W]; -1 where nothing is proposed"""
+    """The proposed tokens [R,W], -1 where nothing is proposed."""
     log_probs: Tensor | None
-    """[R,W,V] the distributions from which the ids were drawn; None: each id had probability 1"""
+    """The distributions [R,W,V] from which the ids were drawn. None: each id had probability 1."""
 
 
 class Drafter(Protocol):
     """A source of drafts."""
 
     def propose(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor, numbers: Tensor | None) -> Draft:
-        """Propose up to `widths` [R] tokens for the sentences `rows` [R], of whose tokens [R,T] the first `lengths` [R] are
-        written.
+        """Propose up to `widths` [R] tokens for each of the sentences `rows` [R].
 
-        With `numbers` [R,W], uniform in [0, 1), tokens are drawn; otherwise they are the most probable ones.
+        The first `lengths` [R] of their `tokens` [R,T] are written. With `numbers` [R,W], uniform in [0, 1), tokens are drawn;
+        otherwise they are the most probable ones.
         """
         ...
 
@@ -43,7 +43,7 @@ class Drafter(Protocol):
 
 
 class BlockDrafter:
-    """A block decoder at work on a batch."""
+    """A block decoder for a batch of sources."""
 
     def __init__(
         self, model: AggressiveModel, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, linked: Tensor | None
@@ -56,7 +56,7 @@ class BlockDrafter:
         """Ignore the verifier's states: drafts depend on the written tokens alone."""
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return [R,W,V], minus infinity at banned tokens."""
+        """Return the log-probabilities [R,W,V], minus infinity at banned tokens."""
         source = Source(
             [Memory.select(memory, rows) for memory in self.source.memories],
             self.source.embedded[rows],
@@ -76,13 +76,13 @@ class BlockDrafter:
 
 
 class HeadDrafter:
-    """A draft head at work on a batch: it writes token after token, from the verifier's states as far as they are known and from
-    its own states after that."""
+    """A draft head for a batch of sources. It writes token after token, from the verifier's states as far as they are known and
+    from its own states after that."""
 
     def __init__(
         self, model: DraftHead, source: Tensor, source_lengths: Tensor, search: AggressiveSearch, slots: int, linked: Tensor | None
     ) -> None:
-        """`slots` is the maximum output length."""
+        """Start with a batch; `slots` is the maximum output length."""
         self.model, self.search = model, search
         self.allowed = draft_mask(model.words, linked, source, source_lengths, search)
         self.memories = model.read(source, source_lengths).head
@@ -93,7 +93,7 @@ class HeadDrafter:
         self.origins[rows[:, None], slots] = states
 
     def log_probs(self, rows: Tensor, tokens: Tensor, lengths: Tensor, widths: Tensor) -> Tensor:
-        """Return [R,1,V] of the next token only, minus infinity at banned tokens; its state is stored as if it were written."""
+        """Return the log-probabilities [R,1,V] of the next token, minus infinity at banned tokens, and store its state."""
         size = int(lengths.max()) + 1
         ids = torch.nn.functional.pad(tokens, (0, max(0, size - tokens.size(1))), value=PAD)[:, :size]
         memories = [memory.select(rows) for memory in self.memories]
@@ -165,8 +165,8 @@ class LookupDrafter:
 def look_up(hint: Sequence[int], written: Sequence[int], max_ngram: int, width: int) -> list[int]:
     """Return at most `width` tokens that follow, in `hint` or else in `written`, the longest n-gram that `written` ends with.
 
-    The n-gram has up to `max_ngram` tokens; both texts begin with BOS. Among several occurrences in the hint the one nearest to the
-    output's own length is taken, among several in the output the last one.
+    The n-gram has up to `max_ngram` tokens; both texts begin with BOS. Of several occurrences in the hint, the one nearest to the
+    output's own length is used; of several in the output, the last one.
     """
     text, before = [BOS, *hint], [BOS, *written]
     end = len(before) - 1

@@ -37,7 +37,7 @@ class DraftHead(Backbone):
     """
 
     def __init__(self, config: AggressiveConfig, sizes: Sizes) -> None:
-        """Raises ValueError if the width is not an even multiple of the number of heads."""
+        """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
         self.target_positions = Positions(config.positions, config.max_positions, config.width)

@@ -1,6 +1,6 @@
 """Drafting and verification of batches in torch (Xia et al. 2022, section 3.2).
 
-Letters as in `models.family`; R unfinished sentences, W drafted tokens, Q = W + 1 queries of the verifier.
+Dimensions are named as in `models.family`; R unfinished sentences, W drafted tokens, Q = W + 1 queries of the verifier.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from models.family import Hypothesis
 from models.training.seeds import seed_of
 
 TRIALS = 3
-"""Blocks of a sentence after which drafting may be given up."""
+"""Number of blocks of a sentence after which drafting may be given up."""
 
 
 class Verification(NamedTuple):
     """The verifier's result of a pass."""
 
     accepted: Tensor
-    """[R,Q] True at drafts that are accepted, provided that all before them are"""
+    """A mask [R,Q], True at drafts that are accepted, provided that all before them are accepted."""
     own: Tensor
-    """[R,Q] the verifier's own tokens"""
+    """The verifier's own tokens [R,Q]."""
     scores: Tensor
-    """[R,Q,2] log-probability of the draft and of the verifier's own token"""
+    """The log-probabilities [R,Q,2] of the draft and of the verifier's own token."""
     margins: Tensor
-    """[R,Q] the gap between the best and the second token"""
+    """The gaps [R,Q] between the log-probabilities of the best and the second token."""
 
 
 class State:
@@ -83,7 +83,7 @@ def draft_and_verify(
 ) -> State:
     """Decode a batch; `limits` [B] are maximum output lengths in tokens with EOS. Without a drafter every pass writes one token.
 
-    With mode `exact` every pass has `width` + 1 queries per sentence, drafted or not.
+    In the mode `exact` every pass has `width` + 1 queries per sentence, with or without drafts.
     """
     state = State(limits, width)
     numbers = random_numbers(sources, search, int(limits.max())).to(limits.device) if search.strategy == "sample" else None
@@ -146,8 +146,8 @@ def _draft(
 def verify(log_probs: Tensor, ids: Tensor, search: AggressiveSearch) -> Verification:
     """Accept drafts [R,Q] by the verifier's log-probabilities [R,Q,V].
 
-    GAD accepts the verifier's best token (equation 4), GAD++ a token among its `top_k` best, ties with the last one included, that
-    is at most `max_logprob_gap` below the best (equations 6 and 7).
+    GAD accepts the verifier's best token (equation 4). GAD++ accepts a token among its `top_k` best, including ties with the last
+    of them, that is at most `max_logprob_gap` below the best (equations 6 and 7).
     """
     best = log_probs.topk(max(2, search.top_k if search.strategy == "gad++" else 2)).values
     own = log_probs.argmax(2)  # the first of equal scores, as in greedy decoding; topk does not promise that
@@ -167,7 +167,7 @@ def verify_by_rejection_sampling(
     """Accept drafts so that tokens follow the verifier's distribution (Leviathan et al. 2023).
 
     A draft x from q is accepted with probability min(1, p(x) / q(x)); otherwise the token is drawn from max(0, p - q), normalised.
-    For any q, tokens are then distributed as p. Drafts without distributions `drafted` [R,W,V] had probability 1.
+    Tokens then follow p for any q. Without the distributions `drafted` [R,W,V], each draft had probability 1.
     """
     p = log_probs.exp()
     q = torch.zeros_like(p)
@@ -215,7 +215,7 @@ def _write(state: State, rows: Tensor, ids: Tensor, counts: Tensor, verification
 def _count(
     state: State, rows: Tensor, counts: Tensor, accepted: Tensor, inside: Tensor, gained: Tensor, search: AggressiveSearch
 ) -> None:
-    """Update the statistics of drafting and the width of the next blocks, and give drafting up where it gains too little."""
+    """Update the statistics of drafting and the width of the next blocks, and stop drafting where it gains too little."""
     width = min(state.proposed.size(1), accepted.size(1))
     offsets = torch.arange(width, device=rows.device)
     state.proposed[rows, :width] += (inside[:, :width] & (offsets < counts[:, None])).long()

@@ -23,14 +23,14 @@ class Blocks(NamedTuple):
     """Prefixes and blocks of a batch."""
 
     prefix_lengths: Tensor
-    """[B] tokens, 0 to m - 1"""
+    """The number of tokens in each prefix [B], 0 to m - 1."""
     widths: Tensor
-    """[B] slots behind the prefixes, which may extend past the end of the target"""
+    """The number of slots behind each prefix [B]; they may extend past the end of the target."""
 
 
 def draw(config: AggressiveConfig, batch: Batch, *, training: bool) -> Blocks:
-    """Draw a prefix for each target of m tokens with EOS, uniformly from 0 to m - 1 tokens; outside training it is a function of
-    the pair's id."""
+    """Draw a prefix for each target of m tokens with EOS, uniformly from 0 to m - 1 tokens. Outside training its length is a
+    function of the pair's id."""
     device, count = batch.target.device, len(batch.ids)
     low, high = config.widths
     if training:

@@ -24,9 +24,9 @@ class Source(NamedTuple):
 
     memories: list[Memory]
     embedded: Tensor
-    """[B,S,D] without positions"""
+    """The embeddings [B,S,D] of the source tokens, without position codes."""
     mask: Tensor | None
-    """[B,1,1,S] True at real tokens (None: all)"""
+    """A mask [B,1,1,S], True at real tokens. None: all are real."""
 
     def select(self, rows: Tensor) -> Source:
         """Return the sentences `rows`, which may repeat."""
@@ -39,7 +39,7 @@ class AggressiveModel(Backbone):
     and slot t predicts it."""
 
     def __init__(self, config: AggressiveConfig, sizes: Sizes) -> None:
-        """Raises ValueError if the width is not an even multiple of the number of heads."""
+        """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config = config
         self.slot_positions = Positions(config.positions, config.max_positions, config.width)

@@ -15,16 +15,16 @@ class DraftRecord:
 
     sentences: int = 0
     tokens: int = 0
-    """Tokens written, without EOS."""
+    """Number of written tokens, without EOS."""
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
     fell_back: int = 0
-    """Sentences for which drafting was given up."""
+    """Number of sentences for which drafting was given up."""
     proposed_at: list[int] = field(default_factory=list)
-    """By position in a block: drafts there whose predecessors in the block were all accepted."""
+    """Number of drafts, by position in a block, whose predecessors in the block were all accepted."""
     accepted_at: list[int] = field(default_factory=list)
-    """By position in a block: those of `proposed_at` that were accepted too."""
+    """Number of drafts of `proposed_at`, by position in a block, that were accepted as well."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by part; native decoding only."""
 

@@ -19,7 +19,7 @@ VERIFIER, DRAFTER = "verifier", "drafter"
 """Roles of companions: the system whose network verifies, and another system that drafts."""
 VERIFIER_FAMILY = "stepwise"
 SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
-"""Options that a drafter with its verifier's encoder has in common with the verifier."""
+"""The options that a drafter with its verifier's encoder shares with the verifier."""
 
 
 class _Order(Protocol):
@@ -37,7 +37,7 @@ class _Verifier(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class AggressiveSystem(TrainedSystem, AggressiveConfig):
-    """A trained drafter, with the system that verifies its drafts. It takes the keys of `defaults` that it has too, except for
+    """A trained drafter, with the system that verifies its drafts. It uses those keys of `defaults` that it has itself, except for
     `search`."""
 
     network_type: ClassVar = AggressiveConfig
@@ -72,7 +72,7 @@ class AggressiveSystem(TrainedSystem, AggressiveConfig):
 
     @property
     def companions(self) -> dict[str, str]:
-        """The systems that travel along with this one: names by role."""
+        """The names of the systems that are copied into this one, by role."""
         return {VERIFIER: self.verifier} | ({DRAFTER: self.drafter_system} if self.drafter_system else {})
 
     @property

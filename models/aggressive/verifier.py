@@ -1,6 +1,6 @@
 """The autoregressive network that verifies drafts, with cached keys and values.
 
-Letters as in `models.family`; Q queries of a pass, N slots of the cache.
+Dimensions are named as in `models.family`; Q queries of a pass, N slots of the cache.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from models.common.network import NetworkConfig
 
 
 class Autoregressive(Protocol):
-    """The interface that is used of a network of the stepwise family."""
+    """The interface of a stepwise network that verification uses."""
 
     config: NetworkConfig
     max_slots: int
@@ -41,7 +41,7 @@ def codes_of(network: Backbone) -> Tensor:
 
 
 class _LayerCache:
-    """The view of one layer on the cache."""
+    """The part of the cache that belongs to one layer."""
 
     def __init__(self, state: Verifying, layer: int) -> None:
         self.state, self.layer = state, layer
@@ -94,7 +94,7 @@ class Verifying:
         return logits if self.allowed is None else logits.masked_fill(~self.allowed[:, None], -torch.inf)
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
+        """Keep only these rows."""
         self.cache = self.cache[:, :, rows]
         self.memories = [memory.select(rows) for memory in self.memories]
         self.allowed = None if self.allowed is None else self.allowed[rows]

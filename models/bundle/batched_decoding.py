@@ -21,7 +21,7 @@ BATCH_TOKENS = 4000
 
 
 class DecodingMemoryError(MemoryError):
-    """The memory does not suffice for a single sentence."""
+    """The error for a single sentence that does not fit into memory."""
 
 
 def decode_sentences(

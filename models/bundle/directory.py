@@ -91,10 +91,10 @@ def write_system(
 
     `searches` are the family's dataclasses by label; `default` is the label of the default search (empty: the first).
 
-    `members` are weights of further networks of the same sizes: all write together, by the mean of their probabilities.
-    `companions` are systems that travel along, each in a directory of its own (`verifier`, `drafter`).
+    `members` are weights of further networks of the same sizes: the system decodes with the mean of their probabilities.
+    `companions` are systems that are copied into this one, each into a directory of its own (`verifier`, `drafter`).
     Longer sources than `max_source_tokens` (without EOS) are cut wherever the system reads them, as they were in its training.
-    The checksums that are kept are those of the originals. Raises BundleError for candidate `tables` that are none.
+    The recorded checksums are those of the originals. Raises BundleError if `tables` is not a file of candidate tables.
     """
     directory.mkdir(parents=True, exist_ok=True)
     parts = {WEIGHTS: weights, SOURCE_PIECES: source_vocabulary, TARGET_PIECES: target_vocabulary}

@@ -27,7 +27,7 @@ class Translation(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A system that translates or summarises text, as it was trained to. The output of a line does not depend on other lines."""
+    """A system that translates or summarises text, depending on its training. Outputs of lines do not depend on each other."""
 
     name: str
     family: str
@@ -39,9 +39,9 @@ class System:
     source_pieces: SentencePieceProcessor
     target_pieces: SentencePieceProcessor
     max_source_tokens: int
-    """Longer sources, in tokens without EOS, are cut."""
+    """Number of tokens, without EOS, to which longer sources are cut."""
     max_target_tokens: int
-    """Longer targets, in tokens without EOS, cannot be scored."""
+    """Length of the longest target, in tokens without EOS, that can be scored."""
     searches: Mapping[str, SearchConfig] = field(default_factory=dict)
     """Searches by label, the default among them."""
     cuts: bool = False
@@ -126,7 +126,7 @@ class System:
 
     def decode_ids(self, targets: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of target ids."""
-        # One by one: for lists SentencePiece starts threads, which takes longer than a sentence does.
+        # One by one: SentencePiece starts threads for lists, which takes longer than decoding a sentence.
         return [str(self.target_pieces.decode(list(ids))) for ids in targets]
 
 

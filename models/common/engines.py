@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from models.config.problems import Problem, refuse
 
 AUTOMATIC = ("native", "torch")
-"""Engines that the option `engine: auto` chooses among, preferred first."""
+"""The engines among which the option `engine: auto` chooses, in order of preference."""
 
 
 class Engine(Protocol):
@@ -25,7 +25,7 @@ E = TypeVar("E", bound=Engine)
 def choose_engine(engines: Mapping[str, E], requested: str, search: Any, network: Any) -> E:
     """Return the requested engine or, for `auto`, the first of `AUTOMATIC` that can run the search.
 
-    `engines` are those that this decoder has. Raises ValueError that says why none of them can.
+    `engines` are those that this decoder has. Raises ValueError, with the reasons, if no engine can run it.
     """
     names = [name for name in AUTOMATIC if name in engines] if requested == "auto" else [requested]
     problems: list[Problem] = []

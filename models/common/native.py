@@ -35,12 +35,12 @@ def native_precision(precision: Precision) -> fewstep.networks.arrays.Precision:
 
 
 def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
-    """Return the options of `fewstep` rules for a shortlist, empty without one."""
+    """Return the options of `fewstep` rules for a shortlist, which are empty without a shortlist."""
     return {} if shortlist is None else {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}
 
 
 def shape_of(config: NetworkConfig, activation: Activation) -> TransformerShape:
-    """Return the sizes of a network as `fewstep` takes them."""
+    """Return the sizes of a network in the form that `fewstep` expects."""
     return TransformerShape(
         encoder_layers=config.encoder_layers,
         decoder_layers=config.decoder_layers,

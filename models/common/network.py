@@ -15,7 +15,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "base": {"encoder_layers": 6, "decoder_layers": 6, "width": 512, "feed_forward": 2048, "heads": 8},
     "big": {"encoder_layers": 6, "decoder_layers": 6, "width": 1024, "feed_forward": 4096, "heads": 16},
 }
-"""Values of the five sizes that a config does not state. `tiny` is that of Wu et al. 2021 for Multi30k."""
+"""Values of the five sizes that a config does not state. `tiny` is the model of Wu et al. 2021 for Multi30k."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class NetworkConfig:
     feed_forward_dropout: Annotated[float, Ge(0), Lt(1)] | None = None
     """Probability of dropping an inner unit of a feed-forward block; empty: the same as `dropout`."""
     norm: Literal["pre", "post"] = "pre"
-    """Place of layer normalisation: before each block, with one more after the last layer, or after each residual sum."""
+    """Placement of layer normalisation: before each block, with one more after the last layer, or after each residual sum."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position code. A learned table has `max_positions` rows."""
     max_positions: Annotated[int, Ge(2)] = 1024

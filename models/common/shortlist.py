@@ -69,7 +69,7 @@ def linked_tokens(lexicon: Lexicon | None, links: int = MAX_LINKS) -> Tensor | N
 
 
 def token_mask(common: Tensor, linked: Tensor | None, source: Tensor, source_lengths: Tensor, size: int) -> Tensor:
-    """Return [B,size], True at the tokens `common` [W] and at those that `linked` [U,L], padded with -1, names for a token of the
+    """Return [B,size], True at the tokens `common` [W] and at those that `linked` [U,L], padded with -1, lists for a token of the
     sources [B,S]."""
     mask = torch.zeros((len(source), size), dtype=torch.bool, device=source.device)
     mask[:, common] = True

@@ -20,9 +20,9 @@ class Sources(NamedTuple):
     rows: Sequence[Sequence[int]]
     """The sources without EOS."""
     ids: Ints
-    """[B,S] with EOS"""
+    """The padded sources [B,S] with EOS."""
     lengths: Ints
-    """[B] with EOS"""
+    """The lengths [B] of the sources with EOS."""
 
     def tensors(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
         """Return ids and lengths on a device."""

@@ -4,9 +4,9 @@ A label is the strategy, followed by every option that differs from its default,
 
 - a number as its key and its value: `beam_size4`, `ngram_weight0.043`
 - a switch as its key, or its key after `no_`: `adaptive`, `no_rescore`
-- a word of a `Literal` as itself: `int8`; with its key in front if another option of the search knows that word too:
+- a word of a `Literal` as itself: `int8`; with its key in front if the word is also a value of another option:
   `draft_precision_int8`
-- an option type that is always there by its own options, and one that may be absent by its key and all of its values:
+- an option type that is always present by its own options, and one that may be absent by its key and all of its values:
   `min_tokens3`, `shortlist100x16`
 
 Distinct searches have distinct labels. Labels consist of letters, digits, `_`, `-` and `.`, so that they are valid in names of
@@ -26,7 +26,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 T = TypeVar("T")
 
 _NUMBERS: dict[Any, str] = {int: r"-?[0-9]+", float: r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?"}
-"""Regular expressions of numbers by their type."""
+"""The regular expressions of numbers, by their type."""
 _SPELLINGS = {"+": "p"}
 """Characters of words that labels may not contain."""
 
@@ -87,7 +87,7 @@ def _options(kind: type, above: tuple[str, ...] = ()) -> tuple[_Option, ...]:
 
 
 def _bare(hint: Any) -> Any:
-    """A type without `Annotated` and without None."""
+    """Return a type without `Annotated` and without None."""
     if get_origin(hint) is Annotated:
         return _bare(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):
@@ -108,7 +108,7 @@ def _value(search: object, option: _Option) -> Any:
 
 @cache
 def _shared_words(kind: type) -> frozenset[str]:
-    """Words that more than one option knows, and words that are equal to a switch."""
+    """Return the words that are values of several options or equal to a switch."""
     counts: Counter[str] = Counter()
     for option in _options(kind)[1:]:
         counts.update({_word(word) for word in option.kind} if isinstance(option.kind, tuple) else _switches(option))
@@ -144,7 +144,7 @@ def _worded(option: _Option, word: object, shared: frozenset[str]) -> str:
 
 
 def _number(value: float) -> str:
-    """The shortest text that reads as the same number."""
+    """Return the shortest text that reads as the same number."""
     if isinstance(value, int):
         return str(value)
     text = repr(value + 0.0).replace("e+", "e").replace("e-0", "e-")
@@ -153,7 +153,7 @@ def _number(value: float) -> str:
 
 @cache
 def _pattern(kind: type) -> re.Pattern[str]:
-    """A regular expression with one group for each option."""
+    """Return a regular expression with one group for each option."""
     shared = _shared_words(kind)
     strategy, *others = _options(kind)
     groups = [f"(?P<o0>{_alternatives(_word(word) for word in strategy.kind)})"]
@@ -194,7 +194,7 @@ def _read(option: _Option, text: str, shared: frozenset[str]) -> Any:
 
 
 def _build(kind: type[T], values: dict[tuple[str, ...], Any]) -> T:
-    """Put options by their paths into a search; whatever is missing has its default."""
+    """Return the search with these options, given by their paths. Missing options have their defaults."""
     hints, chosen = get_type_hints(kind), {}
     for name in dict.fromkeys(path[0] for path in values):
         if (name,) in values:

@@ -14,9 +14,9 @@ Precision = Literal["float32", "bfloat16", "float16", "int8"]
 """The arithmetic of products with weights, in training and in decoding alike."""
 
 MAX_SHORTLIST_TOKENS = 4096
-"""Most tokens that a shortlist holds whatever the source."""
+"""Maximum number of tokens that a shortlist holds for every source."""
 MAX_LINKS = 32
-"""Most tokens that one source token adds to a shortlist."""
+"""Maximum number of tokens that one source token adds to a shortlist."""
 
 
 @dataclass(frozen=True, kw_only=True)

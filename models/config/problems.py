@@ -1,4 +1,4 @@
-"""Combinations of options that are not valid, as values: the same rule serves a config with places and a call without."""
+"""Invalid combinations of options, as values, so that the same rules serve config files and calls without a file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Problem:
-    """One value that is not valid together with the others of its object."""
+    """A value that is not valid in combination with other values of its object."""
 
     path: KeyPath
     """Fields that lead to the value, from the object that the rule belongs to."""
@@ -21,7 +21,7 @@ class Problem:
     """Names that are valid in this place."""
 
     def text(self) -> str:
-        """Return the problem in words, for errors of callers that have no config file."""
+        """Return the problem as text, for errors of callers without a config file."""
         return f"{'.'.join(map(str, self.path))}: expected {self.expected}, got {self.got}"
 
 

@@ -24,15 +24,15 @@ class SystemParts:
     tables: bool | None = None
     """Whether there are candidate tables."""
     drafter: bool | None = None
-    """Whether another system travels along whose outputs may be drafts."""
+    """Whether the system contains another one whose outputs may be drafts."""
     networks: int = 1
-    """Number of networks that write together."""
+    """Number of networks whose probabilities are averaged."""
     target_size: int | None = None
     """Size of the target vocabulary."""
 
 
 class Workload(NamedTuple):
-    """The options that determine the cost of a search. Two searches of equal workloads can be compared like for like."""
+    """The options that determine the cost of a search. Searches of equal workloads can be compared directly."""
 
     hypotheses: str
     """`one`, `beam` or `sample`."""
@@ -126,7 +126,7 @@ class LimitedSearch(SearchConfig):
 
 
 def _option_value(hint: Any, value: Any) -> Any:
-    """An option type for a mapping; any other value as it is."""
+    """Return an option type for a mapping, and any other value unchanged."""
     if not isinstance(value, Mapping):
         return value
     kind: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))

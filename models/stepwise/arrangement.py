@@ -1,4 +1,4 @@
-"""Orders of generation: the assignment of target tokens to slots, and the slots that a slot attends to.
+"""The assignment of target tokens to slots by a generation order, and the slots that a slot attends to.
 
 "Flat" is the target in writing order: its n tokens rearranged, then EOS at index n, then padding up to a multiple of the step size
 z (EOS again if the tail is filled). Slots [k z, (k+1) z) are written together in step k. Conventions and matrices: Zhang, Titov and
@@ -68,7 +68,7 @@ def labelled(order: GenerationOrder, target_lengths: Tensor) -> Tensor:
 
 
 def restore(order: GenerationOrder, flat: Tensor, lengths: Tensor) -> Tensor:
-    """Return written tokens [N,T], of which the first `lengths` [N] count, in natural order: the inverse of `permutation`."""
+    """Return written tokens [N,T], of which the first `lengths` [N] count, in natural order, by the inverse of `permutation`."""
     return (
         flat if order.arrangement == "l2r" else torch.empty_like(flat).scatter_(1, permutation(order, lengths, flat.size(1)), flat)
     )

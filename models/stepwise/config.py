@@ -24,7 +24,7 @@ from models.stepwise.orders import (
 )
 
 RIGHT_TO_LEFT = {"l2r": (False,), "r2l": (True,), "fold": (False, True)}
-"""By arrangement, for each direction: whether its later tokens stand before its earlier ones in the output."""
+"""Switches by arrangement, one for each direction: whether its later tokens stand before its earlier ones in the output."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class StepwiseConfig(NetworkConfig):
         return replace(named, **changes)
 
     def valid_generation(self) -> GenerationOrder | None:
-        """Return the order with its changes; None if they are not a valid combination."""
+        """Return the order with its changes, or None if they are not a valid combination."""
         try:
             return self.generation()
         except ValueError:
@@ -93,10 +93,11 @@ class StepwiseSearch(LimitedSearch):
     length_penalty: Annotated[float, Ge(0)] = 1.0
     """Exponent alpha of the length normalisation (beam only); 0 ranks by log-probability alone."""
     length_penalty_form: Literal["power", "gnmt"] = "power"
-    """score / tokens^alpha, or score / ((5 + tokens) / 6)^alpha (Wu et al. 2016); tokens include EOS."""
+    """Length by which scores are divided: tokens^alpha (`power`), or ((5 + tokens) / 6)^alpha (`gnmt`; Wu et al. 2016). Tokens
+    include EOS."""
     beam_threshold: Annotated[float, Ge(0)] | None = None
     """Hypotheses whose log-probability is more than this many nats below the highest of their sentence are dropped, so that most
-    steps have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: none are dropped."""
+    steps have fewer than `beam_size` (beam only; Freitag and Al-Onaizan 2017). Empty: no hypothesis is dropped."""
     sampling: NucleusSampling = field(default_factory=NucleusSampling)
     """Options of the strategy `sample`."""
     output_limits: OutputLimits = field(default_factory=OutputLimits)

@@ -77,7 +77,7 @@ class StepwiseDecoder:
         return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """See `models.family.Decoder.score`. The slots that count are those that count in searches, with no token banned.
+        """Return log-probabilities; see `models.family.Decoder.score`. The same slots count as in searches; no token is banned.
 
         If either direction may end an output, a text can be written in two ways; the score is that of the way used in training.
         """
@@ -90,7 +90,7 @@ class StepwiseDecoder:
 
 
 def _deduplicated(ranked: list[Hypothesis], search: StepwiseSearch) -> list[Hypothesis]:
-    """Remove repetitions from hypotheses. Among hypotheses of a beam that become equal the first is kept; samples may be equal."""
+    """Remove repetitions from hypotheses. If hypotheses of a beam become equal, the first is kept; samples may be equal."""
     clean = []
     for hypothesis in ranked:
         ids = deduplicate(hypothesis.ids)

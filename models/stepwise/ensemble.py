@@ -1,4 +1,4 @@
-"""Ensembles: the probability of a token is the mean over several networks."""
+"""Ensembles, in which the probability of a token is the mean over several networks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Ensemble(nn.Module):
     """Networks of one order over one vocabulary, of any sizes: p(y_t | y_<t, x) = 1/N sum_n p_n(y_t | y_<t, x)."""
 
     def __init__(self, members: Sequence[StepwiseModel]) -> None:
-        """Raises ValueError for networks with different orders, vocabulary sizes or `max_positions`."""
+        """Create the ensemble. Raises ValueError for networks with different orders, vocabulary sizes or `max_positions`."""
         super().__init__()
         first = members[0]
         for number, member in enumerate(members[1:], 2):

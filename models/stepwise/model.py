@@ -23,22 +23,22 @@ class Predictions(NamedTuple):
     """The states that predict the N labels of a batch, sentence by sentence, each in writing order."""
 
     states: Tensor
-    """[N,D]; the logits are `states weight^T`"""
+    """The states [N,D]; the logits are `states weight^T`."""
     weight: Tensor
-    """[V,D]"""
+    """The output projection [V,D]."""
     labels: Tensor
-    """[N]"""
+    """The labels [N], as token ids."""
     rows: Tensor
-    """[N] the sentence of each label"""
+    """The sentence of each label [N]."""
     slots: Tensor
-    """[N] the slot of each label"""
+    """The slot of each label [N]."""
 
 
 class StepwiseModel(Backbone):
     """A network that writes `order.step_size` tokens with each call of its decoder."""
 
     def __init__(self, config: StepwiseConfig, sizes: Sizes, order: GenerationOrder) -> None:
-        """Raises ValueError if the width is not an even multiple of the number of heads."""
+        """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__(config, sizes)
         self.config, self.order = config, order
         self.max_slots = config.max_positions + -config.max_positions % order.step_size

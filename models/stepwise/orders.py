@@ -17,7 +17,7 @@ class GenerationOrder:
     """The layout of target tokens in steps. Raises ValueError for an invalid combination of properties."""
 
     arrangement: Literal["l2r", "r2l", "fold", "multi", "middle-out"] = "l2r"
-    """Where each token goes: from the left, from the right, both in turn, both in each of `directions / 2` segments in turn, or
+    """Arrangement of tokens: from the left, from the right, both in turn, both in each of `directions / 2` segments in turn, or
     from the middle outwards."""
     directions: int = 1
     """Directions written side by side (h)."""
@@ -86,7 +86,7 @@ ORDERS: dict[str, GenerationOrder] = {
     "middle-to-side": replace(_FOLD, arrangement="middle-out"),
 }
 """The rows of the table by name: Zhang et al. 2020 (semi-autoregressive: Wang et al. 2018), Imamura & Sumita 2020 (double-token),
-and the ablations of the former's Table 2, which change one thing of `interleaved`."""
+and the ablations of the former's Table 2, which change one property of `interleaved`."""
 OrderName = Literal[
     "autoregressive",
     "right-to-left",

@@ -37,11 +37,11 @@ class Outputs(NamedTuple):
     """N outputs in natural order."""
 
     tokens: Tensor
-    """[N,T]; the first `lengths - ended` of each row count"""
+    """The tokens [N,T]; the first `lengths - ended` of each row count."""
     lengths: Tensor
-    """[N] tokens with EOS, if there is one"""
+    """The number of tokens of each output [N], with EOS if it was written."""
     ended: Tensor
-    """[N] 1 where EOS was written, 0 where the maximum length cut the output"""
+    """A flag for each output [N]: 1 if EOS was written, 0 if the maximum length cut it."""
 
     @classmethod
     def cut(cls, order: GenerationOrder, flat: Tensor, written: Tensor) -> Outputs:

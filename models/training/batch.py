@@ -18,8 +18,8 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 POOL_ROWS = 2**17
-"""Rows that are pooled: shards are read together until they hold this many rows, which are shuffled, sorted and held in memory at
-once."""
+"""Number of rows in a pool: shards are read together until they hold this many rows, which are held in memory, shuffled and
+sorted together."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class Batch:
     """Pairs in natural order. Each side ends in EOS and is padded with PAD on the right. All tensors are int64."""
 
     ids: Tensor
-    """[B] the caller's id of each pair"""
+    """The caller's id of each pair [B]."""
     source: Tensor
-    """[B,S]"""
+    """The padded sources [B,S] with EOS."""
     source_lengths: Tensor
-    """[B] with EOS"""
+    """The lengths [B] of the sources with EOS."""
     target: Tensor
-    """[B,T] without BOS"""
+    """The padded targets [B,T] with EOS, without BOS."""
     target_lengths: Tensor
-    """[B] with EOS"""
+    """The lengths [B] of the targets with EOS."""
 
     def to(self, device: torch.device | str) -> Batch:
         """Return the batch on another device."""
@@ -159,7 +159,7 @@ class Stream:
     pool_rows: int = POOL_ROWS
 
     def pools(self, epoch: int) -> list[list[int]]:
-        """Yield the shards of each pool of an epoch."""
+        """Return the shards of each pool of an epoch."""
         order = np.random.Generator(np.random.Philox(seed_of(self.seed, epoch, "shards"))).permutation(len(self.shard_rows))
         pools: list[list[int]] = []
         rows = self.pool_rows
@@ -187,12 +187,12 @@ class Stream:
 
 
 class Share(NamedTuple):
-    """The part of one worker in one update."""
+    """The part of a batch that one worker processes in one update."""
 
     slices: list[Batch]
     """Batches that pass through the network one after the other, at least one."""
     weight: float
-    """1; or 0 if the batch had too few rows for all workers and this share repeats a row of another worker without counting it."""
+    """Weight of this share: 1, or 0 if the batch had too few rows for all workers and the share repeats a row of another one."""
     position: Position
     """The position after this batch."""
 

@@ -12,21 +12,23 @@ from models.training.config import TrainingConfig
 MAX_SKIPPED = 20
 """Number of consecutive updates with a gradient that is not finite after which training fails."""
 FIRST_SCALE, STEADY_UPDATES = 256.0, 2000
-"""float16: the initial loss scale, and the number of updates without overflow after which it is doubled."""
+"""The initial loss scale of float16, and the number of updates without overflow after which it is doubled."""
 ALIGNMENT = 16
 """Alignment of weights in the flat vector, in elements, as if each had been allocated separately."""
 
 
 class NotFiniteError(ArithmeticError):
-    """Training has diverged: too many consecutive updates had a loss or gradient that is not finite."""
+    """The error of a diverged training: too many consecutive updates had a loss or gradient that is not finite."""
 
 
 def learning_rate(config: TrainingConfig, update: int) -> float:
-    """Return the learning rate of an update, counted from 1: linear up to `warmup_updates` w, then with peak p
+    """Return the learning rate of an update, counted from 1.
 
-    inverse_sqrt: p sqrt(w / update)    (Vaswani et al. 2017, section 5.3, scaled to its peak)
-    cosine:       p (1 + cos(pi (update - w) / (updates - w))) / 2
-    constant:     p
+    It rises linearly to the peak p over w = `warmup_updates` updates and then follows the schedule:
+
+        inverse_sqrt: p sqrt(w / update)    (Vaswani et al. 2017, section 5.3, scaled to its peak)
+        cosine:       p (1 + cos(pi (update - w) / (updates - w))) / 2
+        constant:     p
     """
     peak, warmup = config.learning_rate, config.warmup_updates
     if update < warmup:
@@ -47,7 +49,7 @@ class Optimizer:
     """
 
     def __init__(self, model: nn.Module, config: TrainingConfig) -> None:
-        """`model` must already be on its device. Raises ValueError for float16 on a CPU."""
+        """Flatten the weights of `model`, which must already be on its device. Raises ValueError for float16 on a CPU."""
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         device = parameters[0].device
         if config.precision == "float16" and device.type == "cpu":

@@ -23,14 +23,14 @@ def part(whole: object, kind: type[T]) -> T:
 
 
 class Companion(NamedTuple):
-    """Another system of the config that a system works with."""
+    """Another system of the config that a system depends on."""
 
     name: str
     family: str
     network: NetworkConfig | None
-    """None: it is pinned, and its directory describes the network."""
+    """The network. None: the system is pinned, and its directory describes the network."""
     networks: int = 1
-    """Number of networks that write together."""
+    """Number of networks whose probabilities are averaged."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +54,7 @@ class TrainedSystem:
     presets: ClassVar[Mapping[str, Any]] = {}
     """Values of network sizes for this family, in place of those of `size` and of `defaults`."""
     analysis: ClassVar[str] = ""
-    """Key of `evaluation` that asks for an analysis of such systems; empty: there is none."""
+    """Key of `evaluation` that requests an analysis of such systems; empty if there is no such analysis."""
     training_presets: ClassVar[Mapping[str, Any]] = {}
     """Values of `training` for this family where neither the system nor `defaults` states others."""
 
@@ -91,7 +91,7 @@ class TrainedSystem:
 
     @property
     def companions(self) -> dict[str, str]:
-        """The systems that travel along with this one: names by role."""
+        """The names of the systems that are copied into this one, by role."""
         return {}
 
     @property
@@ -124,4 +124,4 @@ class StandaloneSystem(TrainedSystem):
     """Targets that the system learns from: those of the training text, those that the teacher writes, or both."""
     initial_weights: str = "random"
     """Weights that training starts from: `random`, those of the `teacher`, or those of a trained system that is listed earlier, by
-    its name. They are taken wherever name and shape are the same."""
+    its name. They are copied wherever name and shape are the same."""

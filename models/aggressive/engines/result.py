@@ -12,4 +12,4 @@ class Drafting(NamedTuple):
 
     hypotheses: list[Hypothesis]
     seconds: dict[str, float]
-    """Seconds by part, summed over threads; empty where they are not measured"""
+    """Seconds by part, summed over threads; empty where they are not measured."""

@@ -1,4 +1,4 @@
-"""Multi-head attention with fused projections (Vaswani et al. 2017, section 3.2). Masks are boolean, True = may be seen."""
+"""Multi-head attention with fused projections (Vaswani et al. 2017, section 3.2). Masks are boolean, True at visible slots."""
 
 from __future__ import annotations
 

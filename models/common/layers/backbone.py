@@ -33,7 +33,7 @@ class Backbone(nn.Module):
     """A Transformer encoder-decoder without the inputs of its decoder. With a joint vocabulary both sides share one embedding."""
 
     def __init__(self, config: NetworkConfig, sizes: Sizes, activation: Activation = "relu") -> None:
-        """Raises ValueError if the width is not an even multiple of the number of heads."""
+        """Create the network. Raises ValueError if the width is not an even multiple of the number of heads."""
         super().__init__()
         if config.width % config.heads or config.width % 2:
             raise ValueError(f"width: expected an even multiple of heads ({config.heads}), got {config.width}")

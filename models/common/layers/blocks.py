@@ -22,7 +22,7 @@ class Shape(NamedTuple):
 
     width: int
     inner: int
-    """Inner units of a feed-forward block."""
+    """Number of inner units of a feed-forward block."""
     heads: int
     dropout: float
     """Dropout of residual branches."""
@@ -52,7 +52,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(nn.Module):
-    """x + dropout(block(norm(x))), or norm(x + dropout(block(x)))."""
+    """A residual branch: x + dropout(block(norm(x))), or norm(x + dropout(block(x)))."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Residual(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Self-attention and feed-forward."""
+    """An encoder layer: self-attention, then a feed-forward block."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Self-attention over the target, cross-attention over the source, feed-forward."""
+    """A decoder layer: self-attention over the target, cross-attention over the source, then a feed-forward block."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()

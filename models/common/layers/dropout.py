@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 def dropout(x: Tensor, probability: float) -> Tensor:
-    """Zero each unit with this probability (on a CPU rounded to 1/65536), and scale the others so that the mean stays.
+    """Zero each unit with this probability (on a CPU rounded to 1/65536), and scale the others so that the mean is preserved.
 
     On a CPU PyTorch draws one number per unit sequentially; here one draw of 64 bits serves four units.
     """
@@ -24,7 +24,7 @@ def dropout(x: Tensor, probability: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """`dropout` in training mode, the identity otherwise."""
+    """A layer that applies `dropout` in training mode and is the identity otherwise."""
 
     def __init__(self, probability: float) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 MIN_PACKED_WEIGHTS = 2**17
-"""Size from which oneDNN's layout is faster, for one row or many: smaller matrices stay in fast caches."""
+"""Size from which oneDNN's layout is faster, for one row or many; smaller matrices stay in fast caches."""
 MIN_PACKED_PRODUCTS = 2**19
 """Multiplications from which a packed product is faster: its calls take about ten microseconds longer than a plain product."""
 
@@ -27,7 +27,7 @@ class TokenTable(nn.Embedding):
     """An embedding of tokens [V,D] that is also the output projection (Press and Wolf 2017)."""
 
     packed: Tensor | None = None
-    """As in `Linear`."""
+    """The weight in oneDNN's layout, as in `Linear`."""
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits [...,V] of states [...,D], without a bias."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from kernels import token_gradients_, token_scores_
 
 CPU_LOGITS, GPU_LOGITS = 2**21, 2**26
-"""Logits held at a time: few enough for a CPU's caches, many enough to occupy a GPU."""
+"""Numbers of logits held at a time: few enough for a CPU's caches, enough to occupy a GPU."""
 
 
 class Terms(NamedTuple):
@@ -25,13 +25,13 @@ class CrossEntropy(NamedTuple):
     """Sums over N tokens, float32; only `total` carries gradient."""
 
     total: Tensor
-    """(1 - eps) (-log p(y)) + eps mean_v (-log p(v)) + c (log Z)^2, in nats"""
+    """The sum of (1 - eps) (-log p(y)) + eps mean_v (-log p(v)) + c (log Z)^2, in nats."""
     nll: Tensor
-    """-log p(y), in nats"""
+    """The sum of -log p(y), in nats."""
     correct: Tensor
-    """Tokens that are ranked first"""
+    """The number of labels that the network ranks first."""
     log_z_squared: Tensor
-    """(log Z)^2"""
+    """The sum of (log Z)^2."""
 
 
 def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: float, penalty: float = 0.0) -> CrossEntropy:
@@ -46,7 +46,7 @@ def cross_entropy(states: Tensor, weight: Tensor, labels: Tensor, smoothing: flo
 
 
 def token_log_probs(states: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
-    """Return [N], log p(y) of softmax(states weight^T), float32, for states [N,D], weight [V,D] and labels [N]."""
+    """Return log p(y) [N] of softmax(states weight^T), float32, for states [N,D], weight [V,D] and labels [N]."""
     found = torch.empty(len(labels), device=states.device)
     for part in _parts(states, len(weight)):
         logits = (states[part] @ weight.t()).float()

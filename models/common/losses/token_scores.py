@@ -17,9 +17,9 @@ class TokenScores(NamedTuple):
     """Scores of the target's tokens at each vertex."""
 
     log_probs: Tensor
-    """[B,M,L] float32: log P(y_t | vertex j), 0 at vertices past the graph"""
+    """The scores log P(y_t | vertex j) [B,M,L], float32, 0 at vertices past the graph."""
     best: Tensor
-    """[B,L] int64: the token that a vertex ranks first (no gradient), 0 past the graph and unless requested"""
+    """The token that each vertex ranks first [B,L], int64, without gradient; 0 past the graph, and everywhere unless requested."""
 
 
 def token_scores(

@@ -28,7 +28,7 @@ class CTranslate2Engine:
         self._searches: dict[str, CTranslate2Search] = {}
 
     def problems(self, search: StepwiseSearch, network: StepwiseConfig) -> list[Problem]:
-        """Return no reason: `StepwiseSearch.problems` knows all options that CTranslate2 does not support."""
+        """Return no reason: `StepwiseSearch.problems` reports all options that CTranslate2 does not support."""
         return []
 
     def decode(self, prepared: Sources, search: StepwiseSearch, limits: Ints) -> list[list[Hypothesis]]:
@@ -50,8 +50,8 @@ class CTranslate2Search:
     """
 
     def __init__(self, network: nn.Module, *, precision: str, device: str = "cpu") -> None:
-        """Raises EngineError if CTranslate2 is not installed, ValueError for a network, precision or device that it does not
-        support."""
+        """Copy the weights. Raises EngineError if CTranslate2 is not installed, ValueError for a network, precision or device
+        that it does not support."""
         package = ctranslate2()
         supported = package.get_supported_compute_types(device)
         if precision not in supported:
@@ -88,7 +88,7 @@ class CTranslate2Search:
     def _within(
         self, pieces: list[list[str]], search: StepwiseSearch, limits: Sequence[int]
     ) -> list[list[tuple[list[int], float]]]:
-        """Search with a limit for each source."""
+        """Search with a maximum output length for each source."""
         found = self._search(pieces, search, max(limits))
         over = [index for index, ranked in enumerate(found) if any(len(tokens) > limits[index] for tokens, _ in ranked)]
         for limit in sorted({limits[index] for index in over}):

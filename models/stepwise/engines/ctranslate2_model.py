@@ -23,7 +23,7 @@ INSTALL = "pip install 'fewstep[ctranslate2]'"
 
 
 class EngineError(ImportError):
-    """CTranslate2 is not installed."""
+    """The error of calls that need CTranslate2 where it is not installed."""
 
 
 def ctranslate2() -> Any:

@@ -1,4 +1,4 @@
-"""Beam search: the network and its best tokens here, the search itself in `fewstep.Beam`."""
+"""Beam search. This module runs the network and finds its best tokens; `fewstep.Beam` is the search itself."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from models.stepwise.search.incremental import EnsembleState, Incremental, begin
 from models.stepwise.search.joint_choice import choose_jointly
 
 Choose = Callable[[Tensor, int, Tensor], tuple[Tensor, Tensor, Tensor]]
-"""`choose(log_probs [R,z,V], slot, rows [R])` returns tokens, their log-probabilities and their margins, all [R,z]; `slot` is the
-first slot of the step, `rows` are positions in the batch."""
+"""The function `choose(log_probs [R,z,V], slot, rows [R])`, which returns tokens, their log-probabilities and their margins, all
+[R,z]; `slot` is the first slot of the step, `rows` are positions in the batch."""
 
 
 def greedy(

@@ -1,4 +1,4 @@
-"""The decoder one step at a time, with cached keys and values."""
+"""Incremental decoding, one step at a time, with cached keys and values."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from models.stepwise.ensemble import Ensemble, mean, networks
 from models.stepwise.model import StepwiseModel
 
 GROWTH = 16
-"""Slots by which the cache grows."""
+"""Number of slots by which the cache grows."""
 
 
 class _LayerCache:
-    """The view of one layer on the shared cache."""
+    """The part of the shared cache that belongs to one layer."""
 
     def __init__(self, state: Incremental, layer: int) -> None:
         self.state, self.layer = state, layer
@@ -32,7 +32,7 @@ class _LayerCache:
 class Incremental:
     """The decoding state of a batch.
 
-    There is one row per sentence at first, then those that `select` takes, grouped by sentence. Rows of a sentence share the keys
+    There is one row per sentence at first, then those that `select` keeps, grouped by sentence. Rows of a sentence share the keys
     and values of its source.
     """
 
@@ -47,7 +47,7 @@ class Incremental:
         self._spare = self.cache
         """The buffer to which `select` moves the remaining rows; alternating with `cache` avoids an allocation per step."""
         self.codes = self.cache
-        """[slots,D] codes of the slots for which the cache has space"""
+        """The codes [slots,D] of the slots for which the cache has space."""
         self.layers = [_LayerCache(self, layer) for layer in range(config.decoder_layers)]
 
     def step(self, tokens: Tensor | None) -> Tensor:

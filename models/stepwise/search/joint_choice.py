@@ -1,4 +1,4 @@
-"""Joint choice of the slots of a greedy step: the candidates come from here, `fewstep.JointStep` chooses."""
+"""Joint choice of the slots of a greedy step. This module finds the candidates; `fewstep.JointStep` chooses among them."""
 
 from __future__ import annotations
 

@@ -14,11 +14,11 @@ class TopTokens(NamedTuple):
     """The best W tokens of each of the z slots of R rows."""
 
     scores: Tensor
-    """[R,z,W] log-probabilities, best first"""
+    """The log-probabilities [R,z,W], best first."""
     ids: Tensor
-    """[R,z,W]"""
+    """The tokens [R,z,W], in the same order."""
     eos: Tensor
-    """[R,z] the log-probability of EOS"""
+    """The log-probability of EOS in each slot [R,z]."""
 
 
 def top_k_tokens(log_probs: Tensor, count: int, *, separate_eos: bool) -> TopTokens:
