@@ -78,7 +78,7 @@ def _copy_from_storage(url: str, path: Path) -> dict[str, Any]:
         with files.open_input_stream(place) as stream:
             write_blocks(path, digest.over(iter(lambda: stream.read(BLOCK_BYTES), b"")))
     except FileNotFoundError as error:
-        raise DataError(f"{url}: expected a file, found none; check the URL in the config") from error
+        raise DataError(f"{url}: expected a file, got none; check the URL in the config") from error
     except pyarrow.ArrowException as error:
         raise OSError(str(error)) from error
     if size != digest.entry["bytes"]:
