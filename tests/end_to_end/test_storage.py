@@ -190,7 +190,7 @@ def test_text_from_object_storage(s3: S3, tmp_path: Path) -> None:
     s3.client.put_object(Bucket="fewstep", Key="text/a.en", Body=b"A man reads.\n" * 1000)
     file = download(RemoteFile(url="s3://fewstep/text/a.en"), Store(tmp_path))
     assert (file.path.name, file.path.stat().st_size) == ("a.en", 13000)
-    with pytest.raises(DataError, match="expected a file, found none"):
+    with pytest.raises(DataError, match="expected a file, got none"):
         download(RemoteFile(url="s3://fewstep/text/b.en"), Store(tmp_path))
 
 

@@ -273,7 +273,7 @@ def test_samples_differ_by_seed_and_rank_and_cool_down():
 def test_what_cannot_be_done_is_refused():
     one = decoder()
     assert outputs(one, [], DagSearch()) == []
-    with pytest.raises(ValueError, match="n_best: expected at most 1, "):
+    with pytest.raises(ValueError, match="n_best: expected 1 with lookahead, "):
         outputs(one, sources(), DagSearch(n_best=2))
     with pytest.raises(ValueError, match="ngram_weight: expected 0 for a system without"):
         outputs(one, sources(), DagSearch(strategy="beam", ngram_weight=0.1))
