@@ -118,7 +118,7 @@ def test_a_node_lost_in_sharded_em_changes_nothing(nodes: Nodes, tmp_path: Path,
 
     try:
         with ThreadPoolExecutor(1) as pool:  # Ray starts nodes in the main thread alone
-            aligned = pool.submit(align.run, inputs, settings, context(directory, workers))
+            aligned = pool.submit(align.STAGE.run, inputs, settings, context(directory, workers))
             while not (aligned.done() or list(directory.rglob("iteration0/counts/*.json"))):
                 time.sleep(0.01)
             nodes.kill(alive.pop())
