@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     )
     from fewstep.search.joint_step import JointStep
     from fewstep.shortlist import Lexicon
+    from fewstep.system.system import System
+    from fewstep.translation import Hypothesis, Translation
 
 __all__ = [
     "AggressiveTransformer",
@@ -59,6 +61,7 @@ __all__ = [
     "DagWalks",
     "DraftOptions",
     "Drafter",
+    "Hypothesis",
     "JointStep",
     "LatticeOptions",
     "LatticeOutcome",
@@ -69,8 +72,10 @@ __all__ = [
     "NgramModel",
     "NgramScorer",
     "SlotRules",
+    "System",
     "Transformer",
     "TransformerShape",
+    "Translation",
     "dag_beam_search",
     "dag_follow",
     "dag_lookahead",
@@ -117,6 +122,9 @@ _MODULES = {
     "dag_viterbi": "fewstep.search.dag_paths",
     "JointStep": "fewstep.search.joint_step",
     "Lexicon": "fewstep.shortlist",
+    "System": "fewstep.system.system",
+    "Hypothesis": "fewstep.translation",
+    "Translation": "fewstep.translation",
 }
 """The module of each public name, imported on first use."""
 

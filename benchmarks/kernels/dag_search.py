@@ -28,12 +28,12 @@ import torch
 from benchmarks.public_data import multi30k
 from benchmarks.record import publish
 from fewstep import DagBeamOptions, DagViterbiOptions, dag_beam_search, dag_lookahead, dag_viterbi
+from fewstep.families.dag.config import DagSearch
 from fewstep.ngram import NgramScorer
+from fewstep.system.system import System
 from kernels import NgramModel
 from kernels.reference import dag_search as reference
 from models.bundle.directory import load_system
-from models.bundle.system import System
-from models.dag.config import DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.vertices import candidates as best_pairs
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.options import MAX_SHORTLIST_TOKENS
+from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import EOS, RESERVED
-from models.aggressive.config import AggressiveSearch
 from models.common.shortlist import token_mask
-from models.config.options import MAX_SHORTLIST_TOKENS
 
 
 class CommonTokens(nn.Module):

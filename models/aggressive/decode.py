@@ -11,9 +11,13 @@ import torch
 from torch import nn
 
 from fewstep import Lexicon
+from fewstep.config.problems import Problem
+from fewstep.config.search import SystemParts, check_search
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.sources import Sources, gather, max_output_lengths
 from fewstep.system.format import MEMBERS, BundleError, read_json
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, vocabulary_digest
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.draft_only import draft_only
 from models.aggressive.engines import engines_for
 from models.aggressive.head import DraftHead
@@ -23,14 +27,12 @@ from models.aggressive.system import DRAFTER, VERIFIER, VERIFIER_FAMILY
 from models.aggressive.verifier import Autoregressive, as_verifier, codes_of
 from models.bundle.weights import make_model
 from models.common.engines import choose_engine
-from models.common.inference import inference_mode
+from models.common.inference import MEMORY_ERRORS, inference_mode
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
 from models.common.shortlist import load_lexicon
-from models.common.sources import Sources, gather, max_output_lengths
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.family import Decoder, Hypothesis, family_named
+from models.common.sources import source_tensors
+from models.family import ScoringDecoder, family_named
 
 log = logging.getLogger("fewstep")
 
@@ -40,6 +42,8 @@ Network = AggressiveModel | DraftHead
 class DraftDecoder:
     """A drafter without a verifier, whose weights may change. With any search it writes block after block until one contains
     EOS."""
+
+    memory_errors = MEMORY_ERRORS
 
     def __init__(self, model: Network) -> None:
         self.model = model
@@ -54,17 +58,19 @@ class DraftDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None) -> Sources:
+    def prepare(
+        self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None, threads: int | None = None
+    ) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the network's `max_positions`."""
         return gather(sources, self.model.config.max_positions - 1)
 
-    def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: AggressiveSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source."""
         if not prepared.rows:
             return []
         limits = max_output_lengths(search.output_limits, prepared.lengths, self.model.config.max_positions)
         with inference_mode(self.model) as device:
-            state = draft_only(self.model, *prepared.tensors(device), search, torch.from_numpy(limits).to(device))
+            state = draft_only(self.model, *source_tensors(prepared, device), search, torch.from_numpy(limits).to(device))
         hypotheses = state.hypotheses()
         for hypothesis in hypotheses:
             self.record.add(hypothesis)
@@ -78,11 +84,13 @@ class DraftDecoder:
 class AggressiveDecoder:
     """A drafter and its verifier with the engines that can decode with them."""
 
+    memory_errors = MEMORY_ERRORS
+
     def __init__(
         self,
         model: Network,
         verifier: nn.Module,
-        draft_system: tuple[Decoder, object] | None = None,
+        draft_system: tuple[ScoringDecoder, object] | None = None,
         lexicon: Lexicon | None = None,
         *,
         frozen: bool = False,
@@ -110,11 +118,13 @@ class AggressiveDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None) -> Sources:
+    def prepare(
+        self, sources: Sequence[Sequence[int]], search: AggressiveSearch | None = None, threads: int | None = None
+    ) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the networks' `max_positions`."""
         return gather(sources, self.model.config.max_positions - 1)
 
-    def decode(self, prepared: Sources, search: AggressiveSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: AggressiveSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypothesis of each source.
 
         Raises ValueError for a search with problems (`AggressiveSearch.problems`) or that no engine of this decoder can run.
@@ -133,7 +143,7 @@ class AggressiveDecoder:
         return [[hypothesis] for hypothesis in hypotheses]
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """Return the verifier's log-probabilities; see `models.family.Decoder.score`."""
+        """Return the verifier's log-probabilities; see `ScoringDecoder.score`."""
         return family_named(VERIFIER_FAMILY).functions.decoder(self.verifier).score(sources, targets)
 
     def _hints(self, prepared: Sources, search: AggressiveSearch) -> list[list[int]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.vocabulary import EOS
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.drafters import network_drafter
 from models.aggressive.head import DraftHead
 from models.aggressive.loop import State

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fewstep.config.network import Sizes
+from fewstep.families.aggressive.config import AggressiveConfig
 from models.aggressive.common_tokens import CommonTokens
-from models.aggressive.config import AggressiveConfig
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone, layer_shape
 from models.common.layers.dropout import Dropout
@@ -17,7 +18,6 @@ from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
 from models.common.layers.stacks import Decoder
-from models.family import Sizes
 
 
 class HeadSource(NamedTuple):

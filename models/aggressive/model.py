@@ -8,15 +8,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.config.network import Sizes
+from fewstep.families.aggressive.config import AggressiveConfig
 from fewstep.vocabulary import MASK, PAD
 from models.aggressive.common_tokens import CommonTokens
-from models.aggressive.config import AggressiveConfig
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.family import Sizes
 
 
 class Source(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from models.family import Hypothesis
+from fewstep.translation import Hypothesis
 
 
 @dataclass

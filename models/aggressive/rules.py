@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.vocabulary import EOS, RESERVED, UNK
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
 
 
 def banned(search: AggressiveSearch) -> list[int]:

@@ -10,10 +10,10 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.network import NetworkConfig
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import embed
-from models.common.network import NetworkConfig
 
 
 class Autoregressive(Protocol):

@@ -19,6 +19,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from fewstep import CandidateTables
+from fewstep.config.network import Sizes
+from fewstep.config.search import SearchConfig
 from fewstep.system.description import FORMAT, read_description, read_versioned
 from fewstep.system.format import (
     MEMBERS,
@@ -31,11 +33,10 @@ from fewstep.system.format import (
     write_json,
 )
 from fewstep.system.integrity import check_parts, measure, seal
+from fewstep.system.system import System
 from fewstep.vocabulary import load_pieces
-from models.bundle.system import System
 from models.bundle.weights import describe, make_model, save_weights
-from models.config.search import SearchConfig
-from models.family import Sizes, family_named
+from models.family import family_named
 
 __all__ = ["System", "links_of", "load_model", "load_system", "save_model", "write_system"]
 
@@ -148,7 +149,7 @@ def load_system(directory: Path | str, device: str = "cpu", verify: bool = True)
     try:
         family = family_named(description["family"])
         searches = {label: family.search.from_values(values) for label, values in description["searches"].items()}
-        search = searches[description["search"]]
+        searches[description["search"]]
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"{directory / 'system.json'}: {error}; use the version of this program that wrote it") from error
     sizes = Sizes(**description["sizes"])
@@ -159,8 +160,9 @@ def load_system(directory: Path | str, device: str = "cpu", verify: bool = True)
         family=description["family"],
         source_language=description["languages"]["source"],
         target_language=description["languages"]["target"],
-        search=search,
+        task=description["task"],
         searches=searches,
+        default_search=description["search"],
         decoder=decoder,
         source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
         target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from fewstep.config.network import Sizes
 from fewstep.system.description import read_description
 from fewstep.system.format import SOURCE_PIECES, TARGET_PIECES, weights_of
 from fewstep.system.integrity import check_parts
 from fewstep.vocabulary import load_pieces
 from models.bundle.weights import make_model
-from models.family import Sizes
 from models.stepwise.engines.ctranslate2_model import convertible, write_model
 
 

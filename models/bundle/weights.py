@@ -14,9 +14,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fewstep.config.network import Sizes
 from fewstep.system.format import WEIGHTS, BundleError, require_file
 from models.common.layers.backbone import Backbone
-from models.family import Sizes, family_named
+from models.family import family_named
 
 
 def describe(family: str, network: Any, sizes: Sizes) -> dict[str, Any]:

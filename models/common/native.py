@@ -8,10 +8,10 @@ import torch
 
 import fewstep.networks.arrays
 from fewstep import TransformerShape
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import Precision, Shortlist
 from models.common.layers.backbone import Backbone
 from models.common.layers.blocks import Activation
-from models.common.network import NetworkConfig
-from models.config.options import Precision, Shortlist
 
 if TYPE_CHECKING:
     from fewstep_native import F32

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fewstep import CandidateTables, Lexicon
+from fewstep.config.network import Sizes
+from fewstep.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
 from fewstep.system.format import TABLES
 from fewstep.system.parts import load_tables
 from fewstep.vocabulary import RESERVED
-from models.config.options import MAX_LINKS, MAX_SHORTLIST_TOKENS, Shortlist
-from models.family import Sizes
 
 
 def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:

@@ -6,22 +6,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fewstep.config.network import Sizes
+from fewstep.config.problems import Problem
+from fewstep.config.search import SystemParts, check_search
+from fewstep.families.dag.config import DagSearch
+from fewstep.sources import Sources, gather
 from fewstep.system.format import read_json
 from fewstep.system.parts import load_ngram
+from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
 from models.common.engines import choose_engine
-from models.common.inference import score_pairs
+from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
 from models.common.shortlist import load_lexicon
-from models.common.sources import Sources, gather
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.dag.config import DagSearch
 from models.dag.engines import DagEngine, engines_for
 from models.dag.loss import log_probability
 from models.dag.model import DagModel
 from models.dag.search import Graph
-from models.family import Hypothesis, Sizes
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 class DagDecoder:
     """A network with the engines that can decode with it."""
+
+    memory_errors = MEMORY_ERRORS
 
     def __init__(
         self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None, *, frozen: bool = False
@@ -53,11 +56,11 @@ class DagDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None) -> Sources:
+    def prepare(self, sources: Sequence[Sequence[int]], search: DagSearch | None = None, threads: int | None = None) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for a source that exceeds the network's `max_positions`."""
         return gather(sources, self._max_tokens)
 
-    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: DagSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first. Graphs have at most `max_vertices` vertices.
 
         Raises ValueError for a search that has problems (`DagSearch.problems`) or that no engine of this decoder can run.
@@ -66,7 +69,7 @@ class DagDecoder:
         return self._engine(search).decode(prepared, search) if prepared.rows else []
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """Return log-probabilities over all paths of the graph that `decode` would search; see `models.family.Decoder.score`."""
+        """Return log-probabilities over all paths of the graph that `decode` would search; see `ScoringDecoder.score`."""
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
     def graph(self, prepared: Sources, search: DagSearch) -> Graph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from models.dag.config import DagConfig
+from fewstep.families.dag.config import DagConfig
 
 LENGTHS = 256
 """The number of classes of the length predictor; the last class includes all longer targets."""

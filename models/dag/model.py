@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.network import Sizes
+from fewstep.families.dag.config import DagConfig
 from fewstep.vocabulary import BOS, EOS, MASK, PAD
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
 from models.common.layers.linear import Linear
-from models.dag.config import DagConfig
 from models.dag.graph_size import LENGTHS
 from models.dag.transitions import transition_log_probs
-from models.family import Sizes
 
 
 class Source(NamedTuple):

@@ -20,9 +20,9 @@ from fewstep import (
     dag_sample,
     dag_viterbi,
 )
-from models.dag.config import DagSearch
+from fewstep.families.dag.config import DagSearch
+from fewstep.translation import Hypothesis
 from models.dag.vertices import Candidates, TopTokens, candidates
-from models.family import Hypothesis
 from models.training.seeds import seed_of
 
 

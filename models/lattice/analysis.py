@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 
+from fewstep.families.lattice.config import LatticeSearch
 from models.common.inference import inference_mode
 from models.lattice.batches import scoring_batches, select_slots, select_sources
-from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.lattice.scoring import Lattice
 from models.lattice.search import Paths, best_paths

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.lattice.config import LatticeSearch
-from models.training.batch import Ints
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.sources import Ints
 
 CPU_ROWS, GPU_ROWS = 2**14, 2**18
 """The number of candidates that are scored at a time, unless a single sentence has more."""

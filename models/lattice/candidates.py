@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from fewstep import CandidateOptions, CandidateTables, lattice_candidates
-from models.family import Hypothesis
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.sources import Ints
+from fewstep.translation import Hypothesis
 from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
-from models.training.batch import Ints
 
 
 def look_up(tables: CandidateTables, source: Ints, lengths: Ints, search: LatticeSearch, max_tokens: int) -> Slots:

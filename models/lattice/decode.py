@@ -9,19 +9,19 @@ from pathlib import Path
 from torch import Tensor
 
 from fewstep import CandidateTables
+from fewstep.config.problems import Problem
+from fewstep.config.search import SystemParts, check_search
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.sources import gather
 from fewstep.system.format import read_json
 from fewstep.system.parts import load_tables
+from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
 from models.common.engines import choose_engine
-from models.common.inference import score_pairs
+from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.sources import gather
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.family import Hypothesis
 from models.lattice.batches import SentenceTimes, Slots, Sources
 from models.lattice.candidates import look_up, most_frequent
-from models.lattice.config import LatticeSearch
 from models.lattice.engines import LatticeEngine, engines_for
 from models.lattice.loss import log_probability
 from models.lattice.model import LatticeModel
@@ -31,6 +31,8 @@ from models.lattice.tables import BigramTables, bigram_tables
 
 class LatticeDecoder:
     """A network with the tables of its candidates and the engines that can decode with it."""
+
+    memory_errors = MEMORY_ERRORS
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class LatticeDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None) -> Sources:
+    def prepare(self, sources: Sequence[Sequence[int]], search: LatticeSearch | None = None, threads: int | None = None) -> Sources:
         """Return sources without EOS as one batch, with the candidates that `search` needs.
 
         Raises ValueError for a source that exceeds the network's `max_positions`.
@@ -68,7 +70,7 @@ class LatticeDecoder:
             return prepared
         return self.looked_up(prepared, search)
 
-    def decode(self, prepared: Sources, search: LatticeSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: LatticeSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first; an empty source has an empty hypothesis.
 
         If a sentence has no path in its length window, because a slot has no candidate (its source tokens were never linked), the
@@ -86,7 +88,7 @@ class LatticeDecoder:
         return engine.decode(self.looked_up(prepared, search) if engine.needs_slots(search) else prepared, search)
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """Return log-probabilities by the bigrams of lattices, over the whole vocabulary; see `models.family.Decoder.score`."""
+        """Return log-probabilities by the bigrams of lattices, over the whole vocabulary; see `ScoringDecoder.score`."""
         return score_pairs(self.model, log_probability, sources, targets, self._max_tokens)
 
     def looked_up(self, prepared: Sources, search: LatticeSearch) -> Sources:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.family import Hypothesis
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.translation import Hypothesis
 from models.lattice.batches import Slots, Sources, scoring_batches, select_slots, select_sources
-from models.lattice.config import LatticeSearch
 from models.lattice.scoring import Lattice
 from models.lattice.search import Paths, best_paths, confidences
 

@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.config import LatticeModelConfig
 from fewstep.vocabulary import BOS
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.blocks import DecoderLayer
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.initialisation import initialise
-from models.family import Sizes
-from models.lattice.config import LatticeModelConfig
 from models.lattice.markov import attend_alone, attend_pairs
 
 

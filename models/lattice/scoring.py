@@ -11,11 +11,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.families.lattice.config import LatticeSearch
 from fewstep.vocabulary import BOS, EOS
 from models.common.layers.attention import Memory
 from models.lattice import normalizer
 from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
 from models.lattice.model import LatticeModel
 from models.lattice.tables import BigramTables, row_states
 

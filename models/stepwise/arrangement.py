@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.vocabulary import EOS, PAD
-from models.stepwise.orders import GenerationOrder
 
 
 def permutation(order: GenerationOrder, lengths: Tensor, size: int) -> Tensor:

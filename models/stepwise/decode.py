@@ -7,19 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fewstep.config.network import Sizes
+from fewstep.config.problems import Problem
+from fewstep.config.search import SystemParts, check_search
+from fewstep.deduplicate import deduplicate
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.sources import Sources, gather, max_output_lengths
 from fewstep.system.format import read_json, weights_of
 from fewstep.system.parts import load_ngram
+from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
-from models.common.deduplicate import deduplicate
 from models.common.engines import choose_engine
-from models.common.inference import score_pairs
+from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
 from models.common.shortlist import load_lexicon
-from models.common.sources import Sources, gather, max_output_lengths
-from models.config.problems import Problem
-from models.config.search import SystemParts, check_search
-from models.family import Hypothesis, Sizes
-from models.stepwise.config import StepwiseSearch
 from models.stepwise.engines import engines_for
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.loss import log_probability
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 class StepwiseDecoder:
     """A network or an ensemble with the engines that can decode with it."""
+
+    memory_errors = MEMORY_ERRORS
 
     def __init__(
         self,
@@ -57,11 +60,13 @@ class StepwiseDecoder:
         """Yield the options of a search that are not valid for this system."""
         return search.problems(self.model.config, self.system_parts)
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None) -> Sources:
+    def prepare(
+        self, sources: Sequence[Sequence[int]], search: StepwiseSearch | None = None, threads: int | None = None
+    ) -> Sources:
         """Return sources without EOS as one batch. Raises ValueError for one that exceeds the network's `max_positions`."""
         return gather(sources, self._max_tokens)
 
-    def decode(self, prepared: Sources, search: StepwiseSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: StepwiseSearch, threads: int | None = None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first.
 
         Raises ValueError for a search with problems (`StepwiseSearch.problems`) or that no engine of this decoder can run, and
@@ -77,7 +82,7 @@ class StepwiseDecoder:
         return [_deduplicated(ranked, search) for ranked in found] if search.deduplicate else found
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
-        """Return log-probabilities; see `models.family.Decoder.score`. The same slots count as in searches; no token is banned.
+        """Return log-probabilities; see `ScoringDecoder.score`. The same slots count as in searches; no token is banned.
 
         If either direction may end an output, a text can be written in two ways; the score is that of the way used in training.
         """

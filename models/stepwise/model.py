@@ -1,4 +1,4 @@
-"""The network of the stepwise family: a Transformer encoder-decoder with a generation order (`models.stepwise.orders`)."""
+"""The network of the stepwise family: a Transformer encoder-decoder with a generation order."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from fewstep.config.network import Sizes
+from fewstep.families.stepwise.config import StepwiseConfig
+from fewstep.families.stepwise.orders import GenerationOrder
 from models.common.layers.attention import Memory
 from models.common.layers.backbone import Backbone
 from models.common.layers.embeddings import embed
 from models.common.layers.initialisation import initialise
-from models.family import Sizes
 from models.stepwise.arrangement import arrange, labelled, step_mask
-from models.stepwise.config import StepwiseConfig
-from models.stepwise.orders import GenerationOrder
 from models.stepwise.slots import SlotCodes, StartVectors
 
 

@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fewstep import BeamOptions, BigramCoupling, JointStep, SlotRules
+from fewstep.families.stepwise.config import RIGHT_TO_LEFT, StepwiseSearch
+from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.search.coupling import NO_COUPLING
 from fewstep.vocabulary import EOS, PAD
 from models.common.native import shortlist_sizes
-from models.stepwise.config import RIGHT_TO_LEFT, StepwiseSearch
-from models.stepwise.orders import GenerationOrder
 from models.stepwise.scores import banned
 
 if TYPE_CHECKING:

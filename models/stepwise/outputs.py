@@ -8,11 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fewstep.families.stepwise.orders import GenerationOrder
 from fewstep.search.beam import Outcome
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS
-from models.family import Hypothesis
 from models.stepwise.arrangement import natural_order, restore
-from models.stepwise.orders import GenerationOrder
 
 
 def ends_output(ids: Tensor) -> Tensor:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.vocabulary import EOS, RESERVED, UNK
-from models.stepwise.config import StepwiseSearch
 
 
 def banned(search: StepwiseSearch) -> list[int]:

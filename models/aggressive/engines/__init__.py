@@ -12,12 +12,11 @@ from models.common.engines import Engine
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
-    from models.aggressive.config import AggressiveSearch
+    from fewstep.families.aggressive.config import AggressiveSearch
+    from fewstep.sources import Ints, Sources
     from models.aggressive.head import DraftHead
     from models.aggressive.model import AggressiveModel
     from models.common.layers.backbone import Backbone
-    from models.common.sources import Sources
-    from models.training.batch import Ints
 
 
 class AggressiveEngine(Engine, Protocol):

@@ -10,8 +10,12 @@ from typing import cast
 import torch
 
 from fewstep import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, SlotRules
+from fewstep.config.options import MAX_SHORTLIST_TOKENS, Precision
+from fewstep.config.problems import Problem
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.sources import Ints, Sources
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, MASK, PAD
-from models.aggressive.config import AggressiveConfig, AggressiveSearch
 from models.aggressive.engines.result import Drafting
 from models.aggressive.head import DraftHead
 from models.aggressive.model import AggressiveModel
@@ -20,11 +24,6 @@ from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
 from models.common.layers.backbone import Backbone
 from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
-from models.common.sources import Sources
-from models.config.options import MAX_SHORTLIST_TOKENS, Precision
-from models.config.problems import Problem
-from models.family import Hypothesis
-from models.training.batch import Ints
 
 BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 

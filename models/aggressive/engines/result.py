@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from models.family import Hypothesis
+from fewstep.translation import Hypothesis
 
 
 class Drafting(NamedTuple):

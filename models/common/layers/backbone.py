@@ -5,14 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from fewstep.config.network import NetworkConfig, Sizes
 from models.common.layers.attention import Memory, padding_mask
 from models.common.layers.blocks import Activation, Shape
 from models.common.layers.dropout import Dropout
 from models.common.layers.embeddings import Positions, embed
 from models.common.layers.linear import TokenTable
 from models.common.layers.stacks import Decoder, Encoder
-from models.common.network import NetworkConfig
-from models.family import Sizes
 
 
 def layer_shape(config: NetworkConfig, activation: Activation = "relu") -> Shape:

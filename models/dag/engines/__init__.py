@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from fewstep.translation import Hypothesis
 from models.common.engines import Engine
 from models.dag.engines.native import NativeEngine
 from models.dag.engines.torch import TorchEngine
-from models.family import Hypothesis
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
+    from fewstep.families.dag.config import DagSearch
     from fewstep.ngram import NgramScorer
-    from models.common.sources import Sources
-    from models.dag.config import DagSearch
+    from fewstep.sources import Sources
     from models.dag.model import DagModel
     from models.dag.search import Graph
 

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING
 import torch
 
 from fewstep import DagNetwork, DagRules, Lexicon
+from fewstep.config.options import Precision
+from fewstep.config.problems import Problem
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.sources import Ints, Sources
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import BOS, EOS, MASK
 from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
-from models.common.sources import Sources
-from models.config.options import Precision
-from models.config.problems import Problem
-from models.dag.config import DagConfig, DagSearch
 from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel
 from models.dag.search import Graph, finished, follows, search_graph, tokens_needed
 from models.dag.vertices import TopTokens, banned
-from models.family import Hypothesis
-from models.training.batch import Ints
 
 if TYPE_CHECKING:
     from fewstep.ngram import NgramScorer

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from fewstep.translation import Hypothesis
 from models.common.engines import Engine
-from models.family import Hypothesis
 from models.lattice.engines.native import NativeEngine
 from models.lattice.engines.torch import TorchEngine
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from fewstep import CandidateTables
+    from fewstep.families.lattice.config import LatticeSearch
     from models.lattice.batches import SentenceTimes, Slots, Sources
-    from models.lattice.config import LatticeSearch
     from models.lattice.model import LatticeModel
     from models.lattice.scoring import Lattice
     from models.lattice.tables import BigramTables

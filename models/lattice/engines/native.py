@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransformer
+from fewstep.config.options import Precision
+from fewstep.config.problems import Problem
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.sources import padded
+from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
 from models.common.native import arrays_of, native_precision, shape_of
-from models.config.options import Precision
-from models.config.problems import Problem
-from models.family import Hypothesis
 from models.lattice.batches import SentenceTimes, Slots, Sources
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.hypotheses import decode_slots
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import Lattice
-from models.training.batch import padded
 
 
 class NativeEngine:

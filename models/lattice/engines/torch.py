@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from fewstep import CandidateTables
+from fewstep.config.problems import Problem
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.sources import padded
+from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
-from models.config.problems import Problem
-from models.family import Hypothesis
 from models.lattice.batches import SentenceTimes, Slots, Sources, select_sources
 from models.lattice.candidates import look_up
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.hypotheses import decode_slots
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import Lattice, score_memories, score_slots
 from models.lattice.search import best_paths
 from models.lattice.tables import BigramTables
-from models.training.batch import padded
 
 
 class TorchEngine:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from fewstep.translation import Hypothesis
 from models.common.engines import Engine
-from models.family import Hypothesis
 from models.stepwise.engines.ctranslate2 import CTranslate2Engine
 from models.stepwise.engines.native import NativeEngine
 from models.stepwise.engines.torch import TorchEngine
 
 if TYPE_CHECKING:
     from fewstep import Lexicon
+    from fewstep.families.stepwise.config import StepwiseSearch
     from fewstep.ngram import NgramScorer
-    from models.common.sources import Sources
-    from models.stepwise.config import StepwiseSearch
+    from fewstep.sources import Ints, Sources
     from models.stepwise.ensemble import Ensemble
     from models.stepwise.model import StepwiseModel
-    from models.training.batch import Ints
 
 
 class StepwiseEngine(Engine, Protocol):

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from fewstep.config.problems import Problem
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.sources import Ints, Sources
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, RESERVED
-from models.common.sources import Sources
-from models.config.problems import Problem
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.engines.ctranslate2_model import convertible, ctranslate2, write_model
 from models.stepwise.scores import banned, penalty
-from models.training.batch import Ints
 
 
 class CTranslate2Engine:

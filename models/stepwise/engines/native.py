@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 import torch
 
 from fewstep import Lexicon, Transformer
+from fewstep.config.options import Precision
+from fewstep.config.problems import Problem
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.networks.transformer import Search
 from fewstep.search.joint_step import INDEPENDENT_SLOTS
+from fewstep.sources import Ints, Sources
+from fewstep.translation import Hypothesis
 from models.common.native import arrays_of, native_precision, shape_of
-from models.common.sources import Sources
-from models.config.options import Precision
-from models.config.problems import Problem
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.ensemble import Ensemble, networks
 from models.stepwise.model import StepwiseModel
 from models.stepwise.options import beam_options, coupling, joint_step, slot_rules
 from models.stepwise.outputs import beam_hypotheses
-from models.training.batch import Ints
 
 if TYPE_CHECKING:
     from fewstep.ngram import NgramScorer

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from fewstep import Beam, BigramCoupling
+from fewstep.families.stepwise.config import StepwiseSearch
 from fewstep.search.coupling import NO_COUPLING
-from models.family import Hypothesis
-from models.stepwise.config import StepwiseSearch
+from fewstep.sources import Ints
+from fewstep.translation import Hypothesis
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
 from models.stepwise.options import beam_options
@@ -17,7 +18,6 @@ from models.stepwise.outputs import beam_hypotheses
 from models.stepwise.scores import ban
 from models.stepwise.search.incremental import begin
 from models.stepwise.search.top_tokens import top_k_tokens
-from models.training.batch import Ints
 
 
 def beam_search(

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from models.dag.config import DagSearch
+from fewstep.families.dag.config import DagSearch
+from fewstep.translation import Hypothesis
 from models.dag.search import Graph
-from models.family import Hypothesis
 
 
 @dataclass(frozen=True, kw_only=True)

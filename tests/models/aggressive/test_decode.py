@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from fewstep import Lexicon
+from fewstep.config.options import OutputLimits, Sampling, Shortlist
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.stepwise.config import StepwiseSearch
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, PAD
-from models.aggressive.config import AggressiveSearch
 from models.aggressive.decode import AggressiveDecoder, DraftDecoder
 from models.aggressive.head import DraftHead
-from models.config.options import OutputLimits, Sampling, Shortlist
-from models.family import Hypothesis
 from models.stepwise import decode as stepwise
-from models.stepwise.config import StepwiseSearch
 from tests.models.aggressive.networks import drafter_of, head_of, sharing, sources, verifier_of
 
 frozen = partial(AggressiveDecoder, frozen=True)

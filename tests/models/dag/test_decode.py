@@ -10,15 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fewstep.config.network import Sizes
+from fewstep.config.options import Sampling
+from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.vocabulary import BOS, EOS, RESERVED, UNK
 from models.common.layers.linear import TokenTable
-from models.config.options import Sampling
-from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder
 from models.dag.model import DagModel
 from models.dag.search import Graph, greedy, search_graph
 from models.dag.vertices import BLOCK, MIN_BLOCKWISE, Candidates, TopTokens, candidates, top_k, top_k_tokens
-from models.family import Sizes
 from models.training.batch import pad_rows
 
 SMALL = DagConfig(

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from fewstep import Lexicon
+from fewstep.config.network import Sizes
+from fewstep.config.options import Shortlist
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.sources import gather
 from fewstep.system.format import WEIGHTS, write_json
 from fewstep.vocabulary import EOS, UNK
 from models.bundle.weights import describe, save_weights
-from models.common.sources import gather
-from models.config.options import Shortlist
-from models.dag.config import DagConfig, DagSearch
 from models.dag.decode import DagDecoder, load
 from models.dag.model import DagModel
-from models.family import Sizes
 
 frozen = partial(DagDecoder, frozen=True)
 """A decoder of finished networks."""

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 
 from fewstep.candidates import CandidateTables
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.config import LatticeModelConfig
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
-from models.family import Sizes
-from models.lattice.config import LatticeModelConfig
 from models.lattice.model import LatticeModel
 from models.lattice.scoring import Lattice
 

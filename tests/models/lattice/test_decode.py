@@ -10,13 +10,14 @@ import torch
 from torch.nn import functional as F
 
 from fewstep import CandidateOptions, CandidateTables, lattice_candidates
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.config import LatticeSearch
 from fewstep.system.format import BundleError
 from fewstep.system.parts import check_tables
+from fewstep.translation import Hypothesis
 from fewstep.vocabulary import UNK
-from models.family import Hypothesis, Sizes
 from models.lattice import batches, decode
 from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.lattice.loss import loss
 from models.lattice.model import LatticeModel

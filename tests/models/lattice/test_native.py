@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 import torch
 
+from fewstep.families.lattice.config import LatticeSearch
 from models.lattice.batches import select_slots, select_sources
-from models.lattice.config import LatticeSearch
 from models.lattice.decode import LatticeDecoder
 from models.lattice.tables import bigram_tables
 from tests.models.lattice.made import SIZE, counted, network, usual_pairs

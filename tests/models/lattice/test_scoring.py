@@ -5,12 +5,12 @@ import itertools
 import pytest
 import torch
 
+from fewstep.families.lattice.config import LatticeSearch
 from fewstep.vocabulary import EOS
 from models.common.layers.linear import pack
 from models.common.losses.cross_entropy import CPU_LOGITS
 from models.lattice import normalizer
 from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
 from models.lattice.loss import log_probability
 from models.lattice.scoring import score_slots
 from models.lattice.tables import bigram_tables

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fewstep.families.lattice.config import LatticeSearch
 from models.lattice.batches import Slots
-from models.lattice.config import LatticeSearch
 from models.lattice.hypotheses import path_hypotheses
 from models.lattice.scoring import Lattice
 from models.lattice.search import best_paths, confidences

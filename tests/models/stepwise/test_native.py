@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from fewstep import Lexicon
+from fewstep.config.network import Sizes
+from fewstep.config.options import NucleusSampling, OutputLimits, Shortlist
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.families.stepwise.orders import ORDERS
 from fewstep.system.format import WEIGHTS, write_json
 from fewstep.vocabulary import EOS, UNK
 from models.bundle.weights import describe, save_weights
-from models.config.options import NucleusSampling, OutputLimits, Shortlist
-from models.family import Sizes
 from models.stepwise.arrangement import natural_order, restore
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.stepwise.decode import StepwiseDecoder, load
 from models.stepwise.ensemble import Ensemble
 from models.stepwise.model import StepwiseModel
-from models.stepwise.orders import ORDERS
 
 frozen = partial(StepwiseDecoder, frozen=True)
 """A decoder of finished networks."""

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import stages.system
+from fewstep.families.dag.config import DagSearch
 from fewstep.system.format import BundleError
 from models.bundle.directory import load_model, load_system
-from models.dag.config import DagSearch
 from pipeline.__main__ import main
 from tests.stages.dag_analysis import test_dag_analysis
 from tests.stages.decode import test_draft_statistics

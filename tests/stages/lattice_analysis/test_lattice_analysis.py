@@ -12,15 +12,16 @@ import pytest
 import torch
 
 from fewstep import CandidateTables
+from fewstep.config.network import Sizes
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from fewstep.system.format import BundleError
 from fewstep.vocabulary import vocabulary_digest
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.bundle.directory import load_system, save_model
-from models.family import Sizes, family_named
+from models.family import family_named
 from models.lattice.analysis import ranks
-from models.lattice.config import LatticeModelConfig, LatticeSearch
 from models.lattice.decode import LatticeDecoder
-from models.stepwise.config import StepwiseConfig, StepwiseSearch
 from models.training.batch import collate
 from stages import lattice_analysis as lattices
 from stages import system

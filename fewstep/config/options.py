@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
+from fewstep.config.bounds import Ge, Gt, Le
 
 Precision = Literal["float32", "bfloat16", "float16", "int8"]
 """The arithmetic of products with weights, in training and in decoding alike."""

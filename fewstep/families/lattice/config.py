@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
-from annotated_types import Ge, Lt
-
-from models.common.network import NetworkConfig
-from models.config.options import Precision
-from models.config.problems import Problem
-from models.config.search import SearchConfig, SystemParts, Workload
+from fewstep.config.bounds import Ge, Lt
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import Precision
+from fewstep.config.problems import Problem
+from fewstep.config.search import SearchConfig, SystemParts, Workload
 
 Normalizer = Literal["full", "union", "local", "selfnorm"]
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.common.deduplicate import deduplicate
+from fewstep.deduplicate import deduplicate
 
 FEW = st.lists(st.integers(7, 9), max_size=24)
 """Sentences over three tokens, which have many repetitions."""

@@ -5,18 +5,18 @@ import re
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
-from annotated_types import Ge, Gt, Le, Lt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.aggressive.config import AggressiveSearch
-from models.config.labels import label_of, labelled, parse_label
-from models.config.options import NucleusSampling, OutputLimits, Shortlist
-from models.config.search import SearchConfig
-from models.dag.config import DagSearch
+from fewstep.config.bounds import Ge, Gt, Le, Lt
+from fewstep.config.labels import label_of, labelled, parse_label
+from fewstep.config.options import NucleusSampling, OutputLimits, Shortlist
+from fewstep.config.search import SearchConfig
+from fewstep.families.aggressive.config import AggressiveSearch
+from fewstep.families.dag.config import DagSearch
+from fewstep.families.lattice.config import LatticeSearch
+from fewstep.families.stepwise.config import StepwiseSearch
 from models.family import FAMILIES
-from models.lattice.config import LatticeSearch
-from models.stepwise.config import StepwiseSearch
 
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
@@ -32,8 +32,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if bare is bool:
         return st.booleans()
     if bare in (int, float):
-        low = next((b.ge if isinstance(b, Ge) else b.gt for b in bounds if isinstance(b, Ge | Gt)), None)
-        high = next((b.le if isinstance(b, Le) else b.lt for b in bounds if isinstance(b, Le | Lt)), None)
+        low = next((b.value for b in bounds if isinstance(b, Ge | Gt)), None)
+        high = next((b.value for b in bounds if isinstance(b, Le | Lt)), None)
         if bare is int:
             return st.integers(low, 10**12 if high is None else high)
         return st.floats(low, high, allow_nan=False, allow_infinity=False)

@@ -6,22 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal, Self, cast
 
-from annotated_types import Ge, Lt
-
-from models.common.network import NetworkConfig
-from models.config.options import NucleusSampling, OutputLimits, Precision, Shortlist
-from models.config.problems import Problem
-from models.config.search import LimitedSearch, SearchConfig, SystemParts, Workload
-from models.stepwise.orders import (
-    ORDERS,
-    GenerationOrder,
-    Mask,
-    OrderName,
-    SlotPositions,
-    Start,
-    Stop,
-    Tail,
-)
+from fewstep.config.bounds import Ge, Lt
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import NucleusSampling, OutputLimits, Precision, Shortlist
+from fewstep.config.problems import Problem
+from fewstep.config.search import LimitedSearch, SearchConfig, SystemParts, Workload
+from fewstep.families.stepwise.orders import ORDERS, GenerationOrder, Mask, OrderName, SlotPositions, Start, Stop, Tail
 
 RIGHT_TO_LEFT = {"l2r": (False,), "r2l": (True,), "fold": (False, True)}
 """Switches by arrangement, one for each direction: whether its later tokens stand before its earlier ones in the output."""

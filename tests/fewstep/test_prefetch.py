@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from models.common.prefetch import prefetch
+from fewstep.decoding import prefetch
 
 
 def test_items_come_in_their_order_with_what_was_made_of_them():

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from annotated_types import Ge, Lt, MultipleOf
-
-from models.config.problems import Problem
+from fewstep.config.bounds import Ge, Lt, MultipleOf
+from fewstep.config.problems import Problem
 
 SIZES: dict[str, dict[str, Any]] = {
     "tiny": {"encoder_layers": 4, "decoder_layers": 4, "width": 128, "feed_forward": 256, "heads": 4},
@@ -16,6 +15,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "big": {"encoder_layers": 6, "decoder_layers": 6, "width": 1024, "feed_forward": 4096, "heads": 16},
 }
 """Values of the five sizes that a config does not state. `tiny` is the model of Wu et al. 2021 for Multi30k."""
+
+
+class Sizes(NamedTuple):
+    """Vocabulary sizes of a network. `joint`: source and target share one vocabulary and one embedding."""
+
+    source: int
+    target: int
+    joint: bool
 
 
 @dataclass(frozen=True, kw_only=True)

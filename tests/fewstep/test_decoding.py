@@ -11,12 +11,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.bundle.batched_decoding import DecodingMemoryError, batches, decode_batch, decode_sentences
-from models.family import Hypothesis
+from fewstep.decoding import DecodingMemoryError, batches, decode_batch, decode_sentences
+from fewstep.translation import Hypothesis
 
 
 class Reversal:
     """A decoder that reverses its sources. A batch of more than `max_tokens` tokens does not fit into memory."""
+
+    memory_errors = (torch.OutOfMemoryError, MemoryError)
 
     def __init__(self, max_tokens: int = 10**9, error: type[BaseException] = torch.OutOfMemoryError) -> None:
         self.max_tokens, self.error = max_tokens, error
@@ -24,12 +26,12 @@ class Reversal:
         self.decoded: list[list[list[int]]] = []
         self.threads: set[int] = set()
 
-    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[int]]:
+    def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> list[list[int]]:
         assert all(sources), "empty sources are not decoded"
         self.prepared.append([list(ids) for ids in sources])
         return self.prepared[-1]
 
-    def decode(self, prepared: list[list[int]], search: Any) -> list[list[Hypothesis]]:
+    def decode(self, prepared: list[list[int]], search: Any, threads: int | None = None) -> list[list[Hypothesis]]:
         self.threads.add(threading.get_ident())
         if sum(len(ids) + 1 for ids in prepared) > self.max_tokens:
             raise self.error("CUDA out of memory.\nmore lines")
@@ -72,12 +74,14 @@ def test_a_batch_is_prepared_while_the_one_before_is_decoded() -> None:
     class Waiting(Reversal):
         """Decodes the first batch only once the second one is being prepared."""
 
-        def prepare(self, sources: Sequence[Sequence[int]], search: Any = None) -> list[list[int]]:
+        memory_errors = (torch.OutOfMemoryError, MemoryError)
+
+        def prepare(self, sources: Sequence[Sequence[int]], search: Any = None, threads: int | None = None) -> list[list[int]]:
             if self.prepared:
                 second.set()
             return super().prepare(sources, search)
 
-        def decode(self, prepared: list[list[int]], search: Any) -> list[list[Hypothesis]]:
+        def decode(self, prepared: list[list[int]], search: Any, threads: int | None = None) -> list[list[Hypothesis]]:
             assert second.wait(timeout=10)
             return super().decode(prepared, search)
 

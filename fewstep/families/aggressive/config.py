@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Literal, cast
 
-from annotated_types import Ge, Le, Lt
-
-from models.common.network import NetworkConfig
-from models.config.options import OutputLimits, Precision, Sampling, Shortlist
-from models.config.problems import Problem
-from models.config.search import LimitedSearch, SystemParts, Workload
+from fewstep.config.bounds import Ge, Le, Lt
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import OutputLimits, Precision, Sampling, Shortlist
+from fewstep.config.problems import Problem
+from fewstep.config.search import LimitedSearch, SystemParts, Workload
 
 BLOCK_OPTIONS = (
     "draft_width_range",

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Gt, Le
-
-from models.common.network import NetworkConfig
-from models.config.options import Precision, Sampling, Shortlist
-from models.config.problems import Problem
-from models.config.search import SearchConfig, SystemParts, Workload
+from fewstep.config.bounds import Ge, Gt, Le
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import Precision, Sampling, Shortlist
+from fewstep.config.problems import Problem
+from fewstep.config.search import SearchConfig, SystemParts, Workload
 
 Pin = Literal["none", "row", "column"]
 

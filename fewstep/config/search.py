@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple, Self, get_args, get_type_hints
 
-from annotated_types import Ge
-
-from models.common.network import NetworkConfig
-from models.config.labels import label_of, parse_label
-from models.config.options import OutputLimits, Precision, Shortlist
-from models.config.problems import Problem, refuse
+from fewstep.config.bounds import Ge
+from fewstep.config.labels import label_of, parse_label
+from fewstep.config.network import NetworkConfig
+from fewstep.config.options import OutputLimits, Precision, Shortlist
+from fewstep.config.problems import Problem, refuse
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class SearchConfig:
 
     @property
     def label(self) -> str:
-        """The name that is derived from all options (see `models.config.labels`)."""
+        """The name that is derived from all options (see `fewstep.config.labels`)."""
         return label_of(self)
 
     @classmethod
