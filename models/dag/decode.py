@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fewstep.config.network import Sizes
 from fewstep.config.problems import Problem
-from fewstep.config.search import SystemParts, check_search
+from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.families.dag.config import DagSearch
 from fewstep.sources import Sources, gather
-from fewstep.system.format import read_json
-from fewstep.system.parts import load_ngram
+from fewstep.system.parts import load_lexicon, load_ngram
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
 from models.common.engines import choose_engine
 from models.common.inference import MEMORY_ERRORS, score_pairs
 from models.common.layers.linear import pack
-from models.common.shortlist import load_lexicon
 from models.dag.engines import DagEngine, engines_for
 from models.dag.loss import log_probability
 from models.dag.model import DagModel
@@ -85,9 +83,8 @@ class DagDecoder:
         return self.model.config.max_positions - 1
 
 
-def load(directory: Path, device: str) -> DagDecoder:
+def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> DagDecoder:
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
-    description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, DagModel)
     lexicon = load_lexicon(directory, description, Sizes(**description["sizes"]))

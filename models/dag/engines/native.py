@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 import torch
 
 from fewstep import DagNetwork, DagRules, Lexicon
-from fewstep.config.options import Precision
+from fewstep.config.options import Precision, shortlist_sizes
 from fewstep.config.problems import Problem
 from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.networks.copies import native_precision
 from fewstep.sources import Ints, Sources
+from fewstep.system.networks import shape_of
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import BOS, EOS, MASK
-from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
+from models.common.native import arrays_of
 from models.dag.graph_size import LENGTHS, decoding_factor, graph_lengths
 from models.dag.model import DagModel
 from models.dag.search import Graph, finished, follows, search_graph, tokens_needed
