@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["named_arrays", "network_of", "read_arrays", "read_network", "shape_of", "sizes_of"]
 
-RENAMED = {"target_embedding.weight": "target_embedding", "source_embedding.weight": "source_embedding"}
+RENAMED = {f"{name}.weight": name for name in ("target_embedding", "source_embedding")} | {"length.weight": "lengths"}
 """Names of arrays in `fewstep.Transformer`, by those of the weights; all others are equal."""
 
 

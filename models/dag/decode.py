@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fewstep.config.network import Sizes
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig, SystemParts, check_search
+from fewstep.families.dag import decoder as runtime
 from fewstep.families.dag.config import DagSearch
 from fewstep.sources import Sources, gather
 from fewstep.system.parts import load_lexicon, load_ngram
@@ -33,17 +33,24 @@ class DagDecoder:
     memory_errors = MEMORY_ERRORS
 
     def __init__(
-        self, model: DagModel, ngram: NgramScorer | None = None, lexicon: Lexicon | None = None, *, frozen: bool = False
+        self,
+        model: DagModel,
+        ngram: NgramScorer | None = None,
+        lexicon: Lexicon | None = None,
+        *,
+        frozen: bool = False,
+        native: runtime.NativeDecoder | None = None,
     ) -> None:
         """Create the engines for a network.
 
         `ngram` is a scorer over target ids for searches with an `ngram_weight`; `lexicon` provides shortlists. `frozen` states that
-        the weights do not change any more, so that engines may copy them.
+        the weights do not change any more, so that engines may copy them. `native` is the runtime's decoder of the same network, if
+        it was loaded.
         """
         self.model, self.ngram, self.lexicon = model, ngram, lexicon
         if frozen:
             pack(model)
-        self.engines = engines_for(model, ngram, lexicon, frozen=frozen)
+        self.engines = engines_for(model, ngram, lexicon, frozen=frozen, native=native)
 
     @property
     def system_parts(self) -> SystemParts:
@@ -64,7 +71,7 @@ class DagDecoder:
         Raises ValueError for a search that has problems (`DagSearch.problems`) or that no engine of this decoder can run.
         """
         check_search(search, self.model.config, self.system_parts)
-        return self._engine(search).decode(prepared, search) if prepared.rows else []
+        return self._engine(search).decode(prepared, search, threads) if prepared.rows else []
 
     def score(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
         """Return log-probabilities over all paths of the graph that `decode` would search; see `ScoringDecoder.score`."""
@@ -87,5 +94,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, 
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
     model = make_model(directory, description, device)
     assert isinstance(model, DagModel)
-    lexicon = load_lexicon(directory, description, Sizes(**description["sizes"]))
-    return DagDecoder(model, load_ngram(directory), lexicon, frozen=True)
+    if device == "cpu":
+        native = runtime.load(directory, description, search)
+        return DagDecoder(model, native.ngram, native.lexicon, frozen=True, native=native)
+    return DagDecoder(model, load_ngram(directory), load_lexicon(directory, description, model.sizes), frozen=True)
