@@ -153,7 +153,7 @@ def load(directory: Path, description: Mapping[str, Any], search: SearchConfig) 
     config = cast(DagConfig, network_of(directory, description, DagConfig))
     sizes = sizes_of(directory, description)
     arrays = read_network(directory, config, sizes)
-    ngram, lexicon = load_ngram(directory), load_lexicon(directory, description, sizes)
+    ngram, lexicon = load_ngram(directory, description, sizes), load_lexicon(directory, description, sizes)
     precision = cast(DagSearch, search).precision
     try:
         return NativeDecoder(config, arrays, ngram, lexicon, precision="float32" if precision == "float16" else precision)
