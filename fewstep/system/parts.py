@@ -64,9 +64,12 @@ def load_ngram(directory: Path, description: Mapping[str, Any], sizes: Sizes) ->
 def load_lexicon(directory: Path, description: Mapping[str, Any], sizes: Sizes) -> Lexicon | None:
     """Return the lexicon of a system, or None if it has no candidate tables.
 
-    Raises BundleError for tables of another vocabulary or alignment, ValueError for tables that were counted without a backoff.
+    Raises BundleError for tables that are damaged, of another vocabulary or alignment, or were counted without a backoff.
     """
     if TABLES not in description["parts"]:
         return None
     tables = load_tables(directory, sizes.source, sizes.target, str(description.get("links", "")))
-    return build_lexicon(tables, joint=sizes.joint)
+    try:
+        return build_lexicon(tables, joint=sizes.joint)
+    except ValueError as error:
+        raise BundleError(str(error)) from error

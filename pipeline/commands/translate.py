@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,8 @@ import typer
 import fewstep
 from fewstep.config.search import SearchConfig
 from fewstep.streams import StreamError, open_streams, stream
+from fewstep.system.description import read_description
+from fewstep.system.format import BundleError
 from models.family import FAMILIES
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.load import parse_search
@@ -104,12 +105,15 @@ def search_named(directory: Path, text: str) -> SearchConfig:
     Raises ConfigError that lists the system's labels. A description that cannot be read is reported when the system is loaded.
     """
     try:
-        description = json.loads((directory / "system.json").read_text(encoding="utf-8"))
-        family, labels = str(description["family"]), dict(description["searches"])
-    except (OSError, ValueError, KeyError):
+        description = read_description(directory, verify=False)
+        family, labels = str(description["family"]), description["searches"]
+    except BundleError:
         family, labels = TEACHER_FAMILY, {}
     if text in labels and family in FAMILIES:
-        return FAMILIES[family].search.from_values(labels[text])
+        try:
+            return FAMILIES[family].search.from_values(labels[text])
+        except ValueError as error:
+            raise ConfigError([f"--search {text}: {error}"]) from error
     try:
         return parse_search(text, f"--search {text}", family)
     except ConfigError as error:

@@ -1,1 +1,1 @@
-"""Mutated files: every file of a system and of a store is flipped, cut, spliced or edited, and its readers have to answer or refuse."""
+"""Mutated files of systems and stores: their readers have to answer or to refuse."""
