@@ -56,7 +56,7 @@ def read_versioned(path: Path, content: str, expected: int, keys: Mapping[str, t
     """
     description = read_json(path, content)
     version = description.get("format")
-    if version != expected or isinstance(version, bool):
+    if version != expected or type(version) is not int:
         older = version is None or (isinstance(version, int) and version < expected)
         remedy = "create it again" if older else "use the version of this program that wrote it, or a later one"
         raise BundleError(f"{path.parent}: expected {content} of format {expected}, got {version!r:.80}; {remedy}")

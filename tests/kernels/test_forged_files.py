@@ -246,5 +246,5 @@ def test_positions_that_wrap_are_refused(method: str, position: int) -> None:
 def test_links_to_words_of_other_sentences_are_refused() -> None:
     starts, none = np.array([0, 1, 2]), np.array([-1, -1], np.int32)
     for forward, reverse in ((np.array([0, 1], np.int32), none), (none, np.array([0, 1 << 30], np.int32))):
-        with pytest.raises(ValueError, match="pair 1: a link leads to position .* of 1 words"):
+        with pytest.raises(ValueError, match=r"pair 1: a link leads to position .* of 1 words"):
             symmetrize_arrays(starts, forward, starts, reverse, "union")
