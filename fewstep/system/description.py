@@ -40,10 +40,12 @@ def read_description(directory: Path, verify: bool = True) -> dict[str, Any]:
     Raises BundleError for another directory, another format version, a damaged description, a missing part, and a part that is a
     link or lies elsewhere.
     """
-    description = read_versioned(directory / "system.json", "a system", SYSTEM_FORMAT, SYSTEM_KEYS, verify)
+    path = directory / "system.json"
+    description = read_versioned(path, "a system", SYSTEM_FORMAT, SYSTEM_KEYS, verify)
     parts = description["parts"]
-    if missing := [part for part in (WEIGHTS, SOURCE_PIECES, TARGET_PIECES) if part not in parts]:
-        raise BundleError(f"{directory / 'system.json'}: parts: {', '.join(missing)} missing; the file is damaged")
+    for part in (WEIGHTS, SOURCE_PIECES, TARGET_PIECES):
+        if part not in parts:
+            raise BundleError(f"{path}: parts: expected {part} among them, got {', '.join(parts) or 'none'}")
     for part in parts:
         require_file(directory / part)
     return description

@@ -49,6 +49,9 @@ def open_system(
     sizes = sizes_of(directory, description)
     searches, default = _searches(directory, description, search_type)
     source, target = _languages(directory, description)
+    source_pieces, target_pieces = (
+        load_pieces(directory / part, size) for part, size in ((SOURCE_PIECES, sizes.source), (TARGET_PIECES, sizes.target))
+    )
     decoder = load_decoder(directory, description, searches[default])
     longest, cut = description["network"]["max_positions"] - 1, description.get("max_source_tokens")
     return System(
@@ -60,8 +63,8 @@ def open_system(
         searches=searches,
         default_search=default,
         decoder=decoder,
-        source_pieces=load_pieces(directory / SOURCE_PIECES, sizes.source),
-        target_pieces=load_pieces(directory / TARGET_PIECES, sizes.target),
+        source_pieces=source_pieces,
+        target_pieces=target_pieces,
         max_source_tokens=longest if cut is None else min(cut, longest),
         max_target_tokens=longest,
         cuts=cut is not None,

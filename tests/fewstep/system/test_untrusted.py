@@ -93,7 +93,7 @@ def test_a_file_that_is_not_described_is_not_read(directory: Path) -> None:
     ("changes", "message"),
     [
         ({"parts": []}, "parts: expected an object"),
-        ({"parts": {}}, "parts: model.safetensors, source.spm, target.spm missing"),
+        ({"parts": {}}, "parts: expected model.safetensors among them, got none"),
         ({"family": 3}, "family: expected text, got 3"),
         ({"family": "martian"}, "family: expected one of"),
         ({"searches": []}, "searches: expected an object"),

@@ -16,14 +16,9 @@ from stages.context import StepContext
 from stages.decode import STAGE, DecodeConfig, DecodeInputs
 from stages.shards import read_shards, shard_path, write_shard
 from stages.workers import LocalWorkers, Resources
-from tests.fewstep.systems import LINES, SYSTEMS, write_systems
+from tests.fewstep.systems import LINES, SYSTEMS
 
 CASES = [(name, label) for name, (_, _, searches) in SYSTEMS.items() for label in searches]
-
-
-@pytest.fixture(scope="session")
-def directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return write_systems(tmp_path_factory.mktemp("systems"))
 
 
 @pytest.fixture(scope="session")
@@ -45,12 +40,10 @@ def context(directory: Path) -> StepContext:
 
 
 @pytest.mark.parametrize(("name", "label"), CASES)
-def test_outputs_are_those_of_the_decode_stage(
-    directories: dict[str, Path], text: Text, tmp_path: Path, name: str, label: str
-) -> None:
-    system = fewstep.load(directories[name])
+def test_outputs_are_those_of_the_decode_stage(systems: dict[str, Path], text: Text, tmp_path: Path, name: str, label: str) -> None:
+    system = fewstep.load(systems[name])
     search = system.searches[label]
-    STAGE.run(DecodeInputs(System(directories[name], name), text), DecodeConfig(search=search), context(tmp_path))
+    STAGE.run(DecodeInputs(System(systems[name], name), text), DecodeConfig(search=search), context(tmp_path))
     rows = [row for table in read_shards(tmp_path) for row in table.to_pylist()]
     expected: list[list[dict[str, Any]]] = [[row for row in rows if row["id"] == line] for line in range(len(LINES))]
     found = system.translate(LINES, label, n_best=search.n_best, threads=default_threads())
