@@ -12,8 +12,7 @@ import typer
 import fewstep
 from fewstep.config.search import SearchConfig
 from fewstep.streams import StreamError, open_streams, stream, stream_options
-from fewstep.system.description import read_description
-from fewstep.system.format import BundleError
+from fewstep.system.format import BundleError, read_json
 from models.family import FAMILIES
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.load import parse_search
@@ -129,10 +128,11 @@ def search_named(directory: Path, text: str) -> SearchConfig:
     Raises ConfigError that lists the system's labels. A description that cannot be read is reported when the system is loaded.
     """
     try:
-        description = read_description(directory, verify=False)
-        family, labels = str(description["family"]), description["searches"]
+        description = read_json(directory / "system.json", "a system")
     except BundleError:
-        family, labels = TEACHER_FAMILY, {}
+        description = {}
+    family, searches = str(description.get("family", TEACHER_FAMILY)), description.get("searches")
+    labels = searches if isinstance(searches, dict) else {}
     if text in labels and family in FAMILIES:
         try:
             return FAMILIES[family].search.from_values(labels[text])
