@@ -6,13 +6,15 @@ import faulthandler
 import multiprocessing
 import os
 import resource
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-SECONDS = 20
-"""Time limit of a trial."""
+SECONDS, WAITING = 20, 300
+"""Limits of a trial: seconds of processor time, and seconds in all on a busy machine."""
 MEMORY = 3 << 30
 """Address space that a trial may add to that of its process, in bytes."""
 
@@ -47,21 +49,21 @@ def run_trials(make: Callable[[], Target], seeds: Iterable[int]) -> Iterator[Out
         process.start()
         there.close()
         with here:
-            yield from _ask(here, remaining)
+            yield from _ask(here, remaining, process.pid or 0)
         process.join(1)
         if process.is_alive():
             process.kill()
             process.join()
 
 
-def _ask(worker: Connection, remaining: list[int]) -> Iterator[Outcome]:
+def _ask(worker: Connection, remaining: list[int], pid: int) -> Iterator[Outcome]:
     """Yield outcomes until all trials are done or the worker is lost."""
     worker.recv()
     while remaining:
         seed = remaining.pop()
         worker.send(seed)
-        if not worker.poll(SECONDS):
-            yield Outcome(seed, "hang", f"no answer in {SECONDS} s")
+        if not _answers(worker, pid):
+            yield Outcome(seed, "hang", f"no answer in {SECONDS} s of processor time or {WAITING} s")
             return
         try:
             yield Outcome(seed, *worker.recv())
@@ -71,10 +73,24 @@ def _ask(worker: Connection, remaining: list[int]) -> Iterator[Outcome]:
     worker.send(None)
 
 
+def _answers(worker: Connection, pid: int) -> bool:
+    """Wait for an answer within the limits of a trial."""
+    started, used = time.monotonic(), _processor_seconds(pid)
+    while not worker.poll(1):
+        if _processor_seconds(pid) - used > SECONDS or time.monotonic() - started > WAITING:
+            return False
+    return True
+
+
+def _processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def _serve(make: Callable[[], Target], parent: Connection) -> None:
     target = make()
     faulthandler.enable()
-    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()  # noqa: SIM115 short-lived
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     parent.send("ready")

@@ -128,8 +128,8 @@ void bind_align_shards(nb::module_& module) {
         [](BoundAligner& self, const Starts& whole_starts, const Columns& offsets, const Vector<double>& whole) {
             const Support& support = self.aligner.text().support();
             require_ascending(whole_starts);
-            require(whole_starts.size() == support.row_starts.size() && offsets.size() == support.cells() &&
-                        whole_starts(0) == 0 && whole_starts(whole_starts.size() - 1) == whole.size(),
+            require(whole_starts.size() == support.row_starts.size() && offsets.size() == support.cells() && whole_starts(0) == 0 &&
+                        whole_starts(whole_starts.size() - 1) == whole.size(),
                     "align: probabilities do not fit the cells");
             require(std::all_of(whole.data(), whole.data() + whole.size(), [](double t) { return t >= 0.0 && std::isfinite(t); }),
                     "align: expected finite probabilities of at least 0");
@@ -148,7 +148,8 @@ void bind_align_shards(nb::module_& module) {
             require(named.size() == 0 || (starts.size() - 2 <= named.size() && all_below(columns, named.size())),
                     "align: rows and columns do not fit the words");
             const Support support{{whole.row_starts.begin(), whole.row_starts.end()}, {whole.columns.begin(), whole.columns.end()}};
-            return std::make_shared<const AlignModel>(ModelHeader{options, reverse, tension, length_ratio}, support, t.data(), named);
+            return std::make_shared<const AlignModel>(ModelHeader{options, reverse, tension, length_ratio}, support, t.data(),
+                                                      named);
         },
         "starts"_a, "columns"_a, "t"_a, "options"_a, "reverse"_a, "tension"_a, "length_ratio"_a, "words"_a);
 }

@@ -49,7 +49,8 @@ nb::tuple symmetrise_all(const Starts& target_starts, const Positions& forward, 
         const nb::gil_scoped_release release;
         parallel_for(static_cast<std::int64_t>(pairs), threads, [&](std::int64_t index, int) {
             const auto pair = static_cast<std::size_t>(index);
-            const auto sources = source_starts(pair + 1) - source_starts(pair), words = target_starts(pair + 1) - target_starts(pair);
+            const auto sources = source_starts(pair + 1) - source_starts(pair),
+                       words = target_starts(pair + 1) - target_starts(pair);
             const auto within = [&](std::int32_t position, std::int64_t size) {
                 if (position >= size)
                     throw std::invalid_argument("symmetrize: pair " + std::to_string(pair) + ": a link leads to position " +

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import fewstep
 from fewstep.families.stepwise.config import StepwiseSearch
@@ -157,8 +158,6 @@ def test_a_network_is_compared_with_its_weights_before_it_is_built(
 
 
 def without_config(path: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
     save_file(load_file(path), path)
 
 
@@ -181,3 +180,35 @@ def test_damaged_tables_and_models_of_a_system_are_named(directory: Path) -> Non
                 fewstep.load(directory, verify=False)
         (directory / name).write_bytes(content)
     assert isinstance(fewstep.load(directory).search, StepwiseSearch)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_weights_are_finite(directory: Path, value: float) -> None:
+    path = directory / "model.safetensors"
+    weights = load_file(path)
+    weights["encoder.layers.0.feed_forward.widen.weight"][3, 2] = value
+    save_file(weights, path)
+    with pytest.raises(BundleError, match=r"encoder.layers.0.feed_forward.widen.weight: expected finite numbers, got others"):
+        fewstep.load(directory, verify=False)
+
+
+@pytest.mark.parametrize("name", ["autoregressive", "dag", "lattice", "aggressive"])
+def test_outputs_that_are_no_numbers_are_an_error_or_a_translation(systems: dict[str, Path], tmp_path: Path, name: str) -> None:
+    """Weights near the largest number make every product infinite: a beam search then finds nothing."""
+    directory = shutil.copytree(systems[name], tmp_path / "system")
+    for path in directory.rglob("model.safetensors"):
+        save_file({name: array * 0 + 3e38 if array.dtype == "float32" else array for name, array in load_file(path).items()}, path)
+    try:
+        system = fewstep.load(directory, verify=False)
+        found = {label: outcome(system, search) for label, search in system.searches.items()}
+    except BundleError:
+        return
+    assert set(found.values()) <= {"translated", "refused"}
+    assert name != "autoregressive" or found["beam"] == "refused"
+
+
+def outcome(system: fewstep.System, search: Any) -> str:
+    try:
+        return "translated" if len(system.translate(LINES, search)) == len(LINES) else "lost"
+    except BundleError as error:
+        return "refused" if "outputs are not numbers" in str(error) else str(error)

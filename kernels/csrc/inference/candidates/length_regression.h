@@ -45,7 +45,9 @@ struct LengthSums {
 
     // Whether these can be sums over at most 2^40 pairs with sides of 1 to `max_length` pieces.
     bool are_possible(std::uint64_t max_length) const {
-        const auto within = [](std::uint64_t sum, std::uint64_t of, std::uint64_t factor) { return of <= sum && sum <= of * factor; };
+        const auto within = [](std::uint64_t sum, std::uint64_t of, std::uint64_t factor) {
+            return of <= sum && sum <= of * factor;
+        };
         return pairs <= MAX_PAIRS && within(source, pairs, max_length) && within(target, pairs, max_length) &&
                within(source_squared, source, max_length) && within(source_target, source, max_length);
     }

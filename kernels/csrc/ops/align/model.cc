@@ -141,7 +141,8 @@ void AlignModel::save(const char* path) const {
     header.check = checksum_of(header);
     static constexpr std::array<std::byte, 8> ZEROS{};
     const FilePart padding = FilePart(ZEROS).first(padded(columns_.size_bytes()) - columns_.size_bytes());
-    write_file(path, std::array<FilePart, 7>{std::as_bytes(std::span(&header, 1)), body[0], body[1], body[2], padding, body[3], body[4]});
+    write_file(path,
+               std::array<FilePart, 7>{std::as_bytes(std::span(&header, 1)), body[0], body[1], body[2], padding, body[3], body[4]});
 }
 
 std::shared_ptr<const AlignModel> AlignModel::load(const char* path) {
@@ -175,7 +176,8 @@ std::shared_ptr<const AlignModel> AlignModel::load(const char* path) {
     for (const FilePart& bytes : {part(model->row_starts_), part(model->t_), part(model->columns_), part(ends), part(letters)})
         found = checksum(bytes, found);
     if (found != header.body) fail("altered content");
-    if (!are_ascending(ends, header.letters) || !model->has_valid_cells(header.words)) fail("rows or words that do not fit together");
+    if (!are_ascending(ends, header.letters) || !model->has_valid_cells(header.words))
+        fail("rows or words that do not fit together");
     const std::string_view text(letters.data(), letters.size());
     for (std::size_t id = 0; id < ends.size(); ++id) {
         const std::uint64_t start = id == 0 ? 0 : ends[id - 1];

@@ -222,9 +222,8 @@ RunFile::RunFile(const std::string& path) : file_(path) {
     for (const FilePart& part : body_of(lexical_.events, prior_.events, lexical_.counts, prior_.counts))
         found = checksum(part, found);
     if (found != header.body) fail("altered counts");
-    const bool possible =
-        are_events(lexical_, totals_.linked, [&](std::uint64_t event) { return is_lexical(event, limits_); }) &&
-        are_events(prior_, totals_.linked, [&](std::uint64_t event) { return is_prior(event, limits_); });
+    const bool possible = are_events(lexical_, totals_.linked, [&](std::uint64_t event) { return is_lexical(event, limits_); }) &&
+                          are_events(prior_, totals_.linked, [&](std::uint64_t event) { return is_prior(event, limits_); });
     if (!possible) fail("impossible events");
 }
 

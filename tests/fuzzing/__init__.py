@@ -1,1 +1,0 @@
-"""Mutated files of systems and stores: their readers have to answer or to refuse."""
