@@ -283,7 +283,7 @@ AGREED, UNCLEAR = [0], [0]
     problems(), st.integers(1, 4), st.sampled_from([0.0, 0.5, 3.0]), st.booleans(), st.sampled_from(["lookup", "lookup", "nothing"])
 )
 def test_drafts_are_accepted_as_the_twin_accepts_them(problem, top_k, gap, require_top1_eos, proposals):
-    """The twin starts every pass from the beginning. Where its own result changes with the last bits of weights, rounding decides."""
+    """The twin starts every pass from the beginning. Where its result changes with the last bits of weights, it is unclear."""
     arrays, shape, _, rows, limits, rules, drafts = problem
     limits = np.minimum(limits, 9)
     options = {"proposals": proposals, "top_k": top_k, "max_logprob_gap": gap, "require_top1_eos": require_top1_eos}
