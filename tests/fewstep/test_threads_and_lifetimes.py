@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fewstep import BeamOptions, NgramModel, SlotRules, Transformer, TransformerShape
+from fewstep import BeamOptions, SlotRules, Transformer, TransformerShape
 from fewstep.native import fewstep_native
+from kernels import NgramModel
 from tests.fewstep.networks.test_transformer import arrays_for
 
 PROGRAM = """
@@ -69,9 +70,17 @@ def test_a_token_may_be_banned_twice(precision: str, members: int) -> None:
 def test_a_beam_keeps_its_language_model() -> None:
     model = NgramModel.estimate([["a", "b"], ["b"]], 2, discount_fallback=(0.5, 1.0, 1.5))
     scorer = model.for_vocabulary(["a", "b", "</s>", "<pad>"]).native
-    before = sys.getrefcount(scorer)
-    options = {"beams": 2, "step_size": 2, "per_direction": False, "selection": "exact", "eos": 2, "pad": 3, "n_best": 1}
+    options: dict[str, Any] = {
+        "beams": 2,
+        "step_size": 2,
+        "per_direction": False,
+        "selection": "exact",
+        "eos": 2,
+        "pad": 3,
+        "n_best": 1,
+    }
     options |= {"alpha": 0.6, "gnmt": False, "beam_threshold": 1e9, "ngram": scorer, "ngram_weight": 0.5, "right_to_left": [False]}
+    before = sys.getrefcount(scorer)
     beam = fewstep_native.make_beam([4], **options)
     assert sys.getrefcount(scorer) == before + 1
     del beam

@@ -182,6 +182,14 @@ def test_damaged_tables_and_models_of_a_system_are_named(directory: Path) -> Non
     assert isinstance(fewstep.load(directory).search, StepwiseSearch)
 
 
+def test_pieces_of_a_vocabulary_are_unicode(directory: Path) -> None:
+    for name in ("source.spm", "target.spm"):
+        content = (directory / name).read_bytes()
+        (directory / name).write_bytes(content.replace("läuft".encode(), b"l\xffxuft"))
+    with pytest.raises(BundleError, match=r"source.spm: expected a SentencePiece model, got: 'utf-8' codec"):
+        fewstep.load(directory, verify=False)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_weights_are_finite(directory: Path, value: float) -> None:
     path = directory / "model.safetensors"
