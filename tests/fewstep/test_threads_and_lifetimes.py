@@ -70,16 +70,9 @@ def test_a_token_may_be_banned_twice(precision: str, members: int) -> None:
 def test_a_beam_keeps_its_language_model() -> None:
     model = NgramModel.estimate([["a", "b"], ["b"]], 2, discount_fallback=(0.5, 1.0, 1.5))
     scorer = model.for_vocabulary(["a", "b", "</s>", "<pad>"]).native
-    options: dict[str, Any] = {
-        "beams": 2,
-        "step_size": 2,
-        "per_direction": False,
-        "selection": "exact",
-        "eos": 2,
-        "pad": 3,
-        "n_best": 1,
-    }
-    options |= {"alpha": 0.6, "gnmt": False, "beam_threshold": 1e9, "ngram": scorer, "ngram_weight": 0.5, "right_to_left": [False]}
+    options: dict[str, Any] = {"beams": 2, "step_size": 2, "per_direction": False, "selection": "exact", "eos": 2, "pad": 3}
+    options |= {"n_best": 1, "alpha": 0.6, "gnmt": False, "beam_threshold": 1e9, "ngram_weight": 0.5, "right_to_left": [False]}
+    options["ngram"] = scorer
     before = sys.getrefcount(scorer)
     beam = fewstep_native.make_beam([4], **options)
     assert sys.getrefcount(scorer) == before + 1
