@@ -26,7 +26,7 @@ def config_of(kind: type[T], values: object) -> T:
     Raises ValueError that names all keys that are unknown or missing, or all values of another type or out of bounds.
     """
     refuse(_key_problems(kind, values))
-    config = _build(kind, values)
+    config: T = _build(kind, values)
     refuse(value_problems(config))
     return config
 
@@ -38,12 +38,12 @@ def value_problems(config: object) -> Iterator[Problem]:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(kind)}  # type: ignore[arg-type]  # callers pass dataclasses
+    return {field.name: hints[field.name] for field in fields(kind)}
 
 
-def _key_problems(kind: type, values: object) -> Iterator[Problem]:
+def _key_problems(kind: Any, values: object) -> Iterator[Problem]:
     if not isinstance(values, Mapping):
         yield Problem((kind.__name__,), "a mapping of keys to values", values)
         return
@@ -51,12 +51,12 @@ def _key_problems(kind: type, values: object) -> Iterator[Problem]:
     for key in values:
         if key not in hints:
             yield Problem((str(key),), "a known key", values[key], tuple(hints))
-    for field in fields(kind):  # type: ignore[arg-type]  # callers pass dataclasses
+    for field in fields(kind):
         if field.default is MISSING and field.default_factory is MISSING and field.name not in values:
             yield Problem((field.name,), "a value", "none")
 
 
-def _build(kind: type[T], values: Any) -> T:
+def _build(kind: Any, values: Any) -> Any:
     hints = _hints(kind)
     return kind(**{name: _option_value(hints[name], value) for name, value in values.items()})
 

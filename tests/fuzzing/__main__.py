@@ -26,9 +26,9 @@ def main() -> int:
     """Run the program."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("directories", nargs="+", type=Path)
-    parser.add_argument("--trials", type=int, default=10_000, help="number of trials over all directories")
+    parser.add_argument("--trials", type=int, default=10_000, help="Number of trials over all directories.")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--json", type=Path, help="file for the counts and the findings")
+    parser.add_argument("--json", type=Path, help="File for the counts and the findings.")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     started, found, each = time.monotonic(), [], -(-options.trials // len(options.directories))

@@ -13,7 +13,7 @@ from tests.fuzzing.mutations import mutate
 from tests.fuzzing.store import write_store
 
 FEW = 60
-MANY = 1500
+MANY = 500
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +44,7 @@ def test_a_mutated_store_is_read_or_refused(store: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["autoregressive", "interleaved-sa", "ensemble", "dag", "dag-predicted", "lattice", "aggressive", "head"]
-)
+@pytest.mark.parametrize("name", ["autoregressive", "interleaved-sa", "ensemble", "dag", "lattice", "aggressive", "head"])
 def test_many_mutated_systems_translate_or_are_refused(systems: dict[str, Path], name: str) -> None:
     check(systems[name], range(FEW, FEW + MANY))
 

@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     kind: str
     """`answered`, `refused`, `traceback`, `signal` or `hang`."""
     text: str
-    """What was mutated, or the error."""
+    """The mutation, or the error."""
 
 
 def run_trials(make: Callable[[], Target], seeds: Iterable[int]) -> Iterator[Outcome]:

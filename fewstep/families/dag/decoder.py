@@ -56,7 +56,7 @@ class NativeDecoder:
         """
         self.config, self.ngram, self.lexicon = config, ngram, lexicon
         self.parts = SystemParts(ngram=ngram is not None, tables=lexicon is not None)
-        self._sizes: Ints = _array("graph_lengths", arrays)
+        self._sizes: Ints = _sizes(arrays, config)
         given = {**arrays, "links": _links(arrays, config.width)}
         self._copies = Copies(lambda precision: self._copy(given, precision))
         self._copies[precision]
@@ -125,6 +125,17 @@ def _array(name: str, arrays: Arrays) -> Any:
     if name not in arrays:
         raise ValueError(f"arrays: missing {name}")
     return arrays[name]
+
+
+def _sizes(arrays: Arrays, config: DagConfig) -> Ints:
+    """Return the numbers of vertices. Raises ValueError for numbers without position codes, and for too few of them."""
+    sizes, codes = _array("graph_lengths", arrays), len(_array("slot_codes", arrays))
+    fewest = 1 if config.graph_size == "predicted" else config.max_positions + 1
+    if sizes.dtype != np.int64 or sizes.ndim != 1 or len(sizes) < fewest:
+        raise ValueError(f"graph_lengths: expected at least {fewest} int64 numbers, got {sizes.dtype} {list(sizes.shape)}")
+    if sizes.min() < 2 or sizes.max() > codes:
+        raise ValueError(f"graph_lengths: expected 2 to {codes} vertices, got {sizes.min()} to {sizes.max()}")
+    return sizes
 
 
 def _links(arrays: Arrays, width: int) -> Any:
