@@ -33,7 +33,8 @@ def config_of(kind: type[T], values: object) -> T:
 
 def value_problems(config: object) -> Iterator[Problem]:
     """Yield the values of a config dataclass that its annotations do not allow."""
-    for name, hint in _hints(type(config)).items():
+    kind: Any = type(config)
+    for name, hint in _hints(kind).items():
         yield from _problems((name,), hint, getattr(config, name))
 
 

@@ -20,7 +20,7 @@ from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run, find_run
 from pipeline.store.records import step_directory
-from stages.errors import suggestion
+from stages.errors import StageError, suggestion
 
 
 def translate(
@@ -102,7 +102,7 @@ def translate_files(
     `fewstep.streams.stream`.
 
     Raises ConfigError for an invalid search, DataError for a file that cannot be opened, for an output that is the input and
-    for a missing device, ArtifactError for a broken system.
+    for a missing device, ArtifactError for a broken system, StageError for threads that cannot start.
     """
     options = None if search is None else search_named(directory, search)
     more = outputs or {}
@@ -120,6 +120,10 @@ def translate_files(
             stream(system, read, write, search=options, batch=batch, **more)
     except StreamError as error:
         raise DataError(str(error)) from error
+    except ValueError as error:  # outputs that are not numbers, or tables that are damaged
+        raise ArtifactError(f"{directory}: {error}") from error
+    except OSError as error:  # threads that cannot be started
+        raise StageError(str(error)) from error
 
 
 def search_named(directory: Path, text: str) -> SearchConfig:

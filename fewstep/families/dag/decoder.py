@@ -129,7 +129,8 @@ def _array(name: str, arrays: Arrays) -> Any:
 
 def _sizes(arrays: Arrays, config: DagConfig) -> Ints:
     """Return the numbers of vertices. Raises ValueError for numbers without position codes, and for too few of them."""
-    sizes, codes = _array("graph_lengths", arrays), len(_array("slot_codes", arrays))
+    sizes: Ints = _array("graph_lengths", arrays)
+    codes = len(_array("slot_codes", arrays))
     fewest = 1 if config.graph_size == "predicted" else config.max_positions + 1
     if sizes.dtype != np.int64 or sizes.ndim != 1 or len(sizes) < fewest:
         raise ValueError(f"graph_lengths: expected at least {fewest} int64 numbers, got {sizes.dtype} {list(sizes.shape)}")
