@@ -122,6 +122,8 @@ def translate_files(
         raise DataError(str(error)) from error
     except ValueError as error:  # outputs that are not numbers, or tables that are damaged
         raise ArtifactError(f"{directory}: {error}") from error
+    except BrokenPipeError:  # the reader of the output has ended
+        raise
     except OSError as error:  # threads that cannot be started
         raise StageError(str(error)) from error
 
