@@ -7,7 +7,7 @@ has candidates in slots; the probability of a candidate is its share among all p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.floating]
     Ids = npt.NDArray[np.int64]
 
-__all__ = ["Edge", "Explanation", "Vertex", "of_graph", "of_lattice"]
+__all__ = ["Edge", "Explaining", "Explanation", "Vertex", "of_graph", "of_lattice"]
 
 MIN_PROBABILITY = 0.02
 """Vertices and edges with a lower probability are left out, unless the output passes there."""
@@ -55,6 +55,18 @@ class Explanation(NamedTuple):
     """`dag` or `lattice`."""
     vertices: list[Vertex]
     edges: list[Edge]
+
+
+@runtime_checkable
+class Explaining(Protocol):
+    """A decoder that searches graphs or lattices."""
+
+    def explain(
+        self, source: Sequence[int], search: Any, piece: Callable[[int], str], threads: int | None = None
+    ) -> Explanation | None:
+        """Return the graph or lattice of a source without EOS, or None if this search has none. `piece` returns the piece of a
+        token id."""
+        ...
 
 
 def of_graph(transitions: Floats, log_probs: Floats, ids: Ids, output: Sequence[int], piece: Callable[[int], str]) -> Explanation:

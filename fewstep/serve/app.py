@@ -88,6 +88,18 @@ class Server:
         chosen = work.choices(request, self.systems, self.settings)
         return TranslateAnswer(systems=[await self._translate(name, request.sentences, options) for name, options in chosen])
 
+    async def explain(self, request: ExplainRequest) -> ExplainAnswer:
+        """Return the graph or lattice of a sentence. Raises HTTPException."""
+        work.check_size([request.sentence], self.settings)
+        name = request.system or next(iter(self.systems))
+        chosen = work.options(self.systems, name, request.search, 1, self.settings)
+        system, threads = self.systems[name], self.settings.threads
+        try:
+            found = await self._batchers[name].call(lambda: system.explain(request.sentence, chosen.search, threads=threads))
+        except BusyError as error:
+            raise HTTPException(429, str(error), {"retry-after": "1"}) from error
+        return work.explain_answer(found)
+
     async def _translate(self, name: str, sentences: list[str], options: Any) -> SystemAnswer:
         try:
             answer = await self._batchers[name].translate(sentences, options)
@@ -111,6 +123,7 @@ def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
     # The pages of FastAPI that show the document load scripts from elsewhere, so there are none.
     app = FastAPI(title="fewstep", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(400, _unreadable)
     _add_paths(app, server)
     return Observer(BodyLimit(Access(app, settings), settings), server.metrics)
 
@@ -122,6 +135,11 @@ def _add_paths(app: FastAPI, server: Server) -> None:
     async def translate(request: Request, body: TranslateRequest) -> TranslateAnswer:
         """Translate sentences with one or several systems."""
         return await _unless_hung_up(request, server.translate(body))
+
+    @app.post("/explain", **secured)
+    async def explain(request: Request, body: ExplainRequest) -> ExplainAnswer:
+        """Return the graph or lattice from which a search chose its translation."""
+        return await _unless_hung_up(request, server.explain(body))
 
     @app.get("/systems", **secured)
     async def systems() -> SystemsAnswer:
@@ -162,6 +180,11 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
     problems = [f"{'.'.join(str(part) for part in problem['loc'][1:]) or 'body'}: {problem['msg']}" for problem in error.errors()]
     detail = "; ".join(problems[:5]).encode("utf-8", "replace").decode()
     return JSONResponse({"detail": detail}, 422)
+
+
+async def _unreadable(_: Request, error: Exception) -> JSONResponse:
+    """Answer 400 for JSON that the parser gives up."""
+    return JSONResponse({"detail": f"body: expected JSON of a few levels, got: {getattr(error, 'detail', error)}"}, 400)
 
 
 async def _unless_hung_up(request: Request, answer: Awaitable[T]) -> T:

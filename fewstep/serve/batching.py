@@ -12,11 +12,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from fewstep.serve.metrics import Metrics
 from fewstep.translation import Translation
 
+T = TypeVar("T")
 Outputs = list[list[Translation]]
 """The translations of each sentence, best first."""
 
@@ -149,9 +150,13 @@ class Batcher:
             else:
                 self._wake.clear()
 
-    async def call(self, function: Callable[[], object]) -> object:
-        """Call a function in turn with the batches of all systems."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+    async def call(self, function: Callable[[], T]) -> T:
+        """Return the result of a function, called in turn with the batches of all systems. Raises BusyError for a full queue."""
+        self._backlog.enter(1)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, function)
+        finally:
+            self._backlog.leave(1)
 
     def _next_batch(self) -> list[tuple[Job, int]]:
         """Return sentences of jobs with the options of the first job, one of each in turn."""

@@ -84,6 +84,8 @@ def _run(arguments: argparse.Namespace, settings: Settings, load: Load) -> None:
         from fewstep.serve import on_ray, server
     except ImportError as error:
         raise ServeError(f"expected the extra [serve] (pip install 'fewstep[serve]'), but: {error}") from error
+    # Warnings about single lines (cut, invalid characters) number the lines of a batch, and clients could fill the log with them.
+    logging.getLogger("fewstep").setLevel(logging.ERROR)
     places = find(arguments.systems)
     if not settings.is_loopback and settings.token is None:
         print(f"serve: {settings.host} is reachable from other machines, and there is no token (--token-file)", file=sys.stderr)

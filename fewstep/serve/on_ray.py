@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 from collections.abc import Sequence
@@ -15,8 +14,6 @@ from ray import serve as ray_serve
 from fewstep.serve.app import create_app
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.serve.systems import Load, Place, load_all
-
-log = logging.getLogger("fewstep")
 
 NAME = "fewstep"
 """Name of the application and its deployment."""

@@ -8,8 +8,16 @@ from typing import Any
 
 from fastapi import HTTPException
 
+from fewstep.explanation import Explanation
 from fewstep.serve.batching import Answer, Options, Outputs
-from fewstep.serve.schemas import SystemAnswer, TranslateRequest, TranslationAnswer
+from fewstep.serve.schemas import (
+    EdgeAnswer,
+    ExplainAnswer,
+    SystemAnswer,
+    TranslateRequest,
+    TranslationAnswer,
+    VertexAnswer,
+)
 from fewstep.serve.settings import Settings
 from fewstep.system.system import System
 from fewstep.translation import Translation
@@ -85,6 +93,14 @@ def system_answer(name: str, chosen: Options, answer: Answer) -> SystemAnswer:
 def _translation(entry: Translation) -> TranslationAnswer:
     score = plain(entry.score)
     return TranslationAnswer(text=entry.text, score=score, steps=entry.steps, statistics=plain(dict(entry.statistics)))
+
+
+def explain_answer(found: Explanation | None) -> ExplainAnswer:
+    """Return the answer for an explanation."""
+    if found is None:
+        return ExplainAnswer(kind=None)
+    vertices = [VertexAnswer(**vertex._asdict()) for vertex in found.vertices]
+    return ExplainAnswer(kind=found.kind, vertices=vertices, edges=[EdgeAnswer(**edge._asdict()) for edge in found.edges])
 
 
 def plain(value: Any) -> Any:

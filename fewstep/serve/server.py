@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import signal
 import socket
 from collections.abc import Iterator, Mapping
@@ -16,8 +15,6 @@ from fewstep.serve.app import create_app
 from fewstep.serve.observe import Observer
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.system.system import System
-
-log = logging.getLogger("fewstep")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 BACKLOG = 2048
@@ -60,7 +57,7 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
         loop="asyncio",
         ws="none",
         access_log=False,
-        log_level="warning",
+        log_level="error",
         server_header=False,
         backlog=BACKLOG,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
@@ -92,7 +89,6 @@ class Graceful(uvicorn.Server):
         if self._app.draining:
             self.should_exit = self.force_exit = True
             return
-        log.info("shutting down: requests in flight are answered")
         self._app.drain()
         asyncio.get_running_loop().call_later(self._settings.notice_seconds, self._stop_listening)
 

@@ -1,0 +1,161 @@
+"""Tiny systems on disk, and servers in processes of their own."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+import torch
+from sentencepiece import SentencePieceTrainer
+
+from fewstep.config.network import Sizes
+from fewstep.config.options import OutputLimits
+from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
+from fewstep.vocabulary import RESERVED
+from models.bundle.directory import save_model, write_system
+from models.family import family_named
+from tests.architecture import ROOT
+
+WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
+SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": 24}
+SIZES = Sizes(37, 37, True)
+SYSTEMS = {
+    "small": (
+        StepwiseConfig(**SMALL),
+        {
+            "greedy": StepwiseSearch(),
+            "wide": StepwiseSearch(strategy="beam", beam_size=3, output_limits=OutputLimits(max_extra_tokens=4)),
+        },
+    ),
+    "graph": (DagConfig(**SMALL), {"lookahead": DagSearch(strategy="lookahead"), "greedy": DagSearch(strategy="greedy")}),
+}
+
+
+@pytest.fixture(scope="session")
+def pieces(tmp_path_factory):
+    draw = random.Random(1)
+    path = tmp_path_factory.mktemp("pieces") / "joint"
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(" ".join(draw.choices(WORDS, k=6)) for _ in range(200)),
+        model_prefix=str(path),
+        vocab_size=37,
+        normalization_rule_name="identity",
+        num_threads=1,
+        minloglevel=2,
+        **{f"{name}_id": index for index, name in enumerate(("pad", "bos", "eos", "unk"))},
+        **{f"{name}_piece": RESERVED[index] for index, name in enumerate(("pad", "bos", "eos", "unk"))},
+        control_symbols=list(RESERVED[4:]),
+    )
+    return path.with_suffix(".model")
+
+
+@pytest.fixture(scope="session")
+def directories(tmp_path_factory, pieces):
+    """The directories of the systems by name."""
+    root = tmp_path_factory.mktemp("systems")
+    return {name: make_system(root, name, config, searches, pieces) for name, (config, searches) in SYSTEMS.items()}
+
+
+def make_system(root, name, config, searches, pieces):
+    family = "dag" if isinstance(config, DagConfig) else "stepwise"
+    torch.manual_seed(0)
+    model = family_named(family).functions.build(config, SIZES)
+    with torch.no_grad():
+        model.target_embedding.weight.mul_(4)
+    save_model(root / f"{name}-trained", family, config, SIZES, model.state_dict())
+    write_system(
+        root / name,
+        family=family,
+        network=config,
+        sizes=SIZES,
+        weights=root / f"{name}-trained" / "model.safetensors",
+        source_vocabulary=pieces,
+        target_vocabulary=pieces,
+        name=name,
+        source_language="en",
+        target_language="de",
+        searches=searches,
+    )
+    return root / name
+
+
+class Running:
+    """A server that was started."""
+
+    def __init__(self, process, url):
+        self.process, self.url = process, url
+        self.host, self.port = urlsplit(url).hostname, urlsplit(url).port
+
+    def request(self, method, path, body=None, headers=None, timeout=60):
+        """Return the status, the headers and the body of an answer on a connection of its own."""
+        connection = HTTPConnection(self.host, self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def post(self, body, path="/translate", **headers):
+        """Return the status and the JSON of an answer."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        status, _, answer = self.request("POST", path, data, {"content-type": "application/json", **headers})
+        return status, json.loads(answer)
+
+    def metric(self, sample):
+        """Return the value of a sample such as `fewstep_requests_total{path="/",status="200"}`, 0 if there is none."""
+        lines = self.request("GET", "/metrics")[2].decode().splitlines()
+        return next((float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == sample), 0.0)
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "tests.fewstep.serve.program", *map(str, arguments)]
+
+
+def environment(**more):
+    return {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{ROOT}", "OMP_NUM_THREADS": "1", **more}
+
+
+@contextmanager
+def running(*arguments, delay=0.0, **more):
+    """A server at a free port; it is killed at the end if it still runs."""
+    process = subprocess.Popen(
+        command(*arguments, "--port", 0), stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(DELAY=str(delay), **more)
+    )
+    try:
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            if line.startswith("serving "):
+                break
+        else:
+            raise AssertionError(f"the server ended with {process.wait()}: {''.join(lines)}")
+        threading.Thread(target=process.stderr.read, daemon=True).start()  # so that it never waits for a reader
+        yield Running(process, lines[-1].split()[-1])
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def server(directories):
+    """A server of all systems with small limits."""
+    limits = ("--max-sentences", 50, "--max-characters", 400, "--max-request-bytes", 100_000)
+    with running(*directories.values(), *limits) as started:
+        yield started
+
+
+def until(condition, seconds=30.0):
+    """Wait until a condition holds."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the condition never held"
+        time.sleep(0.01)

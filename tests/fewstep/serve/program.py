@@ -1,0 +1,37 @@
+"""`python -m tests.fewstep.serve.program ARGUMENTS`: the command `serve` with systems that take `DELAY` seconds for each batch."""
+
+import os
+import sys
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fewstep.serve.command import main
+from models.bundle.directory import load_system
+
+DELAY = float(os.environ.get("DELAY", "0"))
+
+
+@dataclass
+class Slow:
+    """A decoder that takes its time."""
+
+    decoder: Any
+
+    def __getattr__(self, name):
+        return getattr(self.decoder, name)
+
+    def decode(self, *arguments):
+        """Return the hypotheses after a while."""
+        time.sleep(DELAY)
+        return self.decoder.decode(*arguments)
+
+
+def load(directory):
+    """Return a system that takes its time."""
+    system = load_system(directory)
+    return replace(system, decoder=Slow(system.decoder)) if DELAY else system
+
+
+if __name__ == "__main__":
+    sys.exit(main(load))
