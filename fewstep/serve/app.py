@@ -60,7 +60,7 @@ class Server:
     """The state behind the paths of an application: systems, queues and metrics."""
 
     def __init__(self, systems: Mapping[str, System], settings: Settings) -> None:
-        self.systems, self.settings, self.metrics = systems, settings, Metrics()
+        self.systems, self.settings, self.metrics = dict(systems), settings, Metrics()
         # One batch is decoded at a time, with all threads, so that the times of systems do not contain each other.
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._backlog = Backlog(settings.max_waiting, self.metrics)
@@ -81,6 +81,9 @@ class Server:
             with suppress(asyncio.CancelledError):
                 await asyncio.gather(*tasks)
             self._executor.shutdown()
+            # FastAPI keeps the functions of paths, and this object with them, until Python ends; the extension's objects must go.
+            self._batchers.clear()
+            self.systems.clear()
 
     async def translate(self, request: TranslateRequest) -> TranslateAnswer:
         """Return the translations by each system, one system after the other. Raises HTTPException."""

@@ -20,6 +20,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 BACKLOG = 2048
 """Connections that the kernel keeps until they are accepted."""
 MAX_HEADER_BYTES = 64 << 10
+ARRIVAL_SECONDS = 0.25
+"""Time between the end of listening and the end of idle connections."""
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -85,6 +87,25 @@ class Graceful(uvicorn.Server):
             for number in SIGNALS:
                 loop.remove_signal_handler(number)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, let requests on connections that were just accepted arrive, and answer all that did.
+
+        uvicorn closes a connection whose request it has not read yet, and the kernel those that wait to be accepted.
+        """
+        waiting = [connection for bound in sockets or () for connection in _waiting(bound)]
+        for server in self.servers:
+            server.close()
+        loop, config = asyncio.get_running_loop(), self.config
+        for connection in waiting:
+            await loop.connect_accepted_socket(
+                lambda: config.http_protocol_class(  # type: ignore[call-arg]
+                    config=config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+                ),
+                connection,
+            )
+        await asyncio.sleep(ARRIVAL_SECONDS)
+        await super().shutdown(sockets)
+
     def _end(self) -> None:
         if self._app.draining:
             self.should_exit = self.force_exit = True
@@ -94,3 +115,14 @@ class Graceful(uvicorn.Server):
 
     def _stop_listening(self) -> None:
         self.should_exit = True
+
+
+def _waiting(bound: socket.socket) -> Iterator[socket.socket]:
+    """Yield the connections that wait to be accepted."""
+    while True:
+        try:
+            connection, _ = bound.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        yield connection

@@ -248,8 +248,8 @@ def test_sigterm_under_load_breaks_no_answer(directories):
         assert server.process.wait(20) == 0
         for client in clients:
             client.result()
-    # A connection that the kernel accepted in the very moment of the end may be reset before the server sees it.
-    assert len(failures) <= 6
+    # The kernel resets a connection that waits to be accepted when the port is closed; its request never reached the server.
+    assert len(failures) <= 2
     assert all(isinstance(error, ConnectionResetError) for error in failures)
     assert set(answers) == {200}
 
