@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     )
     from fewstep.search.joint_step import JointStep
     from fewstep.shortlist import Lexicon
+    from fewstep.system.format import BundleError
+    from fewstep.system.load import load
     from fewstep.system.system import System
     from fewstep.translation import Hypothesis, Translation
 
@@ -46,6 +48,7 @@ __all__ = [
     "Beam",
     "BeamOptions",
     "BigramCoupling",
+    "BundleError",
     "CandidateOptions",
     "CandidateTables",
     "Candidates",
@@ -82,6 +85,7 @@ __all__ = [
     "dag_sample",
     "dag_viterbi",
     "lattice_candidates",
+    "load",
 ]
 
 _MODULES = {
@@ -122,6 +126,8 @@ _MODULES = {
     "dag_viterbi": "fewstep.search.dag_paths",
     "JointStep": "fewstep.search.joint_step",
     "Lexicon": "fewstep.shortlist",
+    "BundleError": "fewstep.system.format",
+    "load": "fewstep.system.load",
     "System": "fewstep.system.system",
     "Hypothesis": "fewstep.translation",
     "Translation": "fewstep.translation",

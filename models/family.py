@@ -5,7 +5,7 @@ The letters are: B batch, S source tokens, T target slots, V vocabulary, D model
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -57,8 +57,9 @@ class Family(NamedTuple):
     """`loss(model, batch, update, label_smoothing)`."""
     fits: Callable[[Any, int, int], bool]
     """`fits(config, source_length, target_length)`: whether a pair (lengths in tokens without EOS) can be trained on."""
-    load: Callable[[Path, str], ScoringDecoder]
-    """`load(directory, device)`: the decoder of a system directory (`models.bundle.directory`)."""
+    load: Callable[[Path, Mapping[str, Any], Any, str], ScoringDecoder]
+    """`load(directory, description, search, device)`: the decoder of a system directory (`models.bundle.directory`), whose
+    `system.json` holds the description, ready for its default search."""
     decoder: Callable[..., ScoringDecoder]
     """`decoder(network)`: the decoder of a network whose weights may change between calls; its training mode does not change. A
     family whose systems need candidate tables takes `tables` (`fewstep.CandidateTables`) as well."""

@@ -34,6 +34,11 @@ class Shortlist:
     itself comes first."""
 
 
+def shortlist_sizes(shortlist: Shortlist | None) -> dict[str, int]:
+    """Return the options of `fewstep` rules for a shortlist, which are empty without a shortlist."""
+    return {} if shortlist is None else {"shortlist_tokens": shortlist.tokens, "shortlist_links": shortlist.links}
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputLimits:
     """Bounds on the length of an output, and on the tokens in it."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from fewstep import Lexicon
 from fewstep.config.problems import Problem
-from fewstep.config.search import SystemParts, check_search
+from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.sources import Sources, gather, max_output_lengths
 from fewstep.system.format import MEMBERS, BundleError, read_json
+from fewstep.system.parts import load_lexicon
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, vocabulary_digest
 from models.aggressive.draft_only import draft_only
@@ -30,7 +31,6 @@ from models.common.engines import choose_engine
 from models.common.inference import MEMORY_ERRORS, inference_mode
 from models.common.layers.backbone import Backbone
 from models.common.layers.linear import pack
-from models.common.shortlist import load_lexicon
 from models.common.sources import source_tensors
 from models.family import ScoringDecoder, family_named
 
@@ -187,9 +187,8 @@ def check_pair(model: Network, verifier: Backbone) -> None:
         raise ValueError("verifier: expected slots with position codes only for an autoregressive drafter, got start vectors too")
 
 
-def load(directory: Path, device: str) -> AggressiveDecoder:
+def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> AggressiveDecoder:
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
-    description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, AggressiveModel | DraftHead)
     verifier = directory / VERIFIER

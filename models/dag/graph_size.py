@@ -36,6 +36,14 @@ def decoding_factor(config: DagConfig) -> float:
     return sum(config.factors) / 2
 
 
+def vertex_counts(config: DagConfig) -> Tensor:
+    """Return the number of vertices in decoding for each source length with EOS or, if the network predicts it, for each target
+    length."""
+    lengths = torch.arange(LENGTHS if config.graph_size == "predicted" else config.max_positions + 1)
+    vertices = graph_lengths(config, lengths, lengths.clamp(min=2), decoding_factor(config))
+    return vertices.clamp(max=config.max_vertices)
+
+
 def fits(config: DagConfig, source_length: int, target_length: int) -> bool:
     """Return whether a pair (lengths without EOS) can be trained on.
 

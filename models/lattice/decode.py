@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from fewstep import CandidateTables
 from fewstep.config.problems import Problem
-from fewstep.config.search import SystemParts, check_search
+from fewstep.config.search import SearchConfig, SystemParts, check_search
 from fewstep.families.lattice.config import LatticeSearch
 from fewstep.sources import gather
-from fewstep.system.format import read_json
 from fewstep.system.parts import load_tables
 from fewstep.translation import Hypothesis
 from models.bundle.weights import make_model
@@ -125,9 +125,8 @@ class LatticeDecoder:
         return self.model.config.max_positions - 1
 
 
-def load(directory: Path, device: str) -> LatticeDecoder:
+def load(directory: Path, description: Mapping[str, Any], search: SearchConfig, device: str) -> LatticeDecoder:
     """Load the decoder of a system directory. Raises `models.bundle.weights.BundleError`."""
-    description = read_json(directory / "system.json", "a system")
     model = make_model(directory, description, device)
     assert isinstance(model, LatticeModel)
     tables = load_tables(directory, model.sizes.source, model.sizes.target, str(description.get("links", "")))

@@ -52,6 +52,10 @@ class StepwiseModel(Backbone):
         codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))
         return codes if self.start is None else codes + F.pad(self.start(), (0, 0, 0, count - self.order.step_size))
 
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that native code reads in addition to the weights."""
+        return {**super().codes(), "slot_codes": self.slot_codes(self.max_slots)}
+
     def embed_slots(self, carried: Tensor, codes: Tensor) -> Tensor:
         """Return decoder inputs [R,T,D] of T slots with `codes` [T,D].
 

@@ -6,13 +6,8 @@ import torch
 from torch import Tensor
 
 from fewstep.families.stepwise.config import StepwiseSearch
-from fewstep.vocabulary import EOS, RESERVED, UNK
-
-
-def banned(search: StepwiseSearch) -> list[int]:
-    """Return the ids that are never written."""
-    allowed = {EOS, UNK} if search.output_limits.allow_unknown else {EOS}
-    return [token for token in range(len(RESERVED)) if token not in allowed]
+from fewstep.families.stepwise.options import banned
+from fewstep.vocabulary import EOS
 
 
 def ban(log_probs: Tensor, search: StepwiseSearch, slot: int) -> Tensor:

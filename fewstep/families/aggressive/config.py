@@ -180,3 +180,6 @@ class AggressiveSearch(LimitedSearch):
         elif self.verifier_precision != "float32" and self.strategy in ("draft", "sample"):
             expected = "float32 where nothing is verified" if self.strategy == "draft" else "float32 for sampling"
             yield Problem(("verifier_precision",), expected, self.verifier_precision)
+
+
+NETWORK, SEARCH = AggressiveConfig, AggressiveSearch

@@ -150,3 +150,6 @@ class DagSearch(SearchConfig):
             yield Problem(("ngram_weight",), "0 for a system without an n-gram model (`ngram: {}`)", self.ngram_weight)
         if self.shortlist is not None and parts.tables is False:
             yield Problem(("shortlist",), "none for a system without candidate tables", self.shortlist)
+
+
+NETWORK, SEARCH = DagConfig, DagSearch

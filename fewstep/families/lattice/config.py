@@ -77,3 +77,6 @@ class LatticeSearch(SearchConfig):
         if scorer is not None and self.candidate_threshold is not None and not scorer.word_dropout:
             expected = "none for a network trained without word_dropout"
             yield Problem(("candidate_threshold",), expected, self.candidate_threshold)
+
+
+NETWORK, SEARCH = LatticeModelConfig, LatticeSearch

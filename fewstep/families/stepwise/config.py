@@ -216,3 +216,6 @@ class StepwiseSearch(LimitedSearch):
 def _writes_adjacent_tokens(order: GenerationOrder) -> bool:
     """Whether two tokens of one direction are written in one step."""
     return order.arrangement in RIGHT_TO_LEFT and min(order.tokens_per_direction, order.step_size) > 1
+
+
+NETWORK, SEARCH = StepwiseConfig, StepwiseSearch

@@ -103,3 +103,31 @@ OrderName = Literal[
     "independent-directions",
     "middle-to-side",
 ]
+
+
+def natural_positions(order: GenerationOrder, length: int) -> tuple[int, ...]:
+    """Return the position, from the left, of each token of an output of `length` tokens, in writing order.
+
+    Conventions: Zhang, Titov and Sennrich (2020), with 0-based indices.
+    """
+    last = length - 1
+    if order.arrangement == "l2r":
+        return tuple(range(length))
+    if order.arrangement == "r2l":
+        return tuple(last - index for index in range(length))
+    if order.arrangement == "middle-out":
+        return tuple(_fold(last - index, length) for index in range(length))
+    return tuple(_segment(index, length, order.directions // 2) for index in range(length))
+
+
+def _fold(index: int, length: int) -> int:
+    """Return the position of an index 0, 1, 2, 3, ...: leftmost, rightmost, second, second to last, ..."""
+    return index // 2 if index % 2 == 0 else length - 1 - index // 2
+
+
+def _segment(index: int, length: int, segments: int) -> int:
+    """Return the position of an index if folded segments alternate; the first `length mod segments` have one token more, so that no
+    turn is empty."""
+    segment, turn = index % segments, index // segments
+    shorter, longer = divmod(length, segments)
+    return segment * shorter + min(segment, longer) + _fold(turn, shorter + (segment < longer))

@@ -10,10 +10,12 @@ from typing import cast
 import torch
 
 from fewstep import AggressiveTransformer, BeamOptions, Drafter, DraftOptions, Lexicon, SlotRules
-from fewstep.config.options import MAX_SHORTLIST_TOKENS, Precision
+from fewstep.config.options import MAX_SHORTLIST_TOKENS, Precision, shortlist_sizes
 from fewstep.config.problems import Problem
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.networks.copies import native_precision
 from fewstep.sources import Ints, Sources
+from fewstep.system.networks import shape_of
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import EOS, MASK, PAD
 from models.aggressive.engines.result import Drafting
@@ -23,7 +25,7 @@ from models.aggressive.record import draft_statistics
 from models.aggressive.rules import banned, block_width
 from models.aggressive.verifier import Autoregressive, codes_of
 from models.common.layers.backbone import Backbone
-from models.common.native import arrays_of, native_precision, shape_of, shortlist_sizes
+from models.common.native import arrays_of
 
 BEAM = BeamOptions(beam_size=1, eos=EOS, pad=PAD)
 

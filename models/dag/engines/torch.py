@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fewstep.config.problems import Problem
 from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.dag.search import finished, tokens_needed
 from fewstep.sources import Sources
 from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
@@ -17,7 +18,7 @@ from models.common.shortlist import shortlist_mask
 from models.common.sources import source_tensors
 from models.dag.graph_size import decoding_factor, graph_lengths
 from models.dag.model import DagModel, empty_vertices
-from models.dag.search import Graph, finished, greedy, search_graph, tokens_needed
+from models.dag.search import Graph, greedy, search_graph
 from models.dag.vertices import TopTokens, top_k_tokens
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class TorchEngine:
             return []
         return [Problem(("precision",), "float32 in torch, which samples and decodes unfinished networks", search.precision)]
 
-    def decode(self, prepared: Sources, search: DagSearch) -> list[list[Hypothesis]]:
+    def decode(self, prepared: Sources, search: DagSearch, threads: int | None) -> list[list[Hypothesis]]:
         """Return the hypotheses of each source, best first."""
         if search.strategy == "greedy":
             return [finished(ranked, search) for ranked in self._greedy(prepared, search)]

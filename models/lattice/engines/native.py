@@ -15,10 +15,12 @@ from fewstep import Candidates, CandidateTables, LatticeOptions, LatticeTransfor
 from fewstep.config.options import Precision
 from fewstep.config.problems import Problem
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
+from fewstep.networks.copies import native_precision
 from fewstep.sources import padded
+from fewstep.system.networks import shape_of
 from fewstep.translation import Hypothesis
 from models.common.inference import inference_mode
-from models.common.native import arrays_of, native_precision, shape_of
+from models.common.native import arrays_of
 from models.lattice.batches import SentenceTimes, Slots, Sources
 from models.lattice.hypotheses import decode_slots
 from models.lattice.model import LatticeModel

@@ -250,11 +250,11 @@ def test_another_directory_is_refused(directory, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("found", "remedy"), [(2, "create it again"), (4, "use the version"), ("x", "use the version"), (None, "create it again")]
+    ("found", "remedy"), [(3, "create it again"), (5, "use the version"), ("x", "use the version"), (None, "create it again")]
 )
 def test_another_format_version_is_refused(directory, found, remedy):
     edit(directory / "system.json", format=found)
-    with pytest.raises(BundleError, match=f"expected a system of format 3, got {found!r}; {remedy}"):
+    with pytest.raises(BundleError, match=f"expected a system of format 4, got {found!r}; {remedy}"):
         load_system(directory)
 
 
@@ -319,8 +319,10 @@ def write_members(tmp_path, pieces, count=2):
 def test_networks_that_write_together_are_one_system(tmp_path, pieces):
     directory = write_members(tmp_path, pieces)
     assert [part for part in read_description(directory)["parts"] if "members" in part] == [
-        "members/2.safetensors",
-        "members/3.safetensors",
+        "members/2/codes.safetensors",
+        "members/2/model.safetensors",
+        "members/3/codes.safetensors",
+        "members/3/model.safetensors",
     ]
     system = load_system(directory)
     assert len(system.decoder.model.members) == 3
@@ -331,12 +333,12 @@ def test_networks_that_write_together_are_one_system(tmp_path, pieces):
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
 def test_a_damaged_member_is_named(tmp_path, pieces, damage):
-    member = write_members(tmp_path, pieces) / "members" / "3.safetensors"
+    member = write_members(tmp_path, pieces) / "members" / "3" / "model.safetensors"
     if damage == "missing":
         member.unlink()
     elif damage == "cut":
         member.write_bytes(member.read_bytes()[:1000])
     else:
         save_file({"embedding": torch.zeros(2)}, member)
-    with pytest.raises(BundleError, match=r"members/3.safetensors: .*(missing|damaged|do not fit)"):
-        load_system(member.parent.parent, verify=False)
+    with pytest.raises(BundleError, match=r"members/3/model.safetensors: .*(missing|damaged|do not fit)"):
+        load_system(member.parents[2], verify=False)

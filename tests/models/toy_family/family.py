@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,6 @@ from fewstep.config.network import Sizes
 from fewstep.config.problems import Problem
 from fewstep.config.search import SystemParts, check_search
 from fewstep.sources import Sources, gather, max_output_lengths
-from fewstep.system.format import read_json
 from fewstep.translation import Hypothesis
 from fewstep.vocabulary import PAD, RESERVED
 from models.bundle.weights import make_model
@@ -82,9 +82,9 @@ class GlossaryDecoder:
         raise ValueError("score: expected a system that gives texts a probability, got a glossary")
 
 
-def load(directory: Path, device: str) -> GlossaryDecoder:
+def load(directory: Path, description: Mapping[str, Any], search: GlossarySearch, device: str) -> GlossaryDecoder:
     """Return the decoder of a system directory."""
-    model = make_model(directory, read_json(directory / "system.json", "a system"), device)
+    model = make_model(directory, description, device)
     assert isinstance(model, Glossary)
     return GlossaryDecoder(model)
 

@@ -60,7 +60,7 @@ def aggressive(root: Path) -> Path:
 
 
 FAMILIES: dict[str, tuple[Callable[[Path], Path], set[str]]] = {
-    "stepwise": (stepwise, {"members/2.safetensors"}),
+    "stepwise": (stepwise, {"members/2/model.safetensors"}),
     "dag": (dag, {"ngram/model.ngram"}),
     "lattice": (lattice, {"tables/tables.bin"}),
     "aggressive": (aggressive, {"verifier/system.json", "drafter/system.json", "drafter/model.safetensors"}),

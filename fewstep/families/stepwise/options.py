@@ -6,13 +6,14 @@ import math
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from fewstep import BeamOptions, BigramCoupling, JointStep, SlotRules
+from fewstep.config.options import shortlist_sizes
 from fewstep.families.stepwise.config import RIGHT_TO_LEFT, StepwiseSearch
 from fewstep.families.stepwise.orders import GenerationOrder
-from fewstep.search.coupling import NO_COUPLING
-from fewstep.vocabulary import EOS, PAD
-from models.common.native import shortlist_sizes
-from models.stepwise.scores import banned
+from fewstep.networks.transformer import SlotRules
+from fewstep.search.beam import BeamOptions
+from fewstep.search.coupling import NO_COUPLING, BigramCoupling
+from fewstep.search.joint_step import JointStep
+from fewstep.vocabulary import EOS, PAD, RESERVED, UNK
 
 if TYPE_CHECKING:
     from fewstep.ngram import NgramScorer
@@ -59,3 +60,9 @@ def slot_rules(search: StepwiseSearch, order: GenerationOrder) -> SlotRules:
         min_tokens=search.output_limits.min_tokens,
         **shortlist_sizes(search.shortlist),
     )
+
+
+def banned(search: StepwiseSearch) -> list[int]:
+    """Return the ids that are never written."""
+    allowed = {EOS, UNK} if search.output_limits.allow_unknown else {EOS}
+    return [token for token in range(len(RESERVED)) if token not in allowed]
