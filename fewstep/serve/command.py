@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.serve.systems import Load, find, load_all
+from fewstep.system.load import load
 
 TOKEN = "FEWSTEP_TOKEN"
 """Environment variable with the bearer token."""
@@ -68,7 +69,7 @@ def _token(file: Path | None) -> str | None:
         raise ServeError(f"--token-file {file}: expected a readable file with the token, got: {error}") from error
 
 
-def run(arguments: argparse.Namespace, load: Load) -> int:
+def run(arguments: argparse.Namespace, load: Load = load) -> int:
     """Serve until the process is asked to end. Return the exit code: 2 for bad arguments, 0 after a graceful end."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
@@ -99,10 +100,14 @@ def _run(arguments: argparse.Namespace, settings: Settings, load: Load) -> None:
     server.serve(systems, settings, bound)
 
 
-def main(load: Load, argv: Sequence[str] | None = None) -> int:
-    """Parse arguments and run the command with a function that loads systems."""
+def main(argv: Sequence[str] | None = None, load: Load = load) -> int:
+    """Parse arguments and run the command. `load` loads the system in a directory."""
     parser = argparse.ArgumentParser(
         prog="fewstep serve", description="Serve systems over HTTP: POST /translate, GET /systems, /healthz, /metrics, and a page."
     )
     add_arguments(parser)
     return run(parser.parse_args(argv), load)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

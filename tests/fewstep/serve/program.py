@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
+import fewstep.system.load
 from fewstep.serve.command import main
-from models.bundle.directory import load_system
 
 DELAY = float(os.environ.get("DELAY", "0"))
 
@@ -29,9 +29,9 @@ class Slow:
 
 def load(directory):
     """Return a system that takes its time."""
-    system = load_system(directory)
+    system = fewstep.system.load.load(directory)
     return replace(system, decoder=Slow(system.decoder)) if DELAY else system
 
 
 if __name__ == "__main__":
-    sys.exit(main(load))
+    sys.exit(main(load=load))

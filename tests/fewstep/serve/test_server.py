@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from openapi_spec_validator import validate
 
+from fewstep.system.load import load
 from fewstep.vocabulary import clean
-from models.bundle.directory import load_system
 from tests.fewstep.serve.conftest import command, environment, running, until
 
 LINES = ["ein hund läuft", "zwei katze springt schnell blau", "drei", "grün hund", "ein", "katze läuft läuft", "blau blau drei ein"]
@@ -29,7 +29,7 @@ def test_the_server_answers_as_its_systems_do(server, directories):
     assert status == 200
     assert [(entry["system"], entry["search"]) for entry in answer["systems"]] == [("graph", "lookahead"), ("small", "wide")]
     for entry in answer["systems"]:
-        system = load_system(directories[entry["system"]])
+        system = load(directories[entry["system"]])
         expected = system.translate(LINES, searches[entry["system"]], scores=True)
         found = outcome(entry)
         assert [text for text, *_ in found] == [translation.text for translation in expected]
