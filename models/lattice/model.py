@@ -30,6 +30,10 @@ class LatticeModel(Backbone):
         self.target_positions = Positions(config.positions, config.max_positions, config.width)
         initialise(self)
 
+    def codes(self) -> dict[str, Tensor]:
+        """Return the tensors that native code reads in addition to the weights."""
+        return {**super().codes(), "slot_codes": self.position_codes(self.max_positions)}
+
     def position_codes(self, count: int) -> Tensor:
         """Return the position codes [count,D] of the first slots."""
         codes: Tensor = self.target_positions(torch.arange(count, device=self.target_embedding.weight.device))

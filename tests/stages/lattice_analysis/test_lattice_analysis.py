@@ -19,6 +19,7 @@ from fewstep.system.format import BundleError
 from fewstep.vocabulary import vocabulary_digest
 from kernels.candidates import CountOptions, Sentences, TableOptions, count_candidates, merge_candidates
 from models.bundle.directory import load_system, save_model
+from models.bundle.likelihood import score
 from models.family import family_named
 from models.lattice.analysis import ranks
 from models.lattice.decode import LatticeDecoder
@@ -100,7 +101,7 @@ def test_a_system_contains_its_tables(parts: system.SystemInputs, tmp_path: Path
     description = json.loads((tmp_path / "elsewhere" / "system.json").read_text())
     assert "tables/tables.bin" in description["parts"]
     assert [bool(text) for text in loaded.translate(LINES)] == [bool(line) for line in LINES]
-    assert len(loaded.score(["ein haus"], ["zwei"])) == 1
+    assert len(score(loaded, ["ein haus"], ["zwei"])) == 1
     for search in (LatticeSearch(strategy="lookup"), LatticeSearch(candidates=2, normalizer="local")):
         assert len(loaded.translate(LINES, search)) == len(LINES)
 
