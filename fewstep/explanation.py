@@ -157,6 +157,8 @@ def of_lattice(
     for scores, end in zip(edges[::-1], leaving[-2::-1], strict=True):
         after.insert(0, np.logaddexp(end, _log_sum(scores + after[0][None, :], 1)))
     total = _log_sum(before[0] + after[0], 0)
+    if not np.isfinite(total):
+        return Explanation("lattice", [], [])
     shares = [np.exp(left + right - total) for left, right in zip(before, after, strict=True)]
     return _lattice(ids, shares, before, edges, after, total, output, piece)
 

@@ -97,5 +97,6 @@ def load_all(places: Sequence[Place], load: Load) -> dict[str, System]:
         name = place.name or system.name
         if name in systems:
             raise ServeError(f"{place.directory}: expected different names, got {name} twice; name them with NAME=DIRECTORY")
+        system.translate(["."])  # the first call allocates memory, which the first request should not wait for
         systems[name] = system
     return systems

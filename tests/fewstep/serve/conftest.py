@@ -35,7 +35,7 @@ SYSTEMS = {
             "wide": StepwiseSearch(strategy="beam", beam_size=3, output_limits=OutputLimits(max_extra_tokens=4)),
         },
     ),
-    "graph": (DagConfig(**SMALL), {"lookahead": DagSearch(strategy="lookahead"), "greedy": DagSearch(strategy="greedy")}),
+    "graph": (DagConfig(**SMALL), {"greedy": DagSearch(strategy="greedy"), "lookahead": DagSearch(strategy="lookahead")}),
 }
 
 
@@ -66,7 +66,7 @@ def directories(tmp_path_factory, pieces):
 
 def make_system(root, name, config, searches, pieces):
     family = "dag" if isinstance(config, DagConfig) else "stepwise"
-    torch.manual_seed(0)
+    torch.manual_seed(3)  # a graph whose best paths are not empty
     model = family_named(family).functions.build(config, SIZES)
     with torch.no_grad():
         model.target_embedding.weight.mul_(4)

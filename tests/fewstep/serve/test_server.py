@@ -24,10 +24,10 @@ def outcome(answer):
 
 
 def test_the_server_answers_as_its_systems_do(server, directories):
-    searches = {"small": "wide", "graph": "lookahead"}
+    searches = {"small": "wide", "graph": "greedy"}
     status, answer = server.post({"sentences": LINES, "systems": ["graph", "small"], "search": {"small": "wide"}, "n_best": 1})
     assert status == 200
-    assert [(entry["system"], entry["search"]) for entry in answer["systems"]] == [("graph", "lookahead"), ("small", "wide")]
+    assert [(entry["system"], entry["search"]) for entry in answer["systems"]] == [("graph", "greedy"), ("small", "wide")]
     for entry in answer["systems"]:
         system = load(directories[entry["system"]])
         expected = system.translate(LINES, searches[entry["system"]], scores=True)
@@ -282,3 +282,14 @@ def test_bad_arguments_end_with_two(directories, tmp_path):
     assert failure(tmp_path / "nowhere")[0] == 2
     assert failure(small, "--token-file", tmp_path / "none")[0] == 2
     assert failure(small, "--max-waiting", 5)[1].startswith("serve: max_waiting: expected at least max_sentences (256), got 5")
+
+
+def test_a_graph_is_explained(server):
+    status, answer = server.post({"sentence": LINES[0], "system": "graph", "search": "greedy"}, "/explain")
+    assert (status, answer["kind"]) == (200, "dag")
+    assert [vertex["layer"] for vertex in answer["vertices"] if vertex["on_path"]][0] == 0
+    assert all(answer["vertices"][edge["source"]]["layer"] < answer["vertices"][edge["target"]]["layer"] for edge in answer["edges"])
+    assert server.post({"sentence": LINES[0], "system": "small"}, "/explain") == (200, {"kind": None, "vertices": [], "edges": []})
+    assert server.post({"sentence": " ", "system": "graph"}, "/explain")[1]["kind"] is None
+    assert server.post({"sentence": "ein", "system": "graph", "search": "beam"}, "/explain")[0] == 422
+    assert server.post({"sentence": "ein " * 200}, "/explain")[0] == 413
