@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -73,8 +74,9 @@ def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Rep
     try:
         ray_serve.start(http_options={"host": settings.host, "port": settings.port})
         ray_serve.run(deployment(absolute, load, settings, replicas), name=NAME, route_prefix="/")
-        print(f"serving on Ray at http://{settings.host}:{settings.port}", flush=True)
+        print(f"serving on Ray at http://{settings.host}:{settings.port}", file=sys.stderr, flush=True)
         ended.wait()
+        ray_serve.delete(NAME)  # waits for the requests in flight; `shutdown` alone ends the proxies under them
     finally:
         ray_serve.shutdown()
         for number, handler in previous.items():

@@ -125,10 +125,10 @@ def environment(**more):
 
 
 @contextmanager
-def running(*arguments, delay=0.0, **more):
-    """A server at a free port; it is killed at the end if it still runs."""
+def running(*arguments, port=0, delay=0.0, **more):
+    """A server, at a free port by default; it is killed at the end if it still runs."""
     process = subprocess.Popen(
-        command(*arguments, "--port", 0), stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(DELAY=str(delay), **more)
+        command(*arguments, "--port", port), stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment(DELAY=str(delay), **more)
     )
     try:
         lines = []
