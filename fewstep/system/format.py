@@ -12,6 +12,8 @@ SOURCE_PIECES, TARGET_PIECES = "source.spm", "target.spm"
 NGRAM = "ngram/model.ngram"
 TABLES = "tables/tables.bin"
 """Parts of a system."""
+VERIFIER, DRAFTER = "verifier", "drafter"
+"""Folders of other systems that a system works with: the one that verifies its drafts, and one that drafts."""
 MEMBERS = "members"
 """Folder with a folder for each further network of an ensemble: `2`, `3`, ..."""
 

@@ -12,10 +12,9 @@ from fewstep.config.labels import labelled
 from fewstep.config.network import NetworkConfig
 from fewstep.config.problems import Problem
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
+from fewstep.system.format import DRAFTER, VERIFIER
 from models.training.recipe import Companion, TrainedSystem, part
 
-VERIFIER, DRAFTER = "verifier", "drafter"
-"""Roles of companions: the system whose network verifies, and another system that drafts."""
 VERIFIER_FAMILY = "stepwise"
 SHARED = ("width", "encoder_layers", "feed_forward", "heads", "norm", "positions", "max_positions")
 """The options that a drafter with its verifier's encoder shares with the verifier."""

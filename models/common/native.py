@@ -10,9 +10,6 @@ from fewstep.system.networks import named_arrays
 from models.common.layers.backbone import Backbone
 
 if TYPE_CHECKING:
-    from fewstep_native import F32
-
-    from fewstep.config.network import NetworkConfig
     from fewstep.system.networks import Arrays
 
 
@@ -24,8 +21,3 @@ def native_arrays(model: Backbone) -> Arrays:
     """
     weights, codes = ({name: tensor.numpy() for name, tensor in part.items()} for part in (model.state_dict(), model.codes()))
     return named_arrays(weights, codes)
-
-
-def arrays_of(model: Backbone, config: NetworkConfig) -> dict[str, F32]:
-    """Return the stacks, the embeddings, and the position codes of sources, named as in `fewstep.Transformer`."""
-    return native_arrays(model)

@@ -253,10 +253,10 @@ def test_a_perfect_drafter_takes_a_pass_for_every_block_and_its_bonus():
     expected = greedy(verifier, inputs)
 
     class Oracle:
-        def prepare(self, rows, how=None):
+        def prepare(self, rows, how=None, threads=None):
             return rows
 
-        def decode(self, rows, how):
+        def decode(self, rows, how, threads=None):
             return [[one] for one in expected]
 
     for decoder in (frozen(drafter, verifier, (Oracle(), None)), AggressiveDecoder(drafter, verifier, (Oracle(), None))):
@@ -324,10 +324,10 @@ def test_an_end_is_strict_unless_asked_otherwise():
     inputs = sources(20)
 
     class Ender:
-        def prepare(self, rows, how=None):
+        def prepare(self, rows, how=None, threads=None):
             return rows
 
-        def decode(self, rows, how):
+        def decode(self, rows, how, threads=None):
             return [[Hypothesis([], 0.0, 0)] for _ in rows]
 
     decoder = frozen(drafter, verifier, (Ender(), None))
@@ -344,10 +344,10 @@ def test_only_banned_words_drafted_is_nothing_drafted():
     inputs = sources(8)
 
     class Specials:
-        def prepare(self, rows, how=None):
+        def prepare(self, rows, how=None, threads=None):
             return rows
 
-        def decode(self, rows, how):
+        def decode(self, rows, how, threads=None):
             return [[Hypothesis([0, 1, 3, 4, 5, 6] * 3, 0.0, 0)] for _ in rows]
 
     for kind in (frozen, AggressiveDecoder):

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Lock
+from typing import Any, NamedTuple
 
+from fewstep.families.aggressive.config import AggressiveSearch
 from fewstep.translation import Hypothesis
+
+__all__ = ["DraftRecord", "Drafting", "draft_statistics"]
+
+log = logging.getLogger("fewstep")
+
+
+class Drafting(NamedTuple):
+    """The hypotheses of a batch of sources."""
+
+    hypotheses: list[Hypothesis]
+    seconds: dict[str, float]
+    """Seconds by part, summed over threads; empty where they are not measured."""
 
 
 @dataclass
 class DraftRecord:
-    """Totals of a decoder over sentences."""
+    """Totals of a decoder over sentences. Several threads may add to them."""
 
     sentences: int = 0
     tokens: int = 0
@@ -28,9 +43,20 @@ class DraftRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by part; native decoding only."""
 
-    def add(self, best: Hypothesis) -> None:
-        """Add the hypothesis of a sentence."""
-        statistics = best.statistics
+    _warned: bool = False
+    _lock: Lock = field(default_factory=Lock)
+
+    def add(self, found: Drafting, search: AggressiveSearch) -> None:
+        """Add the hypotheses of a batch, and warn once if `search` gave up drafting for most sentences."""
+        with self._lock:
+            for hypothesis in found.hypotheses:
+                self._add(hypothesis)
+            for part, value in found.seconds.items():
+                self.seconds[part] = self.seconds.get(part, 0.0) + value
+            self._warn(search)
+
+    def _add(self, best: Hypothesis) -> None:
+        statistics: Mapping[str, Any] = best.statistics
         self.sentences += 1
         self.tokens += len(best.ids)
         self.steps += best.steps
@@ -47,10 +73,16 @@ class DraftRecord:
             self.proposed_at[position] += count
             self.accepted_at[position] += accepted[position]
 
-    def add_seconds(self, seconds: dict[str, float]) -> None:
-        """Add the seconds of a batch, by part."""
-        for part, value in seconds.items():
-            self.seconds[part] = self.seconds.get(part, 0.0) + value
+    def _warn(self, search: AggressiveSearch) -> None:
+        if self._warned or search.strategy in ("greedy", "draft") or self.sentences < 10 or 2 * self.fell_back <= self.sentences:
+            return
+        self._warned = True
+        log.warning(
+            "drafting was given up for %d of %d sentences, which were decoded greedily: the drafter is untrained or trained on "
+            "other text than the verifier",
+            self.fell_back,
+            self.sentences,
+        )
 
 
 def draft_statistics(
