@@ -87,9 +87,7 @@ def of_graph(transitions: Floats, log_probs: Floats, ids: Ids, output: Sequence[
     path = _path(transitions, log_probs, ids, output)
     shown = [vertex for vertex in range(len(follows)) if passing[vertex] >= MIN_PROBABILITY or vertex in path]
     steps = set(zip(path, path[1:], strict=False))
-    pairs = [
-        (i, j) for i in shown for j in shown if i < j and (passing[i] * follows[i, j] >= MIN_PROBABILITY or (i, j) in steps)
-    ]
+    pairs = [(i, j) for i in shown for j in shown if i < j and (passing[i] * follows[i, j] >= MIN_PROBABILITY or (i, j) in steps)]
     layers = _layers(shown, pairs)
     emitted = np.exp(log_probs[:, :TOKENS].astype(np.float64))
     vertices = []

@@ -7,7 +7,9 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from fewstep.serve.settings import ServeError, Settings
 from fewstep.serve.systems import Load, find, load_all
@@ -81,10 +83,7 @@ def run(arguments: argparse.Namespace, load: Load = load) -> int:
 
 
 def _run(arguments: argparse.Namespace, settings: Settings, load: Load) -> None:
-    try:
-        from fewstep.serve import on_ray, server
-    except ImportError as error:
-        raise ServeError(f"expected the extra [serve] (pip install 'fewstep[serve]'), but: {error}") from error
+    server = _part("server", "serve")
     # Warnings about single lines (cut, invalid characters) number the lines of a batch, and clients could fill the log with them.
     logging.getLogger("fewstep").setLevel(logging.ERROR)
     places = find(arguments.systems)
@@ -92,21 +91,36 @@ def _run(arguments: argparse.Namespace, settings: Settings, load: Load) -> None:
         print(f"serve: {settings.host} is reachable from other machines, and there is no token (--token-file)", file=sys.stderr)
     bound = server.bind(settings)
     if arguments.ray:
-        bound.close()
-        on_ray.serve(places, load, settings, on_ray.Replicas(arguments.min_replicas, arguments.max_replicas, arguments.cpus))
+        on_ray = _part("on_ray", "serve-ray")
+        replicas = on_ray.Replicas(arguments.min_replicas, arguments.max_replicas, arguments.cpus)
+        bound.close()  # Ray's proxy listens there
+        on_ray.serve(places, load, settings, replicas)
         return
     systems = load_all(places, load)
     print(f"serving {', '.join(systems)} at {server.url(settings, bound)}", file=sys.stderr, flush=True)
     server.serve(systems, settings, bound)
 
 
-def main(argv: Sequence[str] | None = None, load: Load = load) -> int:
-    """Parse arguments and run the command. `load` loads the system in a directory."""
-    parser = argparse.ArgumentParser(
+def _part(name: str, extra: str) -> Any:
+    """Return a module of the server. Raises ServeError where its libraries are not installed."""
+    try:
+        return import_module(f"fewstep.serve.{name}")
+    except ImportError as error:
+        raise ServeError(f"expected the extra [{extra}] (pip install 'fewstep[{extra}]'), but: {error}") from error
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    made = argparse.ArgumentParser(
         prog="fewstep serve", description="Serve systems over HTTP: POST /translate, GET /systems, /healthz, /metrics, and a page."
     )
-    add_arguments(parser)
-    return run(parser.parse_args(argv), load)
+    add_arguments(made)
+    return made
+
+
+def main(argv: Sequence[str] | None = None, load: Load = load) -> int:
+    """Parse arguments and run the command. `load` loads the system in a directory."""
+    return run(parser().parse_args(argv), load)
 
 
 if __name__ == "__main__":

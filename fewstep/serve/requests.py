@@ -45,9 +45,7 @@ def check_size(sentences: Sequence[str], settings: Settings) -> None:
             )
 
 
-def choices(
-    request: TranslateRequest, systems: Mapping[str, System], settings: Settings
-) -> list[tuple[str, Options]]:
+def choices(request: TranslateRequest, systems: Mapping[str, System], settings: Settings) -> list[tuple[str, Options]]:
     """Return each requested system with its options. Raises HTTPException (422) for unknown names and invalid options."""
     names = request.systems or [next(iter(systems))]
     if isinstance(request.search, dict) and (others := [name for name in request.search if name not in names]):

@@ -40,7 +40,9 @@ def bind(settings: Settings) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             place = f"{settings.host}:{settings.port}"
             raise ServeError(f"{place}: expected a free port, but another program listens there; stop it, or use --port") from error
-        raise ServeError(f"{settings.host}:{settings.port}: cannot listen there: {error.strerror}; choose another address") from error
+        raise ServeError(
+            f"{settings.host}:{settings.port}: cannot listen there: {error.strerror}; choose another address"
+        ) from error
     return bound
 
 

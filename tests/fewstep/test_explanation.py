@@ -113,6 +113,8 @@ def test_a_lattice_has_the_shares_of_all_its_paths(seed, slots, min_length):
         both = sum(
             w
             for path, w in weights.items()
-            if len(path) > other.layer and str(ids[one.layer, path[one.layer]]) == one.tokens[0][0] and str(ids[other.layer, path[other.layer]]) == other.tokens[0][0]
+            if len(path) > other.layer
+            and str(ids[one.layer, path[one.layer]]) == one.tokens[0][0]
+            and str(ids[other.layer, path[other.layer]]) == other.tokens[0][0]
         )
         assert edge.probability == pytest.approx(both / total / one.probability, abs=1e-6)

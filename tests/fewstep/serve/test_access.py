@@ -54,7 +54,9 @@ def test_only_the_token_opens(authorization, status):
     assert (headers.get(b"www-authenticate") == b"Bearer") == (status == 401)
 
 
-@pytest.mark.parametrize(("path", "status"), [("/", 200), ("/healthz", 200), ("/metrics", 401), ("/systems", 401), ("/openapi.json", 401)])
+@pytest.mark.parametrize(
+    ("path", "status"), [("/", 200), ("/healthz", 200), ("/metrics", 401), ("/systems", 401), ("/openapi.json", 401)]
+)
 def test_the_page_and_the_probe_need_no_token(path, status):
     assert Client(token="secret").ask(path)[0] == status
 

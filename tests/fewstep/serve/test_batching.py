@@ -85,7 +85,9 @@ def test_requests_with_other_options_wait_for_a_batch_of_their_own():
     async def scenario(batcher, backlog):
         first = asyncio.create_task(batcher.translate(["a"], GREEDY))
         await begun(decoder, 1)
-        rest = [asyncio.create_task(batcher.translate([name], options)) for name, options in (("b", WIDE), ("c", GREEDY), ("d", WIDE))]
+        rest = [
+            asyncio.create_task(batcher.translate([name], options)) for name, options in (("b", WIDE), ("c", GREEDY), ("d", WIDE))
+        ]
         await asyncio.sleep(0.01)
         decoder.gate.release(3)
         return await asyncio.gather(first, *rest)

@@ -81,7 +81,9 @@ def test_a_client_that_hangs_up_within_its_body_gets_no_answer():
     asyncio.run(BodyLimit(echo, SETTINGS)({"type": "http", "headers": []}, receive, send))
 
 
-@pytest.mark.parametrize(("sent", "place"), [(b"ab\xff", "0xff at position 2"), (b"\xc3", "0xc3 at position 0"), (b"\xed\xa0\x80", "0xed")])
+@pytest.mark.parametrize(
+    ("sent", "place"), [(b"ab\xff", "0xff at position 2"), (b"\xc3", "0xc3 at position 0"), (b"\xed\xa0\x80", "0xed")]
+)
 def test_bytes_that_are_not_text_are_named(sent, place):
     status, answer, _ = ask(sent)
     assert status == 400

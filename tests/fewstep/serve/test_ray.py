@@ -21,7 +21,18 @@ def free_port():
 
 def test_a_cluster_answers_limits_and_drains(directories, tmp_path):
     (tmp_path / "token").write_text("secret")
-    arguments = (*directories.values(), "--ray", "--max-batch", 2, "--max-replicas", 2, "--cpus", 0.5, "--token-file", tmp_path / "token")
+    arguments = (
+        *directories.values(),
+        "--ray",
+        "--max-batch",
+        2,
+        "--max-replicas",
+        2,
+        "--cpus",
+        0.5,
+        "--token-file",
+        tmp_path / "token",
+    )
     port = free_port()
     with running(*arguments, port=port, delay=0.5, RAY_USAGE_STATS_ENABLED="0") as server:
         mine = {"authorization": "Bearer secret"}
@@ -31,7 +42,9 @@ def test_a_cluster_answers_limits_and_drains(directories, tmp_path):
         assert server.post({"sentences": ["ein"]})[0] == 401
         assert server.post(b"x" * 3_000_000, **mine)[0] == 413
         assert server.post({"sentences": ["ein"], "search": "none"}, **mine)[0] == 422
-        ran = subprocess.run(command(directories["small"], "--port", port), capture_output=True, text=True, env=environment(), timeout=60)
+        ran = subprocess.run(
+            command(directories["small"], "--port", port), capture_output=True, text=True, env=environment(), timeout=60
+        )
         assert ran.returncode == 2, "a second server does not share the port"
         with ThreadPoolExecutor(6) as pool:
             asked = [pool.submit(server.post, {"sentences": ["ein", "drei", "zwei"]}, **mine) for _ in range(6)]

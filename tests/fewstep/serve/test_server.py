@@ -20,7 +20,11 @@ LINES = ["ein hund läuft", "zwei katze springt schnell blau", "drei", "grün hu
 
 
 def outcome(answer):
-    return [(entry["text"], entry["score"], entry["steps"], entry["statistics"]) for ranked in answer["translations"] for entry in ranked]
+    return [
+        (entry["text"], entry["score"], entry["steps"], entry["statistics"])
+        for ranked in answer["translations"]
+        for entry in ranked
+    ]
 
 
 def test_the_server_answers_as_its_systems_do(server, directories):
@@ -51,7 +55,11 @@ def test_n_best_comes_best_first(server):
 def test_answers_do_not_depend_on_company(server):
     """Thirty requests at once, of different sizes and searches, give what each gives alone."""
     requests = [
-        {"sentences": LINES[start % 5 :][: 1 + start % 3], "systems": ["small", "graph"], "search": {"small": ("greedy", "wide")[start % 2]}}
+        {
+            "sentences": LINES[start % 5 :][: 1 + start % 3],
+            "systems": ["small", "graph"],
+            "search": {"small": ("greedy", "wide")[start % 2]},
+        }
         for start in range(30)
     ]
     alone = [server.post(request) for request in requests]
@@ -88,11 +96,27 @@ INVALID = {
     "a number": (b'{"sentences": [1]}', 422, "sentences.0: "),
     "one string": (b'{"sentences": "ein"}', 422, "sentences: "),
     "an unknown key": (b'{"sentences": ["ein"], "beam": 3}', 422, "beam: "),
-    "an unknown label": (b'{"sentences": ["ein"], "search": "beam"}', 422, "search: expected one of greedy, wide for small, got 'beam'"),
+    "an unknown label": (
+        b'{"sentences": ["ein"], "search": "beam"}',
+        422,
+        "search: expected one of greedy, wide for small, got 'beam'",
+    ),
     "a derived label": (b'{"sentences": ["ein"], "search": "beam-beam_size4000"}', 422, "search: expected one of greedy, wide"),
-    "an unknown system": (b'{"sentences": ["ein"], "systems": ["large"]}', 422, "systems: expected names of small, graph, got 'large'"),
-    "a search of no requested system": (b'{"sentences": ["ein"], "search": {"graph": "greedy"}}', 422, "search: expected requested systems"),
-    "too many translations": (b'{"sentences": ["ein"], "search": "wide", "n_best": 4}', 422, "search wide of small: n_best: expected at most 3"),
+    "an unknown system": (
+        b'{"sentences": ["ein"], "systems": ["large"]}',
+        422,
+        "systems: expected names of small, graph, got 'large'",
+    ),
+    "a search of no requested system": (
+        b'{"sentences": ["ein"], "search": {"graph": "greedy"}}',
+        422,
+        "search: expected requested systems",
+    ),
+    "too many translations": (
+        b'{"sentences": ["ein"], "search": "wide", "n_best": 4}',
+        422,
+        "search wide of small: n_best: expected at most 3",
+    ),
     "n_best beyond the limit": (b'{"sentences": ["ein"], "n_best": 1000000}', 422, "n_best: expected at most 32"),
     "half a surrogate": (b'{"sentences": ["ein"], "systems": ["\\ud800"]}', 422, "systems: "),
 }
@@ -180,13 +204,18 @@ def test_a_token_guards_everything_but_the_page_and_the_probe(directories, tmp_p
 
 def test_rates_are_limited(directories):
     with running(directories["small"], "--requests-per-second", 0.01, "--burst", 3) as server:
-        answers = [server.request("POST", "/translate", b'{"sentences": ["ein"]}', {"content-type": "application/json"}) for _ in range(5)]
+        answers = [
+            server.request("POST", "/translate", b'{"sentences": ["ein"]}', {"content-type": "application/json"}) for _ in range(5)
+        ]
     assert [status for status, *_ in answers] == [200, 200, 200, 429, 429]
     assert 1 <= int(answers[-1][1]["retry-after"]) <= 100
 
 
 def test_a_full_queue_is_announced(directories):
-    with running(directories["small"], "--max-sentences", 2, "--max-waiting", 4, delay=0.5) as server, ThreadPoolExecutor(8) as pool:
+    with (
+        running(directories["small"], "--max-sentences", 2, "--max-waiting", 4, delay=0.5) as server,
+        ThreadPoolExecutor(8) as pool,
+    ):
         answers = list(pool.map(server.post, [{"sentences": ["ein", "drei"]}] * 8))
         statuses = [status for status, _ in answers]
         assert set(statuses) == {200, 429}
@@ -198,7 +227,9 @@ def test_a_full_queue_is_announced(directories):
 def test_a_client_that_hangs_up_frees_its_place(directories):
     with running(directories["small"], "--max-batch", 1, delay=0.2) as server:
         body = json.dumps({"sentences": ["ein"] * 200}).encode()
-        head = f"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        head = (
+            f"POST /translate HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        )
         with socket.create_connection((server.host, server.port)) as rude:
             rude.sendall(head + body)
             until(lambda: server.metric("fewstep_waiting_sentences") == 200)
@@ -256,7 +287,9 @@ def test_sigterm_under_load_breaks_no_answer(directories):
 
 def test_a_second_signal_ends_at_once(directories):
     with running(directories["small"], "--max-batch", 1, delay=1.0) as server, ThreadPoolExecutor(1) as pool:
-        pool.submit(server.request, "POST", "/translate", json.dumps({"sentences": ["ein"] * 100}), {"content-type": "application/json"})
+        pool.submit(
+            server.request, "POST", "/translate", json.dumps({"sentences": ["ein"] * 100}), {"content-type": "application/json"}
+        )
         until(lambda: server.metric("fewstep_waiting_sentences") == 100)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
@@ -288,7 +321,9 @@ def test_a_graph_is_explained(server):
     status, answer = server.post({"sentence": LINES[0], "system": "graph", "search": "greedy"}, "/explain")
     assert (status, answer["kind"]) == (200, "dag")
     assert [vertex["layer"] for vertex in answer["vertices"] if vertex["on_path"]][0] == 0
-    assert all(answer["vertices"][edge["source"]]["layer"] < answer["vertices"][edge["target"]]["layer"] for edge in answer["edges"])
+    assert all(
+        answer["vertices"][edge["source"]]["layer"] < answer["vertices"][edge["target"]]["layer"] for edge in answer["edges"]
+    )
     assert server.post({"sentence": LINES[0], "system": "small"}, "/explain") == (200, {"kind": None, "vertices": [], "edges": []})
     assert server.post({"sentence": " ", "system": "graph"}, "/explain")[1]["kind"] is None
     assert server.post({"sentence": "ein", "system": "graph", "search": "beam"}, "/explain")[0] == 422
