@@ -7,6 +7,7 @@ has candidates in slots; the probability of a candidate is its share among all p
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -86,7 +87,7 @@ def of_graph(transitions: Floats, log_probs: Floats, ids: Ids, output: Sequence[
         passing[vertex + 1 :] += passing[vertex] * follows[vertex, vertex + 1 :]
     path = _path(transitions, log_probs, ids, output)
     shown = [vertex for vertex in range(len(follows)) if passing[vertex] >= MIN_PROBABILITY or vertex in path]
-    steps = set(zip(path, path[1:], strict=False))
+    steps = set(pairwise(path))
     pairs = [(i, j) for i in shown for j in shown if i < j and (passing[i] * follows[i, j] >= MIN_PROBABILITY or (i, j) in steps)]
     layers = _layers(shown, pairs)
     emitted = np.exp(log_probs[:, :TOKENS].astype(np.float64))
@@ -171,7 +172,7 @@ def _lattice(
     output: Sequence[int],
     piece: Callable[[int], str],
 ) -> Explanation:
-    path = {slot: token for slot, token in enumerate(output)}
+    path = dict(enumerate(output))
     cells = [
         (slot, k)
         for slot in range(len(ids))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -52,6 +52,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     413: {"model": Problem, "description": "The body, a sentence, or the number of sentences is too large."},
     422: {"model": Problem, "description": "A value is not valid; the message lists the known systems or searches."},
     429: {"model": Problem, "description": "The queue is full, or the address sends too many requests."},
+    500: {"model": Problem, "description": "The server failed; its log has the reason."},
     507: {"model": Problem, "description": "The memory does not suffice for a sentence."},
 }
 CLIENT_CLOSED_REQUEST = 499
@@ -128,6 +129,7 @@ def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
     app = FastAPI(title="fewstep", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(400, _unreadable)
+    app.add_exception_handler(Exception, _failed)
     _add_paths(app, server)
     return Observer(BodyLimit(Access(app, settings), settings), server.metrics)
 
@@ -189,6 +191,11 @@ async def _invalid(_: Request, error: Exception) -> JSONResponse:
 async def _unreadable(_: Request, error: Exception) -> JSONResponse:
     """Answer 400 for JSON that the parser gives up."""
     return JSONResponse({"detail": f"body: expected JSON of a few levels, got: {getattr(error, 'detail', error)}"}, 400)
+
+
+async def _failed(*_: object) -> JSONResponse:
+    """Answer 500. The error itself goes to the log alone."""
+    return JSONResponse({"detail": "the server failed; its log has the reason"}, 500)
 
 
 async def _unless_hung_up(request: Request, answer: Awaitable[T]) -> T:

@@ -32,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default=own.host, help="address to listen on; 0.0.0.0 for all (default: %(default)s)")
     parser.add_argument("--port", type=int, default=own.port, help="port; 0 for any free one (default: %(default)s)")
     parser.add_argument("--token-file", type=Path, metavar="FILE", help=f"file with the bearer token (or the variable {TOKEN})")
+    parser.add_argument(
+        "--without-token", action="store_true", help="answer everyone who can reach an address that is not of this machine alone"
+    )
     parser.add_argument("--threads", type=int, metavar="N", help="threads that decode a batch (default: the runtime's)")
     numbers = (
         ("max_request_bytes", int, "largest body of a request"),
@@ -66,7 +69,7 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
 
 def _token(file: Path | None) -> str | None:
     try:
-        return file.read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN) or None
+        return file.read_text(encoding="utf-8").strip() if file else os.environ.get(TOKEN)
     except (OSError, UnicodeDecodeError) as error:
         raise ServeError(f"--token-file {file}: expected a readable file with the token, got: {error}") from error
 
@@ -87,8 +90,6 @@ def _run(arguments: argparse.Namespace, settings: Settings, load: Load) -> None:
     # Warnings about single lines (cut, invalid characters) number the lines of a batch, and clients could fill the log with them.
     logging.getLogger("fewstep").setLevel(logging.ERROR)
     places = find(arguments.systems)
-    if not settings.is_loopback and settings.token is None:
-        print(f"serve: {settings.host} is reachable from other machines, and there is no token (--token-file)", file=sys.stderr)
     bound = server.bind(settings)
     if arguments.ray:
         on_ray = _part("on_ray", "serve-ray")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import signal
 import socket
 from collections.abc import Iterator, Mapping
@@ -63,6 +64,7 @@ def serve(systems: Mapping[str, System], settings: Settings, bound: socket.socke
         access_log=False,
         log_level="error",
         server_header=False,
+        proxy_headers="FORWARDED_ALLOW_IPS" in os.environ,  # otherwise any local client could choose its address
         backlog=BACKLOG,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         timeout_graceful_shutdown=int(settings.drain_seconds),

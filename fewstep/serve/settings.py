@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 class ServeError(Exception):
@@ -19,8 +19,10 @@ class Settings:
     """Address to listen on."""
     port: int = 8080
     """Port to listen on; 0: any free one."""
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     """Bearer token that requests must carry, except those for the page and `/healthz`; None: no token."""
+    without_token: bool = False
+    """Whether a server that other machines can reach may do without a token."""
     threads: int | None = None
     """Threads that decode a batch; None: the runtime's default."""
     max_request_bytes: int = 1 << 20
@@ -62,6 +64,11 @@ class Settings:
             yield f"port: expected 0 to 65535, got {self.port}"
         if self.token is not None and not (self.token.isascii() and self.token.isprintable() and self.token.strip()):
             yield "token: expected printable ASCII characters, got others or an empty token"
+        if self.token is None and not self.is_loopback and not self.without_token:
+            yield (
+                f"host: {self.host} can be reached from other machines; expected a bearer token (--token-file), got none; "
+                "--without-token serves everyone"
+            )
 
     @property
     def is_loopback(self) -> bool:

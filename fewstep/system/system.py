@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, overload
 from fewstep.config.problems import Problem
 from fewstep.config.search import SearchConfig
 from fewstep.decoding import BATCH_TOKENS, Decoder, decode_sentences
-from fewstep.explanation import Explanation, Explaining
+from fewstep.explanation import Explaining, Explanation
 from fewstep.translation import Hypothesis, Translation
 from fewstep.vocabulary import clean
 

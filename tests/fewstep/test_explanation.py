@@ -1,6 +1,6 @@
 """Explanations against the enumeration of all paths."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def all_paths(transitions):
     last = len(transitions) - 1
     for chosen in product((False, True), repeat=last - 1):
         path = [0, *(vertex for vertex, taken in enumerate(chosen, 1) if taken), last]
-        yield path, sum(transitions[i, j] for i, j in zip(path, path[1:], strict=False))
+        yield path, sum(transitions[i, j] for i, j in pairwise(path))
 
 
 @settings(max_examples=60)
@@ -69,7 +69,7 @@ def test_an_output_lies_on_the_most_probable_path_that_emits_it(seed, output):
         assert not edges
         return
     assert len(on_path) == len(path)
-    assert edges == list(zip(on_path, on_path[1:], strict=False))
+    assert edges == list(pairwise(on_path))
     emitted = sum(emission(vertex, token) for vertex, token in zip(path[1:-1], output, strict=True))
     taken = sum(np.log(edge.probability) for edge in found.edges if edge.on_path)
     assert taken + emitted == pytest.approx(best, abs=1e-4)
@@ -88,7 +88,7 @@ def test_a_lattice_has_the_shares_of_all_its_paths(seed, slots, min_length):
     weights = {}
     for length in range(min_length, slots + 1):
         for path in product(range(count), repeat=length):
-            score = start[path[0]] + sum(edges[p, i, j] for p, (i, j) in enumerate(zip(path, path[1:], strict=False)))
+            score = start[path[0]] + sum(edges[p, i, j] for p, (i, j) in enumerate(pairwise(path)))
             weights[path] = np.exp(score + exits[length - 1, path[-1]])
     total = sum(weights.values())
     if not total:

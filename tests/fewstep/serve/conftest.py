@@ -17,25 +17,39 @@ from sentencepiece import SentencePieceTrainer
 
 from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits
+from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
+from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
-from fewstep.vocabulary import RESERVED
+from fewstep.vocabulary import RESERVED, vocabulary_digest
 from models.bundle.directory import save_model, write_system
 from models.family import family_named
 from tests.architecture import ROOT
+from tests.models.lattice.made import counted, usual_pairs
 
 WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": 24}
 SIZES = Sizes(37, 37, True)
 SYSTEMS = {
     "small": (
+        "stepwise",
         StepwiseConfig(**SMALL),
         {
             "greedy": StepwiseSearch(),
             "wide": StepwiseSearch(strategy="beam", beam_size=3, output_limits=OutputLimits(max_extra_tokens=4)),
         },
     ),
-    "graph": (DagConfig(**SMALL), {"greedy": DagSearch(strategy="greedy"), "lookahead": DagSearch(strategy="lookahead")}),
+    "graph": (
+        "dag",
+        DagConfig(**SMALL),
+        {"greedy": DagSearch(strategy="greedy"), "lookahead": DagSearch(strategy="lookahead")},
+    ),
+    "lattice": (
+        "lattice",
+        LatticeModelConfig(**SMALL, segment_length=2),
+        {"viterbi": LatticeSearch(candidates=4, token_bonus=4.0)},
+    ),
+    "drafts": ("aggressive", AggressiveConfig(**SMALL, draft_width=4), {"gad": AggressiveSearch()}),
 }
 
 
@@ -58,18 +72,31 @@ def pieces(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def directories(tmp_path_factory, pieces):
-    """The directories of the systems by name."""
+def made(tmp_path_factory, pieces):
+    """The directories of systems of all families by name."""
     root = tmp_path_factory.mktemp("systems")
-    return {name: make_system(root, name, config, searches, pieces) for name, (config, searches) in SYSTEMS.items()}
+    for name, (family, config, searches) in SYSTEMS.items():
+        more = {}
+        if family == "aggressive":
+            more = {"companions": {"verifier": root / "small"}}
+        elif family == "lattice":
+            more = {"tables": root / "tables"}
+            counted(root / "tables", usual_pairs(size=37), 37, vocabulary=vocabulary_digest(root / "small"))
+        make_system(root, name, family, config, searches, pieces, **more)
+    return {name: root / name for name in SYSTEMS}
 
 
-def make_system(root, name, config, searches, pieces):
-    family = "dag" if isinstance(config, DagConfig) else "stepwise"
+@pytest.fixture(scope="session")
+def directories(made):
+    """The directories of the systems that most tests use."""
+    return {name: made[name] for name in ("small", "graph")}
+
+
+def make_system(root, name, family, config, searches, pieces, **more):
     torch.manual_seed(3)  # a graph whose best paths are not empty
     model = family_named(family).functions.build(config, SIZES)
     with torch.no_grad():
-        model.target_embedding.weight.mul_(4)
+        model.target_embedding.weight.mul_(2 if family == "lattice" else 4)
     save_model(root / f"{name}-trained", family, config, SIZES, model.state_dict())
     write_system(
         root / name,
@@ -83,16 +110,23 @@ def make_system(root, name, config, searches, pieces):
         source_language="en",
         target_language="de",
         searches=searches,
+        **more,
     )
-    return root / name
 
 
 class Running:
     """A server that was started."""
 
-    def __init__(self, process, url):
-        self.process, self.url = process, url
-        self.host, self.port = urlsplit(url).hostname, urlsplit(url).port
+    def __init__(self, process, lines):
+        self.process, self.url, self._lines = process, lines[-1].split()[-1], lines
+        self.host, self.port = urlsplit(self.url).hostname, urlsplit(self.url).port
+        self._reader = threading.Thread(target=lambda: lines.extend(process.stderr), daemon=True)
+        self._reader.start()  # so that the process never waits for a reader
+
+    def log(self):
+        """Return all that the server printed, after its end."""
+        self._reader.join()
+        return "".join(self._lines)
 
     def request(self, method, path, body=None, headers=None, timeout=60):
         """Return the status, the headers and the body of an answer on a connection of its own."""
@@ -138,8 +172,7 @@ def running(*arguments, port=0, delay=0.0, **more):
                 break
         else:
             raise AssertionError(f"the server ended with {process.wait()}: {''.join(lines)}")
-        threading.Thread(target=process.stderr.read, daemon=True).start()  # so that it never waits for a reader
-        yield Running(process, lines[-1].split()[-1])
+        yield Running(process, lines)
     finally:
         process.kill()
         process.wait()

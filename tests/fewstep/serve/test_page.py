@@ -63,6 +63,26 @@ def test_a_sentence_is_shown_by_all_systems_side_by_side(page, server):
     assert all(url.startswith((server.url, "data:")) for url in page.asked)
 
 
+def test_lattices_are_drawn_and_accepted_drafts_counted(page, made):
+    with running(made["lattice"], made["drafts"]) as server:
+        page.goto(server.url)
+        page.wait_for_selector(".card")
+        translate(page, SENTENCE)
+        _, answer = server.post({"sentences": [SENTENCE], "systems": ["drafts"]})
+        statistics = answer["systems"][0]["translations"][0][0]["statistics"]
+        assert statistics["drafted"] > 0
+        facts = page.locator('[data-system="drafts"] .facts').inner_text()
+        assert f"drafts accepted {statistics['accepted']} of {statistics['drafted']}" in facts
+        assert page.locator('[data-system="drafts"] .steps span').count() == sum(map(bool, statistics["proposed_at"]))
+        _, explained = server.post({"sentence": SENTENCE, "system": "lattice"}, "/explain")
+        assert explained["kind"] == "lattice"
+        drawing = page.locator('[data-system="lattice"] svg')
+        assert drawing.locator("g.vertex").count() == len(explained["vertices"]) > 2
+        assert drawing.locator("g.vertex.path").count() == sum(vertex["on_path"] for vertex in explained["vertices"]) > 0
+        assert drawing.locator("path.edge").count() == len(explained["edges"]) > 2
+        assert page.complaints == []
+
+
 def test_the_chosen_search_and_number_are_used(page, server):
     page.goto(server.url)
     page.wait_for_selector(".card")

@@ -8,10 +8,12 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from openapi_spec_validator import validate
 
+from fewstep.serve.settings import Settings
 from fewstep.system.load import load
 from fewstep.vocabulary import clean
 from tests.fewstep.serve.conftest import command, environment, running, until
@@ -202,10 +204,31 @@ def test_a_token_guards_everything_but_the_page_and_the_probe(directories, tmp_p
         assert [server.request("GET", path)[0] for path in ("/", "/healthz", "/systems", "/metrics")] == [200, 200, 401, 401]
 
 
+def test_a_token_is_shown_nowhere(directories):
+    """Neither in the list of processes nor in what the server prints, also when it fails."""
+    secret = "s3cr3t-of-the-server"
+    assert secret not in repr(Settings(token=secret))
+    with running(directories["small"], FAULT="error", FEWSTEP_TOKEN=secret) as server:
+        assert server.post({"sentences": ["hund " * 12]}, authorization=f"Bearer {secret}")[0] == 500
+        assert server.post({"sentences": ["ein"]}, authorization=f"Bearer {secret}x")[0] == 401
+        assert secret not in Path(f"/proc/{server.process.pid}/cmdline").read_text()
+        assert secret not in server.request("GET", "/metrics", headers={"authorization": f"Bearer {secret}"})[2].decode()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+        assert "broken inside" in server.log()
+        assert secret not in server.log()
+
+
 def test_rates_are_limited(directories):
     with running(directories["small"], "--requests-per-second", 0.01, "--burst", 3) as server:
         answers = [
-            server.request("POST", "/translate", b'{"sentences": ["ein"]}', {"content-type": "application/json"}) for _ in range(5)
+            server.request(
+                "POST",
+                "/translate",
+                b'{"sentences": ["ein"]}',
+                {"content-type": "application/json", "x-forwarded-for": f"10.0.0.{number}"},  # not believed
+            )
+            for number in range(5)
         ]
     assert [status for status, *_ in answers] == [200, 200, 200, 429, 429]
     assert 1 <= int(answers[-1][1]["retry-after"]) <= 100
@@ -297,6 +320,18 @@ def test_a_second_signal_ends_at_once(directories):
         assert server.process.wait(10) == 0
 
 
+def test_a_system_that_fails_is_reported_and_stays(directories):
+    long, short = {"sentences": ["ein", "hund " * 12]}, {"sentences": ["ein"]}
+    for fault, expected, detail in (("memory", 507, "out of memory with one source"), ("error", 500, "the server failed")):
+        with running(directories["small"], FAULT=fault) as server, ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(server.post, [long, short, short, long]))
+            assert [status for status, _ in answers] == [expected, 200, 200, expected]
+            assert detail in answers[0][1]["detail"]
+            assert "broken inside" not in answers[0][1]["detail"], "the cause is in the log alone"
+            assert server.post(short)[0] == 200
+            assert server.metric(f'fewstep_requests_total{{path="/translate",status="{expected}"}}') == 2
+
+
 def failure(*arguments, **more):
     ran = subprocess.run(command(*arguments), capture_output=True, text=True, env=environment(**more), timeout=60)
     return ran.returncode, ran.stderr.strip().splitlines()[-1]
@@ -314,13 +349,15 @@ def test_bad_arguments_end_with_two(directories, tmp_path):
     small = directories["small"]
     assert failure(tmp_path / "nowhere")[0] == 2
     assert failure(small, "--token-file", tmp_path / "none")[0] == 2
+    assert failure(small, "--host", "0.0.0.0")[1].startswith("serve: host: 0.0.0.0 can be reached from other machines")
+    assert failure(small, FEWSTEP_TOKEN="")[1].startswith("serve: token: expected printable ASCII characters")
     assert failure(small, "--max-waiting", 5)[1].startswith("serve: max_waiting: expected at least max_sentences (256), got 5")
 
 
 def test_a_graph_is_explained(server):
     status, answer = server.post({"sentence": LINES[0], "system": "graph", "search": "greedy"}, "/explain")
     assert (status, answer["kind"]) == (200, "dag")
-    assert [vertex["layer"] for vertex in answer["vertices"] if vertex["on_path"]][0] == 0
+    assert next(vertex["layer"] for vertex in answer["vertices"] if vertex["on_path"]) == 0
     assert all(
         answer["vertices"][edge["source"]]["layer"] < answer["vertices"][edge["target"]]["layer"] for edge in answer["edges"]
     )

@@ -75,5 +75,5 @@ def test_a_damaged_system_is_named(store):
     directory = store / "system" / "1234"
     weights = directory / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(ServeError, match="model.safetensors"):
+    with pytest.raises(ServeError, match=r"model\.safetensors"):
         load_all([Place(directory)], load)
