@@ -62,9 +62,7 @@ class CommandTable(TyperGroup):
 def load_command(name: str) -> Command:
     """Import one command and build its parser."""
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    module = import_module(f"pipeline.commands.{name}")
-    settings = {**HELP_NAMES, **getattr(module, "CONTEXT_SETTINGS", {})}
-    single.command(name, cls=PlainFlags, context_settings=settings)(getattr(module, name))
+    single.command(name, cls=PlainFlags, context_settings=HELP_NAMES)(getattr(import_module(f"pipeline.commands.{name}"), name))
     return typer.main.get_command(single)
 
 

@@ -28,15 +28,12 @@ def test_the_runtime_imports_nothing_else() -> None:
         assert imported - set(sys.stdlib_module_names) <= allowed, name
 
 
-def test_nothing_in_the_runtime_imports_the_server() -> None:
+def test_the_command_alone_imports_the_server() -> None:
     known = modules(ROOT, ("fewstep",))
-    wrong = [
-        f"{name}:{entry.line}"
-        for name, module in known.items()
-        for entry in module.imports
-        if of_server(entry.name) and not of_server(name)
-    ]
-    assert not wrong
+    importing = {
+        name for name, module in known.items() for entry in module.imports if of_server(entry.name) and not of_server(name)
+    }
+    assert importing == {"fewstep.commands.serve"}
     on_ray = [name for name, module in known.items() for entry in module.imports if f"{entry.name}.".startswith(f"{ON_RAY}.")]
     assert not on_ray, "the server in one process must start without Ray"
 
@@ -47,6 +44,15 @@ def test_the_runtime_loads_without_torch() -> None:
         "import importlib, sys\n"
         f"for name in {names!r}: importlib.import_module(name)\n"
         "print(sorted({'torch', 'kernels', 'models', 'ray', 'pyarrow'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_libraries_of_the_server_are_loaded_when_it_starts() -> None:
+    code = (
+        "import sys, fewstep.__main__, fewstep.commands.serve, pipeline.commands.serve\n"
+        f"print(sorted({LIBRARIES - {'pydantic'}!r} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert ran.stdout.strip() == "[]"

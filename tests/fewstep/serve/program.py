@@ -7,11 +7,12 @@ not fit into memory, or raise another error.
 import os
 import sys
 import time
+from argparse import ArgumentParser
 from dataclasses import dataclass, replace
 from typing import Any
 
 import fewstep.system.load
-from fewstep.serve.command import main
+from fewstep.commands.serve import add_arguments, run
 
 DELAY, FAULT = float(os.environ.get("DELAY", "0")), os.environ.get("FAULT")
 MAX_TOKENS = 8
@@ -46,4 +47,6 @@ def load(directory):
 
 
 if __name__ == "__main__":
-    sys.exit(main(load=load))
+    parser = ArgumentParser()
+    add_arguments(parser)
+    sys.exit(run(parser.parse_args(), load))

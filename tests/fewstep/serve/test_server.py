@@ -341,7 +341,7 @@ def test_two_servers_do_not_share_a_port(server, directories):
     status, message = failure(directories["small"], "--port", server.port)
     assert status == 2
     assert message == (
-        f"serve: 127.0.0.1:{server.port}: expected a free port, but another program listens there; stop it, or use --port"
+        f"fewstep serve: 127.0.0.1:{server.port}: expected a free port, but another program listens there; stop it, or use --port"
     )
 
 
@@ -349,9 +349,11 @@ def test_bad_arguments_end_with_two(directories, tmp_path):
     small = directories["small"]
     assert failure(tmp_path / "nowhere")[0] == 2
     assert failure(small, "--token-file", tmp_path / "none")[0] == 2
-    assert failure(small, "--host", "0.0.0.0")[1].startswith("serve: host: 0.0.0.0 can be reached from other machines")
-    assert failure(small, FEWSTEP_TOKEN="")[1].startswith("serve: token: expected printable ASCII characters")
-    assert failure(small, "--max-waiting", 5)[1].startswith("serve: max_waiting: expected at least max_sentences (256), got 5")
+    assert failure(small, "--host", "0.0.0.0")[1].startswith("fewstep serve: host: 0.0.0.0 can be reached from other machines")
+    assert failure(small, FEWSTEP_TOKEN="")[1].startswith("fewstep serve: token: expected printable ASCII characters")
+    assert failure(small, "--max-waiting", 5)[1].startswith(
+        "fewstep serve: max_waiting: expected at least max_sentences (256), got 5"
+    )
 
 
 def test_a_graph_is_explained(server):
