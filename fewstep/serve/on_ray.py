@@ -36,6 +36,10 @@ class Replicas:
             raise ServeError(f"--min-replicas, --max-replicas: expected 1 <= min <= max, got {self.fewest} and {self.most}")
 
 
+class Replica:
+    """One copy of the systems with its server."""
+
+
 def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas) -> Any:
     """Return the application for `ray.serve.run`. The directories of systems must be readable on all nodes.
 
@@ -46,7 +50,7 @@ def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas
     def build() -> Any:
         return create_app(load_all(places, load), settings)
 
-    @ray_serve.deployment(
+    deployed: Any = ray_serve.deployment(
         name=NAME,
         ray_actor_options={"num_cpus": replicas.cpus},
         autoscaling_config={
@@ -57,12 +61,8 @@ def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas
         max_ongoing_requests=max(settings.max_waiting, ONGOING),
         max_queued_requests=-1,
         graceful_shutdown_timeout_s=settings.drain_seconds,
-    )
-    @ray_serve.ingress(build)
-    class Translator:
-        """A replica."""
-
-    return Translator.bind()
+    )(ray_serve.ingress(build)(Replica))
+    return deployed.bind()
 
 
 def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -12,24 +11,15 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-import torch
-from sentencepiece import SentencePieceTrainer
 
-from fewstep.config.network import Sizes
 from fewstep.config.options import OutputLimits
 from fewstep.families.aggressive.config import AggressiveConfig, AggressiveSearch
 from fewstep.families.dag.config import DagConfig, DagSearch
 from fewstep.families.lattice.config import LatticeModelConfig, LatticeSearch
 from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
-from fewstep.vocabulary import RESERVED, vocabulary_digest
-from models.bundle.directory import save_model, write_system
-from models.family import family_named
 from tests.architecture import ROOT
-from tests.models.lattice.made import counted, usual_pairs
+from tests.fewstep.systems import SMALL, count_tables, train, train_pieces, write
 
-WORDS = ["ein", "zwei", "drei", "blau", "grün", "hund", "katze", "läuft", "springt", "schnell"]
-SMALL = {"encoder_layers": 1, "decoder_layers": 1, "width": 16, "feed_forward": 16, "heads": 2, "max_positions": 24}
-SIZES = Sizes(37, 37, True)
 SYSTEMS = {
     "small": (
         "stepwise",
@@ -54,35 +44,15 @@ SYSTEMS = {
 
 
 @pytest.fixture(scope="session")
-def pieces(tmp_path_factory):
-    draw = random.Random(1)
-    path = tmp_path_factory.mktemp("pieces") / "joint"
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(" ".join(draw.choices(WORDS, k=6)) for _ in range(200)),
-        model_prefix=str(path),
-        vocab_size=37,
-        normalization_rule_name="identity",
-        num_threads=1,
-        minloglevel=2,
-        **{f"{name}_id": index for index, name in enumerate(("pad", "bos", "eos", "unk"))},
-        **{f"{name}_piece": RESERVED[index] for index, name in enumerate(("pad", "bos", "eos", "unk"))},
-        control_symbols=list(RESERVED[4:]),
-    )
-    return path.with_suffix(".model")
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory, pieces):
+def made(tmp_path_factory):
     """The directories of systems of all families by name."""
     root = tmp_path_factory.mktemp("systems")
+    pieces = train_pieces(root / "joint")
+    count_tables(root / "tables", pieces)
+    more = {"lattice": {"tables": root / "tables"}, "drafts": {"companions": {"verifier": root / "small"}}}
     for name, (family, config, searches) in SYSTEMS.items():
-        more = {}
-        if family == "aggressive":
-            more = {"companions": {"verifier": root / "small"}}
-        elif family == "lattice":
-            more = {"tables": root / "tables"}
-            counted(root / "tables", usual_pairs(size=37), 37, vocabulary=vocabulary_digest(root / "small"))
-        make_system(root, name, family, config, searches, pieces, **more)
+        weights = train(root / f"{name}-trained", family, config, 3)
+        write(root / name, family, config, searches, weights, pieces, **more.get(name, {}))
     return {name: root / name for name in SYSTEMS}
 
 
@@ -90,28 +60,6 @@ def made(tmp_path_factory, pieces):
 def directories(made):
     """The directories of the systems that most tests use."""
     return {name: made[name] for name in ("small", "graph")}
-
-
-def make_system(root, name, family, config, searches, pieces, **more):
-    torch.manual_seed(3)  # a graph whose best paths are not empty
-    model = family_named(family).functions.build(config, SIZES)
-    with torch.no_grad():
-        model.target_embedding.weight.mul_(2 if family == "lattice" else 4)
-    save_model(root / f"{name}-trained", family, config, SIZES, model.state_dict())
-    write_system(
-        root / name,
-        family=family,
-        network=config,
-        sizes=SIZES,
-        weights=root / f"{name}-trained" / "model.safetensors",
-        source_vocabulary=pieces,
-        target_vocabulary=pieces,
-        name=name,
-        source_language="en",
-        target_language="de",
-        searches=searches,
-        **more,
-    )
 
 
 class Running:

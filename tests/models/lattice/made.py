@@ -34,14 +34,12 @@ def network(seed: int = 0, **changes: object) -> LatticeModel:
     return model.eval()
 
 
-def counted(
-    path: Path, pairs: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]], size: int = SIZE, **options: object
-) -> CandidateTables:
+def counted(path: Path, pairs: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int]]], size: int = SIZE) -> CandidateTables:
     """Return tables counted from (source, target, links)."""
     source, target, links = (Sentences.of([pair[side] for pair in pairs]) for side in range(3))
     run = path.with_suffix(".run")
     count_candidates(source, target, links.values, run, options=CountOptions(source_size=size, target_size=size))
-    merge_candidates([run], path, options=TableOptions(**options))  # type: ignore[arg-type]
+    merge_candidates([run], path, options=TableOptions())
     return CandidateTables.load(path)
 
 
