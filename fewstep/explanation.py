@@ -149,10 +149,10 @@ def of_lattice(
         piece: Function that returns the piece of a token id.
     """
     leaving = np.where(np.arange(len(exits))[:, None] + 1 >= min_length, exits, -np.inf).astype(np.float64)
-    before = [start.astype(np.float64)]
+    before: list[Floats] = [start.astype(np.float64)]
     for scores in edges:
         before.append(_log_sum(before[-1][:, None] + scores, 0))
-    after = [leaving[-1]]
+    after: list[Floats] = [leaving[-1]]
     for scores, end in zip(edges[::-1], leaving[-2::-1], strict=True):
         after.insert(0, np.logaddexp(end, _log_sum(scores + after[0][None, :], 1)))
     total = _log_sum(before[0] + after[0], 0)
@@ -164,10 +164,10 @@ def of_lattice(
 
 def _lattice(
     ids: Ids,
-    shares: list[Floats],
-    before: list[Floats],
+    shares: Sequence[Floats],
+    before: Sequence[Floats],
     edges: Floats,
-    after: list[Floats],
+    after: Sequence[Floats],
     total: Floats,
     output: Sequence[int],
     piece: Callable[[int], str],

@@ -83,13 +83,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Latency of servers under load.")
     parser.add_argument("systems", nargs="+", type=Path, metavar="DIR")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 16, 64], metavar="N")
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each server, number of clients and round")
+    parser.add_argument("--seconds", type=float, default=5.0, help="Seconds of each server, number of clients and round.")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2, help="of each server")
-    parser.add_argument("--text", type=Path, help="sentences, one a line (default: the embedded corpus)")
+    parser.add_argument("--threads", type=int, default=2, help="Threads of each server.")
+    parser.add_argument("--text", type=Path, help="Sentences, one a line. Default: those of the embedded corpus.")
     parser.add_argument("--without-ctranslate2", action="store_true")
     parser.add_argument("--without-mlflow", action="store_true")
-    parser.add_argument("--json", type=Path, help="write the table to this file")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args(argv)
 
 

@@ -108,9 +108,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("systems", nargs="+", type=Path, metavar="DIR")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=16, metavar="N")
-    parser.add_argument("--threads", type=int, default=2, help="of the server")
-    parser.add_argument("--text", type=Path, help="sentences, one a line (default: the embedded corpus)")
-    parser.add_argument("--json", type=Path, help="write the table to this file")
+    parser.add_argument("--threads", type=int, default=2, help="Threads of the server.")
+    parser.add_argument("--text", type=Path, help="Sentences, one a line. Default: those of the embedded corpus.")
+    parser.add_argument("--json", type=Path, help="Write the table to this file.")
     return parser.parse_args(argv)
 
 

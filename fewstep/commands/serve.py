@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,9 +66,9 @@ OPTIONS = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("systems", nargs="+", metavar="[NAME=]DIR", help="directories of systems; the first one is the default")
+    parser.add_argument("systems", nargs="+", metavar="[NAME=]DIR", help="Directories of systems. The first one is the default.")
     for option in OPTIONS:
-        text = option.help.rstrip(".") + ("" if option.default in (None, False) else " (default: %(default)s)")
+        text = option.help + ("" if option.default in (None, False) else " Default: %(default)s.")
         if option.type is bool:
             parser.add_argument(option.flag, action="store_true", help=text)
         else:
@@ -100,8 +101,9 @@ def _serve(places: Sequence[Place], values: Mapping[str, Any], load: Load) -> No
     if values["ray"]:
         on_ray = _part("on_ray", "serve-ray")
         replicas = on_ray.Replicas(values["min_replicas"], values["max_replicas"], values["cpus"])
+        port = bound.getsockname()[1]
         bound.close()  # Ray's proxy listens there
-        on_ray.serve(places, load, settings, replicas)
+        on_ray.serve(places, load, replace(settings, port=port), replicas)
         return
     systems = load_all(places, load)
     print(f"serving {', '.join(systems)} at {server.url(settings, bound)}", file=sys.stderr, flush=True)

@@ -125,7 +125,7 @@ def create_app(systems: Mapping[str, System], settings: Settings) -> Observer:
         async with server.running():
             yield
 
-    # The pages of FastAPI that show the document load scripts from elsewhere, so there are none.
+    # The pages of FastAPI that show the document load scripts from elsewhere, so they are switched off.
     app = FastAPI(title="fewstep", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(400, _unreadable)

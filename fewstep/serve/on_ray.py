@@ -68,13 +68,14 @@ def deployment(places: Sequence[Place], load: Load, settings: Settings, replicas
 def serve(places: Sequence[Place], load: Load, settings: Settings, replicas: Replicas) -> None:
     """Serve until SIGTERM or SIGINT; then answer the requests in flight, and return."""
     absolute = [replace(place, directory=place.directory.absolute()) for place in places]
+    names = ", ".join(load_all(absolute, load))  # a directory that cannot be loaded is reported here, and not by a replica
     ended = threading.Event()
     ray.init(ignore_reinit_error=True, log_to_driver=False)
     previous = {number: signal.signal(number, lambda *_: ended.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         ray_serve.start(http_options={"host": settings.host, "port": settings.port})
         ray_serve.run(deployment(absolute, load, settings, replicas), name=NAME, route_prefix="/")
-        print(f"serving on Ray at http://{settings.host}:{settings.port}", file=sys.stderr, flush=True)
+        print(f"serving {names} on Ray at http://{settings.host}:{settings.port}", file=sys.stderr, flush=True)
         ended.wait()
         ray_serve.delete(NAME)  # waits for the requests in flight; `shutdown` alone ends the proxies under them
     finally:

@@ -93,7 +93,7 @@ class Running:
         return status, json.loads(answer)
 
     def metric(self, sample):
-        """Return the value of a sample such as `fewstep_requests_total{path="/",status="200"}`, 0 if there is none."""
+        """Return the value of a sample such as `fewstep_requests_total{path="/",status="200"}`, 0 if it is absent."""
         lines = self.request("GET", "/metrics")[2].decode().splitlines()
         return next((float(line.rpartition(" ")[2]) for line in lines if line.rpartition(" ")[0] == sample), 0.0)
 
