@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fewstep.streams import StreamError, json_text, open_streams, plain_text, stream
+from fewstep.streams import StreamError, open_streams, stream, stream_options
 
 if TYPE_CHECKING:
     from fewstep.system.system import System
@@ -62,12 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _translate(arguments: argparse.Namespace) -> None:
-    structured = arguments.json or arguments.n_best is not None
-    options: dict[str, Any] = {"search": arguments.search, "threads": arguments.threads}
-    if structured:
-        options |= {"n_best": arguments.n_best, "scores": True}
+    options = stream_options(json=arguments.json, n_best=arguments.n_best, threads=arguments.threads)
     with open_streams(arguments.input, arguments.output, lambda: _loaded(arguments)) as (system, read, write):
-        stream(system, read, write, batch=arguments.batch, text=json_text if structured else plain_text, **options)
+        stream(system, read, write, batch=arguments.batch, search=arguments.search, **options)
 
 
 def _loaded(arguments: argparse.Namespace) -> System:

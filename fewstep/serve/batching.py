@@ -1,7 +1,8 @@
 """Dynamic batching: sentences that wait at the same time are decoded together.
 
 No request waits for others: while a batch is decoded, requests arrive and form the next one. A batch takes one sentence of each
-waiting request in turn, so that a short request passes a long one. The output of a sentence does not depend on its batch.
+waiting request in turn, so that a short request passes a long one. The output of a sentence does not depend on its batch, except
+for near-ties of rounding.
 """
 
 from __future__ import annotations

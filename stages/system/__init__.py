@@ -52,5 +52,5 @@ class SystemConfig:
 
 
 STAGE: Stage[SystemInputs, SystemConfig, System] = Stage(
-    name="system", version=3, run=Implementation(__name__), output=System, product=True
+    name="system", version=4, run=Implementation(__name__), output=System, product=True
 )
