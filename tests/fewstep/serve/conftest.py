@@ -20,6 +20,7 @@ from fewstep.families.stepwise.config import StepwiseConfig, StepwiseSearch
 from tests.architecture import ROOT
 from tests.fewstep.systems import SMALL, count_tables, train, train_pieces, write
 
+LINES = ["ein hund läuft", "zwei katze springt schnell blau", "drei", "grün hund", "ein", "katze läuft läuft", "blau blau drei ein"]
 SYSTEMS = {
     "small": (
         "stepwise",
