@@ -59,7 +59,10 @@ def test_commands_and_options() -> None:
         "runs": ["--store", "--json"],
         "report": ["name", "--store", "--runs", "--json"],
         "diff": ["first", "second", "--store", "--json"],
-        "translate": ["where", "system", "--input", "--output", "--search", "--device", "--batch", "--no-verify", "--store"],
+        "translate": [
+            *("where", "system", "--input", "--output", "--search", "--device", "--batch", "--json", "--n-best", "--threads"),
+            *("--no-verify", "--store"),
+        ],
         "serve": ["systems", "--store", *(option.flag for option in SERVER_OPTIONS)],
         "export": ["where", "--output", "system", "--to", "--precision", "--no-verify", "--store"],
         "publish": ["name", "--store"],
