@@ -3,6 +3,7 @@
 import signal
 import socket
 import subprocess
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -53,3 +54,26 @@ def test_a_cluster_answers_limits_and_drains(directories, tmp_path):
             statuses = [future.result()[0] for future in asked]
         assert statuses == [200] * 6, "requests in flight are answered"
         assert server.process.wait(60) == 0
+
+
+def test_load_starts_a_second_replica(directories):
+    options = ("--ray", "--max-batch", 1, "--max-replicas", 2, "--cpus", 0.5)
+    ended, statuses = threading.Event(), set()
+
+    def ask_on(server):
+        while not ended.is_set():
+            statuses.add(server.post({"sentences": ["ein"]})[0])
+
+    with (
+        running(directories["small"], *options, port=free_port(), delay=0.2, RAY_USAGE_STATS_ENABLED="0") as server,
+        ThreadPoolExecutor(20) as pool,
+    ):
+        clients = [pool.submit(ask_on, server) for _ in range(20)]
+        try:
+            replicas = set()
+            until(lambda: replicas.add(server.metric("process_start_time_seconds")) or len(replicas) > 1, seconds=200)
+        finally:
+            ended.set()
+        for client in clients:
+            client.result()
+    assert statuses == {200}
