@@ -1,4 +1,4 @@
-"""The memory of `fewstep serve` under hours of mixed requests.
+"""The memory of `fewstep serve` under minutes of mixed requests.
 
     python -m benchmarks.serving.soak DIR [DIR ...] [--minutes 10] [--clients 16] [--threads 2] [--json FILE]
 
