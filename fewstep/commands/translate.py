@@ -56,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _complain(error, FAILED if (arguments.system / "system.json").is_file() else BAD_INPUT)
     except ValueError as error:  # StreamError, and searches that the system does not have
         return _complain(error, BAD_INPUT)
+    except BrokenPipeError:  # the reader of the output has ended
+        raise
     except (DecodingMemoryError, ImportError, OSError) as error:
         return _complain(error, FAILED)
     return 0
