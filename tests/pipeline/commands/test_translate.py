@@ -309,4 +309,4 @@ def test_errors_while_translating_are_explained(
     monkeypatch.setattr(translate, "stream", fail)
     (tmp_path / "in").write_text("a\n")
     with pytest.raises(raised, match=str(error)):
-        translate.translate_files(tmp_path, tmp_path / "in", tmp_path / "out", device="cpu", batch=9)
+        translate.translate_files(tmp_path, tmp_path / "in", tmp_path / "out", search=None, device="cpu", batch=9)
