@@ -15,6 +15,9 @@ from fewstep.native import fewstep_native
 from kernels import NgramModel
 from tests.fewstep.networks.test_transformer import arrays_for
 
+STACK_KIB = 1 << 20
+"""Stack of a thread: so large that the limit of memory stops threads while there is memory for everything else."""
+
 PROGRAM = """
 import resource, sys
 import numpy as np
@@ -27,7 +30,7 @@ task = [[7, 8, 9]], [4], BeamOptions(beam_size=1), SlotRules(min_tokens=4)
 expected = run(transformer, "greedy", *task)
 starts, links = np.arange(1001), np.zeros(1000, np.int32)
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + (100 << 20), resource.RLIM_INFINITY))  # stacks of a few threads
+resource.setrlimit(resource.RLIMIT_AS, (size + (11 << 29), resource.RLIM_INFINITY))  # stacks of five threads, and half of one
 def align():
     symmetrize_arrays(starts, links, starts, links, "union", threads=500)
 for call in (lambda: run(transformer, "greedy", *task, threads=500), align):
@@ -43,10 +46,10 @@ print("answered")
 
 
 def test_threads_that_cannot_be_started_are_an_error_and_no_deadlock() -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    found = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
+    path = os.pathsep.join(sys.path)
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    command = ["sh", "-c", f'ulimit -s {STACK_KIB} && exec "$@"', "sh", sys.executable, "-c", PROGRAM]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert (found.returncode, found.stdout) == (0, "answered\n"), found.stderr
 
 
