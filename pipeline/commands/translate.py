@@ -23,6 +23,7 @@ from pipeline.config.systems import TEACHER_FAMILY
 from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.run.run_directory import Run, find_run
 from pipeline.store.records import step_directory
+from stages.corpus.limits import MAX_LINE_BYTES
 from stages.errors import suggestion
 
 log = logging.getLogger("fewstep")
@@ -64,9 +65,9 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
 
     Raises DataError when there is no such system.
     """
-    if name is None and (Path(where) / "system.json").is_file():
+    if name is None and os.path.isfile(Path(where) / "system.json"):
         return Path(where)
-    if name is None and Path(where).is_dir() and not (Path(where) / "run.json").is_file():
+    if name is None and os.path.isdir(where) and not os.path.isfile(Path(where) / "run.json"):
         raise DataError(f"translate: expected the directory of a system (with system.json), or RUN SYSTEM, got {where}")
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
@@ -126,11 +127,11 @@ def stream(system: Translator, read: int, write: int, *, search: Any = None, bat
 
 
 def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
-    """Yield lines as they arrive: wait for one, then take all that are ready."""
+    """Yield lines as they arrive: wait for one, then take all that are ready. Raises DataError for a line that is too long."""
     more = select.poll()
     more.register(read, select.POLLIN)
     ready: list[bytes] = []
-    block, rest = b"-", b""
+    block, rest, seen = b"-", b"", 0
     while block:
         try:
             block = os.read(read, CHUNK)
@@ -138,6 +139,13 @@ def _chunks(read: int, most: int) -> Iterator[list[bytes]]:
             yield from _parts(ready, most)
             raise DataError(f"input: expected readable text, got: {error.strerror}") from error
         *lines, rest = (rest + block).split(b"\n")
+        for number, line in enumerate((*lines, rest)):
+            if len(line) > MAX_LINE_BYTES:
+                yield from _parts([*ready, *lines[:number]], most)
+                raise DataError(
+                    f"input, line {seen + number + 1}: expected at most {MAX_LINE_BYTES:,} bytes, got a longer line; split the line"
+                )
+        seen += len(lines)
         ready += lines if block or not rest else [*lines, rest]
         now = len(ready) - len(ready) % most if block and more.poll(0) else len(ready)
         yield from _parts(ready[:now], most)

@@ -27,7 +27,9 @@ from stages.score.tasks import TaskName
 from stages.vocabulary import VocabularyConfig
 from stages.workers import Resources
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+MAX_NAME = 64
+"""Characters of a name. Names of steps, and so of files, consist of up to three names."""
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=MAX_NAME)]
 StageName = Literal[
     "corpus",
     "vocabulary",

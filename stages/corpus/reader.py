@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles
+from stages.corpus.limits import MAX_LINE_BYTES, check_line, require_regular, within_ratio
 from stages.errors import DataError
 from stages.shards import rechunk
 
@@ -151,6 +152,7 @@ def read_lines(path: Path) -> Iterator[pa.StringArray]:
         head, feed, tail = block.rpartition(b"\n")
         if not feed:
             rest += block
+            check_line(path, line + 1, len(rest))
             continue
         lines = _decoded(path, rest + head + feed, line, position)
         line, position, rest = line + len(lines), position + len(rest) + len(head) + 1, tail
@@ -172,13 +174,17 @@ def _decoded(path: Path, data: bytes, line: int, position: int) -> pa.StringArra
         ) from error
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")).astype(np.int32) + 1
     offsets = np.concatenate([[0], ends, [len(data)] if not data.endswith(b"\n") else []]).astype(np.int32)
+    if (longest := np.diff(offsets)).max(initial=0) > MAX_LINE_BYTES:
+        number = int(np.argmax(longest > MAX_LINE_BYTES))
+        check_line(path, line + number + 1, int(longest[number]))
     return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    with _readable(path), _open(path) as file:
-        while block := file.read(BLOCK_BYTES):
-            yield block
+    with _readable(path):
+        require_regular(path)
+        with _open(path) as file:
+            yield from within_ratio(path, iter(lambda: file.read(BLOCK_BYTES), b""))
 
 
 def _open(path: Path) -> pa.NativeFile:
