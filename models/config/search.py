@@ -129,7 +129,9 @@ def _option_value(hint: Any, value: Any) -> Any:
     """Return an option type for a mapping, and any other value unchanged."""
     if not isinstance(value, Mapping):
         return value
-    kind: Any = next(one for one in (hint, *get_args(hint)) if is_dataclass(one))
+    kind: Any = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
+    if kind is None:
+        raise TypeError(f"expected one value, got a map: {value}")
     return kind(**value)
 
 

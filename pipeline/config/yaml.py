@@ -195,7 +195,7 @@ class _Reader:
     def entries(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Node]:
         entries: dict[str, Node] = {}
         for key, value in node.value:
-            where, place = self.where(key.start_mark), (*path, str(key.value))
+            where, place = self.where(key.start_mark), (*path, usable(str(key.value))[:80])
             if problem := _problem_of(key, entries):
                 self.problems.append(f"{where}: {dotted(place)}: {problem}")
             else:
