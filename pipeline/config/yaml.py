@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from models.config.problems import KeyPath
+from fewstep.config.problems import KeyPath
 from pipeline.config.limits import MAX_BASES, MAX_DEPTH, MAX_VALUES, problem_of_text, read_file, usable
 from pipeline.config.tree import Node, dotted, merge, shown
 from pipeline.errors import ConfigError
