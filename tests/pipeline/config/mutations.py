@@ -14,31 +14,74 @@ HOSTILE: tuple[Any, ...] = (
     "/dev/null", "/proc/self/mem", "none", "teacher", "{}", "*a", "<<", "base", "yes", "1e9", "0x10", "ß" * 200, "\n", "-", "~",
 )  # fmt: skip
 """Values that take the place of others."""
-TOKENS = ("\t", ":", "- ", "{", "}", "[", "]", "&a ", "*a", "!!python/none ", "!!int ", "|", ">", "#", "'", '"', "\\", "?", "%", "\x00", "é", "\x85")
+TOKENS = (
+    "\t",
+    ":",
+    "- ",
+    "{",
+    "}",
+    "[",
+    "]",
+    "&a ",
+    "*a",
+    "!!python/none ",
+    "!!int ",
+    "|",
+    ">",
+    "#",
+    "'",
+    '"',
+    "\\",
+    "?",
+    "%",
+    "\x00",
+    "é",
+    "\x85",
+)
 """Pieces that are put into a text."""
 
 
 def mutated(text: str, others: list[str], chance: random.Random) -> tuple[bytes, list[str]]:
-    """Return a config that differs from `text` in one to four places, and overrides."""
+    """Return a config that differs from `text` in one to three places, and overrides."""
     data, overrides = text.encode(), []
-    for _ in range(chance.randint(1, 4)):
+    for _ in range(chance.choice((1, 1, 1, 2, 3))):
         kind = chance.random()
-        if kind < 0.45:
+        if kind < 0.65:
             data = _with_changed_value(data, others, chance)
-        elif kind < 0.8:
+        elif kind < 0.85:
             data = _with_changed_text(data, chance)
-        elif kind < 0.9:
+        elif kind < 0.92:
             data = data[: chance.randrange(len(data) + 1)] + chance.choice(others).encode()[chance.randrange(200) :]
         else:
-            overrides.append(f"{chance.choice(KEYS)}={yaml.safe_dump(_hostile(chance), default_flow_style=True, width=10**6).strip()}")
+            overrides.append(
+                f"{chance.choice(KEYS)}={yaml.safe_dump(_hostile(chance), default_flow_style=True, width=10**6).strip()}"
+            )
     return data, [override for override in overrides if "\0" not in override and override.isprintable()]
 
 
-KEYS = ("systems", "systems.autoregressive", "defaults.training.updates", "corpus.train", "name", "benchmark", "defaults.search", "a.b.c")
+KEYS = (
+    "systems",
+    "systems.autoregressive",
+    "defaults.training.updates",
+    "corpus.train",
+    "name",
+    "benchmark",
+    "defaults.search",
+    "a.b.c",
+)
 
 
 def _hostile(chance: random.Random) -> Any:
     return copy.deepcopy(chance.choice(HOSTILE))
+
+
+def _changed(value: Any, chance: random.Random) -> Any:
+    """Return a value that differs: for a number often one that may be valid, else any."""
+    if isinstance(value, int | float) and chance.random() < 0.7:
+        return chance.choice(
+            (not value, value + 1, value - 1, value * 10, value * 1000, value / 3, -value, float(value), str(value))
+        )
+    return _hostile(chance)
 
 
 def _with_changed_value(data: bytes, others: list[str], chance: random.Random) -> bytes:
@@ -53,7 +96,7 @@ def _with_changed_value(data: bytes, others: list[str], chance: random.Random) -
     holder, key = chance.choice(places)
     action = chance.random()
     if action < 0.5:
-        holder[key] = _hostile(chance)
+        holder[key] = _changed(holder[key], chance)
     elif action < 0.65:
         del holder[key]
     elif action < 0.85:
