@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from stages.corpus.reader import read_lines
+from stages.corpus.lines import read_lines
 from stages.errors import DataError
 
 HELD_OUT_PAIRS = 1000

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.commands import translate
-from stages.corpus import limits
-from stages.corpus.reader import read_lines
+from stages.artifacts import ExternalFile
+from stages.corpus import TextFiles, limits
+from stages.corpus import parquet as parquet_files
+from stages.corpus.lines import read_lines
+from stages.corpus.reader import Reader
 from stages.errors import DataError
 
 
@@ -60,9 +64,9 @@ def test_pipes_and_devices_are_no_text(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path) -> None:
-    """One line of 400 MB, from a file of a few hundred kilobytes, in a process of at most 1 GiB beside its libraries."""
-    bomb(tmp_path / "bomb.gz", 400, b"x")
-    code = "import sys\nfrom pathlib import Path\nfrom stages.corpus.reader import read_lines\nlist(read_lines(Path(sys.argv[1])))"
+    """One line of 200 MB, from a file of 200 kB, in a process of at most 300 MiB of data."""
+    bomb(tmp_path / "bomb.gz", 200, b"x")
+    code = "import sys\nfrom pathlib import Path\nfrom stages.corpus.lines import read_lines\nlist(read_lines(Path(sys.argv[1])))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "bomb.gz")],
         capture_output=True,
@@ -71,6 +75,42 @@ def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path) -> None:
     )
     assert "DataError" in done.stderr
     assert "line 1: expected at most" in done.stderr
+
+
+def parquet(path: Path, sources: pa.Array) -> TextFiles:
+    pq.write_table(pa.table({"source": sources, "target": pa.array(["y"] * len(sources))}), path, compression="zstd")
+    return TextFiles(parquet=(ExternalFile(path, ""),))
+
+
+@pytest.mark.parametrize(
+    ("size", "problem"), [(8 << 20, "line 1: expected at most 1,048,576 bytes"), (1 << 20, "in 16,384 consecutive lines")]
+)
+def test_a_text_that_a_parquet_file_repeats_in_each_row_is_refused_in_bounded_memory(
+    tmp_path: Path, size: int, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_BATCH_BYTES", 100 << 20)
+    repeated = pa.DictionaryArray.from_arrays(pa.array([0] * 4000, pa.int32()), pa.array(["x" * size]))
+    files, before = parquet(tmp_path / "p.parquet", repeated), pa.total_allocated_bytes()
+    highest = 0
+    with pytest.raises(DataError, match=problem):
+        for _ in Reader("en", "de").read(files):
+            highest = max(highest, pa.total_allocated_bytes() - before)
+    assert files.parquet[0].path.stat().st_size < 5000
+    assert highest < 200 << 20
+
+
+def test_a_parquet_file_that_expands_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MIN_CHECKED_BYTES", 4 << 20)
+    files = parquet(tmp_path / "p.parquet", pa.array([f"{n:04}" + "x" * 9000 for n in range(1000)]))
+    with pytest.raises(DataError, match=r"p.parquet: expected at most 4,194,304 bytes of text and"):
+        list(Reader("en", "de").read(files))
+
+
+def test_rows_of_a_parquet_file_are_the_same_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_files, "PART_BYTES", 64)
+    sources = ["a" * 100, None, "b", *"cde" * 30, "f" * 70, "ß" * 40]
+    tables = Reader("en", "de").read(parquet(tmp_path / "p.parquet", pa.array(sources)))
+    assert [text for table in tables for text in table.column("source").to_pylist()] == [text or "" for text in sources]
 
 
 class Upper:
