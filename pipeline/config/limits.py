@@ -48,7 +48,7 @@ def problem_of_text(text: str) -> str | None:
     if len(text) > MAX_TEXT:
         return f"expected at most {MAX_TEXT} characters, got {len(text):,}"
     if found := _UNUSABLE.search(text):
-        return f"expected text without control characters and lone surrogates, got {shown(found[0])} at character {found.start() + 1}"
+        return f"expected no control character and no lone surrogate, got {shown(found[0])} at character {found.start() + 1}"
     return None
 
 

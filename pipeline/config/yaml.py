@@ -84,7 +84,7 @@ def _base_file(path: Path, base: Node, above: tuple[Path, ...], problems: list[s
         return None
     file = path.parent / base.value
     if len(above) + 1 >= MAX_BASES:
-        problems.append(f"{base.where}: base: expected at most {MAX_BASES} files that extend each other, got more; merge some of them")
+        problems.append(f"{base.where}: base: expected at most {MAX_BASES} files that extend each other; merge some of them")
     elif not os.path.isfile(file):  # unlike the method of paths, it answers for names that no file can have
         problems.append(f"{base.where}: base: expected a file, got {str(file)!r}, which does not exist")
     elif any(file.samefile(other) for other in (*above, path)):
@@ -188,7 +188,7 @@ class _Reader:
         self.values += 1
         place = f"{where}: {dotted(path[:4])}"
         if self.values > MAX_VALUES:
-            raise ConfigError([f"{place}: expected at most {MAX_VALUES:,} values, aliases written out, got more; use fewer aliases"])
+            raise ConfigError([f"{place}: expected at most {MAX_VALUES:,} values, aliases written out; use fewer aliases"])
         if len(self.open) > MAX_DEPTH:
             raise ConfigError([f"{place}: expected at most {MAX_DEPTH} levels of nesting, aliases written out, got more"])
 

@@ -28,7 +28,8 @@ NO_CONTENT = ("lost+found",)
 def open_store(root: Path) -> Store:
     """Return the store at `root`. A new or empty directory, or a store of an earlier version, is marked as a store.
 
-    Raises DataError if it holds other files or cannot be a store (a file or a device, or a place that cannot be written to), ArtifactError if its marker has another format, StageError if the disk is full.
+    Raises DataError if it holds other files or cannot be a store (a file or a device, or a place that cannot be written to),
+    ArtifactError if its marker has another format, StageError if the disk is full.
     """
     store = Store(root)
     content = _content(store.root)  # listed first: another process that creates the store writes the marker first

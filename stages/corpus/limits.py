@@ -7,14 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fewstep.streams import MAX_LINE_BYTES
 from stages.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-MAX_LINE_BYTES = 1 << 20
-"""Bytes of one line, the line feed included."""
 MAX_RATIO = 200
 """Bytes of text for each byte of a compressed file. Text compresses to a third or a fifth."""
 MIN_CHECKED_BYTES = 64 << 20
