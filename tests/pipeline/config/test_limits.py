@@ -72,6 +72,25 @@ def test_a_store_that_cannot_be_used_is_refused_by_plan(tmp_path: Path, capsys: 
             assert "Traceback" not in error
 
 
-def test_names_that_no_file_can_have_are_unknown_runs(tmp_path: Path) -> None:
-    assert main(["status", "x" * 300, "--store", str(tmp_path)]) == 2
-    assert main(["translate", "x" * 300, "--store", str(tmp_path)]) == 2
+@pytest.mark.parametrize(
+    "command",
+    [
+        "plan {}", "run {}", "status {}", "report {}", "translate {}", "publish {}", "export {} --output out", "diff {} {}",
+        "export system --output {}", "gc --store {}", "init train.en train.de --output {}", "status --store {}",
+        "plan configs/demo.yaml --set store.path={}", "plan configs/demo.yaml --set corpus.train.source={}",
+    ],
+)  # fmt: skip
+def test_names_that_no_file_can_have_are_refused(
+    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "configs").symlink_to(Path("configs").absolute())
+    monkeypatch.chdir(tmp_path)
+    for side in ("en", "de"):
+        (tmp_path / f"train.{side}").write_text("a b c\n" * 500)
+    for name in ("x" * 300, "/proc/self/x", "loop"):
+        (tmp_path / "loop").unlink(missing_ok=True)
+        (tmp_path / "loop").symlink_to("loop")
+        code = main([part.format(name) for part in command.split()])
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        assert code == 2, output

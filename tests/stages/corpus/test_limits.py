@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.commands import translate
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles, limits
 from stages.corpus import parquet as parquet_files
@@ -111,26 +110,3 @@ def test_rows_of_a_parquet_file_are_the_same_in_parts(tmp_path: Path, monkeypatc
     sources = ["a" * 100, None, "b", *"cde" * 30, "f" * 70, "ß" * 40]
     tables = Reader("en", "de").read(parquet(tmp_path / "p.parquet", pa.array(sources)))
     assert [text for table in tables for text in table.column("source").to_pylist()] == [text or "" for text in sources]
-
-
-class Upper:
-    """A translator that returns lines in upper case."""
-
-    def translate(self, lines: list[str], search: object = None, *, first_line: int = 1) -> list[str]:
-        return [line.upper() for line in lines]
-
-    def problems(self, search: object) -> list[object]:
-        return []
-
-
-def test_a_long_line_ends_a_translation_after_the_lines_before_it(tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "target"
-    source.write_bytes(b"a\nb\n" + b"x" * (limits.MAX_LINE_BYTES + 5) + b"\nc\n")
-    read, write = os.open(source, os.O_RDONLY), os.open(target, os.O_WRONLY | os.O_CREAT)
-    try:
-        with pytest.raises(DataError, match="input, line 3: expected at most 1,048,576 bytes"):
-            translate.stream(Upper(), read, write)
-    finally:
-        os.close(read)
-        os.close(write)
-    assert target.read_text() == "A\nB\n"
