@@ -239,6 +239,9 @@ class Cluster:
     """Number of further attempts at a step that failed for a transient reason, such as a dead worker."""
     node_wait_seconds: Annotated[float, Ge(0)] = 300.0
     """Seconds that a step waits for lost machines to come back before it fails."""
+    silence_seconds: Annotated[float, Gt(0)] = 300.0
+    """Seconds without a sign of life after which a process on the cluster is considered hung. It is killed, and its work is
+    repeated elsewhere."""
     checkpoint_seconds: Annotated[float, Gt(0)] = 120.0
     """Seconds between the checkpoints from which a killed training resumes."""
     microbatch_tokens: Annotated[int, Ge(0)] = 0

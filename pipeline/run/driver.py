@@ -213,6 +213,7 @@ class Driver:
             log=self._record.log(step.name, id),
             checkpoint_seconds=cluster.checkpoint_seconds,
             microbatch_tokens=cluster.microbatch_tokens,
+            silence_seconds=cluster.silence_seconds,
             excluded_nodes=admitted.excluded_nodes,
         )
 
