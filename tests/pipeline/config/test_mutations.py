@@ -83,12 +83,9 @@ def test_mutated_configs_are_planned_or_refused(
         data, overrides = mutated(texts[name], list(texts.values()), chance)
         config = tmp_path / "configs" / name
         config.with_name("mutated.yaml").write_bytes(data)
-        options = [part for override in overrides for part in ("--set", override)]
+        options = [*overrides, f"store.path={tmp_path / 'store'}", "store.mirror=''"]
         signal.alarm(SECONDS)
-        code = main(
-            ["plan", str(config.with_name("mutated.yaml")), *options]
-            + ["--set", f"store.path={tmp_path / 'store'}", "--set", "store.mirror=''"]
-        )
+        code = main(["plan", str(config.with_name("mutated.yaml")), *(part for one in options for part in ("--set", one))])
         signal.alarm(0)
         error = capsys.readouterr().err
         outcomes[found := outcome(code, error)] += 1
