@@ -66,7 +66,8 @@ class SearchConfig:
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Self:
-        """Return the search of which `dataclasses.asdict` gave `values`. Raises TypeError for an unknown option."""
+        """Return the search of which `dataclasses.asdict` gave `values`. Raises TypeError for an unknown option, and
+        for a mapping that is no option type."""
         hints = get_type_hints(cls)
         return cls(**{name: _option_value(hints.get(name), value) for name, value in values.items()})
 
@@ -130,7 +131,7 @@ def _option_value(hint: Any, value: Any) -> Any:
         return value
     kind: Any = next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
     if kind is None:
-        raise TypeError(f"expected one value, got a map: {value}")
+        raise TypeError(f"search: expected options, got one with the value {dict(value)}")
     return kind(**value)
 
 
