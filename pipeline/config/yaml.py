@@ -27,7 +27,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         """Compose one node. Raises yaml.YAMLError below the level `MAX_DEPTH`."""
         if self.depth > MAX_DEPTH:
-            raise yaml.composer.ComposerError(None, None, f"more than {MAX_DEPTH} levels of nesting", self.peek_event().start_mark)
+            raise yaml.composer.ComposerError(None, None, f"more than {MAX_DEPTH} levels of nesting", self.get_mark())
         self.depth += 1
         try:
             return super().compose_node(parent, index)

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from stages.corpus.limits import MAX_LINE_BYTES, check_line, require_regular, within_ratio
+from fewstep.streams import MAX_LINE_BYTES
+from stages.corpus.limits import check_line, require_regular, within_ratio
 from stages.errors import DataError
 
 BLOCK_BYTES = 4 << 20

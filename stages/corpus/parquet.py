@@ -78,7 +78,7 @@ def _lengths(column: pa.Array) -> np.ndarray:
         lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
     else:
         lengths = pc.binary_length(column)
-    return pc.fill_null(lengths, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.asarray(pc.fill_null(lengths, 0), np.int64)
 
 
 def _is_string(kind: pa.DataType) -> bool:

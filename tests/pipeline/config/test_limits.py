@@ -1,5 +1,6 @@
 """Configs that would exhaust memory or the stack are refused with their place."""
 
+import json
 import os
 from pathlib import Path
 
@@ -94,3 +95,14 @@ def test_names_that_no_file_can_have_are_refused(
         output = capsys.readouterr()
         assert "Traceback" not in output.err
         assert code == 2, output
+
+
+def test_pipes_and_devices_are_refused_as_text_by_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "text").write_text("a b c\n" * 50)
+    good = {"source": str(tmp_path / "text"), "target": str(tmp_path / "text")}
+    for name in (str(tmp_path / "pipe"), "/dev/zero"):
+        corpus = {"train": {**good, "source": name}, "validation": good, "test": {"a": good}}
+        (tmp_path / "c.yaml").write_text(json.dumps({"corpus": corpus, "systems": {"s": {"family": "stepwise"}}}))
+        assert main(["plan", str(tmp_path / "c.yaml"), "--set", f"store.path={tmp_path / 'store'}"]) == 2
+        assert f"{name}: expected a readable text file, got a pipe, socket or device" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fewstep.streams import MAX_LINE_BYTES
 from stages.artifacts import ExternalFile
 from stages.corpus import TextFiles, limits
 from stages.corpus import parquet as parquet_files
@@ -44,15 +45,15 @@ def test_a_file_that_expands_without_end_is_refused(tmp_path: Path, suffix: str,
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_a_long_line_is_refused_with_its_number(tmp_path: Path, before: int, end: bytes) -> None:
     path = tmp_path / "text.en"
-    path.write_bytes(b"a\n" * before + b"x" * (limits.MAX_LINE_BYTES + 1) + end)
+    path.write_bytes(b"a\n" * before + b"x" * (MAX_LINE_BYTES + 1) + end)
     with pytest.raises(DataError, match=rf"text.en, line {before + 1}: expected at most 1,048,576 bytes"):
         list(read_lines(path))
 
 
 def test_the_longest_valid_line_is_read(tmp_path: Path) -> None:
     path = tmp_path / "text.en"
-    path.write_bytes(b"x" * (limits.MAX_LINE_BYTES - 1) + b"\n" + b"y" * limits.MAX_LINE_BYTES)
-    assert [len(line) for lines in read_lines(path) for line in lines.to_pylist()] == [limits.MAX_LINE_BYTES] * 2
+    path.write_bytes(b"x" * (MAX_LINE_BYTES - 1) + b"\n" + b"y" * MAX_LINE_BYTES)
+    assert [len(line) for lines in read_lines(path) for line in lines.to_pylist()] == [MAX_LINE_BYTES] * 2
 
 
 def test_pipes_and_devices_are_no_text(tmp_path: Path) -> None:
