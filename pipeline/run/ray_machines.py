@@ -87,7 +87,8 @@ class RayMachines:
     def _restart(self) -> list[Outcome]:
         """Start a local cluster again, whose only node is lost, and with it all attempts. No other node can take its place."""
         log.warning("the local Ray cluster is lost, and is started again")
-        lost = [(self._forget(reference), TransientError("the local Ray cluster was lost")) for reference in list(self._running)]
+        error = TransientError("the local Ray cluster was lost")
+        lost: list[Outcome] = [(self._forget(reference), error) for reference in list(self._running)]
         ray.shutdown()
         self._connect(self._cluster)
         return lost

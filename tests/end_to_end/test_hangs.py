@@ -91,7 +91,8 @@ def test_a_worker_of_a_map_that_is_stopped_is_replaced(undisturbed: Watched, tmp
 
 
 def test_a_local_cluster_that_is_lost_is_started_again(undisturbed: Watched, tmp_path: Path) -> None:
-    run = Watched(tmp_path / "store", *TRAINED, "--set", "defaults.training.updates=500")  # it does not end before it is noticed
+    """The process of the training may end its work without its node; the next step needs another node in any case."""
+    run = Watched(tmp_path / "store", "--until", "distill:train")
     run.begin_with(undisturbed, before="train:teacher")
     process = run.start()
     try:
@@ -99,11 +100,11 @@ def test_a_local_cluster_that_is_lost_is_started_again(undisturbed: Watched, tmp
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(process.pid)}
         (raylet,) = [pid for pid, command in commands.items() if b"/raylet/raylet\0" in command]
         os.kill(raylet, signal.SIGKILL)
-        assert len(finish(run, process)) == 1
+        assert len(finish(run, process)) <= 1
     finally:
         end(process)
     assert "the local Ray cluster is lost, and is started again" in run.output_file.read_text()
-    assert re.search(r"training from update ([1-9]\d*) of 500", run.log("train:teacher"))
+    assert run.agrees_with(undisturbed)
 
 
 def test_a_training_that_is_asked_to_end_loses_no_update(undisturbed: Watched, tmp_path: Path) -> None:
