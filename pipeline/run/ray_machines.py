@@ -28,8 +28,10 @@ class RayMachines:
     def __init__(self, cluster: Cluster) -> None:
         """Connect to the cluster. Raises StageError if it cannot be reached."""
         self._cluster = cluster
+        self._address = cluster.address or os.environ.get("RAY_ADDRESS", "")
+        self._local = not self._address and not ray.is_initialized()
         if not ray.is_initialized():
-            self._connect(cluster)
+            self._connect()
         self._running: dict[Any, StepAttempt] = {}
         self._watches: dict[Any, Watch] = {}
         self._attempt = ray.remote(max_retries=0)(_attempt)
@@ -38,15 +40,10 @@ class RayMachines:
     def nodes(self) -> dict[str, dict[str, float]]:
         return {str(node["NodeID"]): dict(node["Resources"]) for node in ray.nodes() if node["Alive"]}
 
-    @property
-    def _address(self) -> str:
-        """The address of the cluster; empty for one of this machine."""
-        return self._cluster.address or os.environ.get("RAY_ADDRESS", "")
-
-    def _connect(self, cluster: Cluster) -> None:
+    def _connect(self) -> None:
         common: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": "fewstep"}
         address = self._address
-        local = {"num_cpus": cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
+        local = {"num_cpus": self._cluster.cpus, "include_dashboard": False, "object_store_memory": 200 * 2**20}
         try:
             if address:
                 _check_listening(address)
@@ -80,7 +77,7 @@ class RayMachines:
                 except Exception as error:
                     lost = lost or is_lost_node(error)
                     outcomes.append((name, explained(error)))
-        if lost and not self._address:
+        if lost and self._local:
             return [*outcomes, *self._restart()]
         return [*outcomes, *self._end_hung_attempts()]
 
@@ -90,7 +87,7 @@ class RayMachines:
         error = TransientError("the local Ray cluster was lost")
         lost: list[Outcome] = [(self._forget(reference), error) for reference in list(self._running)]
         ray.shutdown()
-        self._connect(self._cluster)
+        self._connect()
         return lost
 
     def _end_hung_attempts(self) -> list[Outcome]:
