@@ -63,12 +63,12 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
     if name is None and os.path.isfile(Path(where) / "system.json"):
         return Path(where)
     if name is None and os.path.isdir(where) and not os.path.isfile(Path(where) / "run.json"):
-        raise DataError(f"translate: expected the directory of a system (with system.json), or RUN SYSTEM, got {where}")
+        raise DataError(f"{where}: expected the directory of a system (with system.json), or RUN SYSTEM, got another directory")
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
     if name is None or name not in names:
         raise DataError(
-            f"translate: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}"
+            f"{where}: expected RUN and one of its systems ({', '.join(names)}), got {name or 'no system'}"
             + suggestion(name or "", names)
         )
     directory = _of_run(run, name)
