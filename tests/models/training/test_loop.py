@@ -13,13 +13,14 @@ import torch.distributed as dist
 from torch import nn
 
 from models.family import Loss
-from models.training.batch import Pool, Position, Ragged, Stream, shares
+from models.training.batch import Pool, Position, Ragged, prefetch_batches, shares
 from models.training.config import TrainingConfig
 from models.training.loop import accumulate, updates
 from models.training.optimizer import NotFiniteError, Optimizer
-from models.training.parallel import all_gather, broadcast, prefetch_batches
+from models.training.parallel import all_gather, broadcast
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
+from stages.train.token_files import PoolStream
 
 RECIPE = TrainingConfig(updates=12, learning_rate=0.01, warmup_updates=4, batch_tokens=60)
 
@@ -47,7 +48,7 @@ def toy_loss(model, batch, update, label_smoothing):
     return Loss(total, batch.target_lengths.sum(), {"sentences": torch.tensor(float(len(batch.ids)))})
 
 
-def toy_stream(rows=60, budget=60):
+def toy_shares(start=Position(), rows=60, budget=60, **worker):  # noqa: B008
     generator = np.random.default_rng(5)
     source = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
     target = [generator.integers(7, 40, generator.integers(1, 12)) for _ in range(rows)]
@@ -59,7 +60,8 @@ def toy_stream(rows=60, budget=60):
         chosen = [row for shard in shards for row in range(shard * 20, shard * 20 + 20)]
         return Pool(np.array(chosen), side([source[row] for row in chosen]), side([target[row] for row in chosen]))
 
-    return Stream([20] * (rows // 20), read, lambda s, t: np.ones(len(s), dtype=bool), budget, 1, pool_rows=20)
+    stream = PoolStream([20] * (rows // 20), read, lambda s, t: np.ones(len(s), dtype=bool), 1, pool_rows=20)
+    return shares(stream.pools(start), budget, 1, start.batch, **worker)
 
 
 def make(recipe=RECIPE, dropout=0.1):
@@ -70,7 +72,7 @@ def make(recipe=RECIPE, dropout=0.1):
 
 def run(recipe, worker=TrainingWorker(), dropout=0.1, microbatch_tokens=0, loss=toy_loss):  # noqa: B008
     model, optimizer = make(recipe, dropout)
-    stream = shares(toy_stream(), Position(), rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens)
+    stream = toy_shares(rank=worker.rank, size=worker.world_size, microbatch_tokens=microbatch_tokens)
     return list(updates(model, loss, stream, optimizer, recipe, worker)), model, optimizer
 
 
@@ -79,7 +81,7 @@ def test_the_gradient_of_a_batch_is_the_sum_over_any_split(slices):
     gradients, sums = [], []
     for size in (1, slices):
         model, optimizer = make(dropout=0.0)
-        parts = [next(shares(toy_stream(budget=100), Position(), rank=rank, size=size)) for rank in range(size)]
+        parts = [next(toy_shares(budget=100, rank=rank, size=size)) for rank in range(size)]
         whole = parts[0]._replace(slices=[batch for part in parts for batch in part.slices])
         sums.append(accumulate(model, toy_loss, whole, optimizer.scale, RECIPE, TrainingWorker(), 1))
         gradients.append(optimizer.gradient.clone())
@@ -110,7 +112,7 @@ def test_reports_tell_what_happened():
 def test_stopping_and_continuing_equals_a_straight_run_bit_for_bit():
     straight, _, optimizer = run(RECIPE)
     first, first_optimizer = make()
-    half = list(islice(updates(first, toy_loss, shares(toy_stream(), Position()), first_optimizer, RECIPE, TrainingWorker()), 5))
+    half = list(islice(updates(first, toy_loss, toy_shares(), first_optimizer, RECIPE, TrainingWorker()), 5))
     weights = {name: tensor.clone() for name, tensor in first.state_dict().items()}
     state = {name: tensor.clone() for name, tensor in first_optimizer.state().items()}
     torch.manual_seed(77)
@@ -118,7 +120,7 @@ def test_stopping_and_continuing_equals_a_straight_run_bit_for_bit():
     second_optimizer = Optimizer(second, RECIPE)
     second.load_state_dict(weights)
     second_optimizer.load(state)
-    rest = prefetch_batches(shares(toy_stream(), half[-1].position))
+    rest = prefetch_batches(toy_shares(half[-1].position))
     continued = list(updates(second, toy_loss, rest, second_optimizer, RECIPE, TrainingWorker(), 5))
     assert second_optimizer.weights.equal(optimizer.weights)
     assert [r.sums["loss"].item() for r in half + continued] == [r.sums["loss"].item() for r in straight]
@@ -161,17 +163,6 @@ def test_divergence_is_an_error():
 
     with pytest.raises(NotFiniteError, match="learning_rate"):
         run(replace(RECIPE, updates=30), loss=spoiled)
-
-
-def test_prefetching_keeps_order_and_raises_in_place():
-    def items():
-        yield from range(1, 4)
-        raise RuntimeError("broken")
-
-    stream = prefetch_batches(items())
-    assert list(islice(stream, 3)) == [1, 2, 3]
-    with pytest.raises(RuntimeError, match="broken"):
-        next(stream)
 
 
 def context(results, rank):
