@@ -103,7 +103,7 @@ class EpochPool(NamedTuple):
 
     epoch: int
     """The pass over the data, from 0."""
-    index: int
+    number: int
     """The number of the pool in its epoch, from 0."""
     pool: Pool
     rows: Ints
@@ -144,10 +144,10 @@ def batches(pools: Iterator[EpochPool], budget: int, seed: int, skip: int = 0) -
 
     Each pool is planned on its own. The first `skip` batches of the first pool are left out.
     """
-    for epoch, index, pool, rows in pools:
-        planned = plan(pool.source.lengths, pool.target.lengths, rows, budget, seed_of(seed, epoch, index, "batches"))
-        for number, batch in enumerate(planned[skip:], skip + 1):
-            yield pool, batch, Position(epoch, index, number)
+    for epoch, number, pool, rows in pools:
+        planned = plan(pool.source.lengths, pool.target.lengths, rows, budget, seed_of(seed, epoch, number, "batches"))
+        for done, batch in enumerate(planned[skip:], skip + 1):
+            yield pool, batch, Position(epoch, number, done)
         skip = 0
 
 

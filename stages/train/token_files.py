@@ -125,10 +125,10 @@ class PoolStream:
         """Yield the pools from that of `start` on."""
         first = start.pool
         for epoch in count(start.epoch):
-            for index, shards in enumerate(self.plan(epoch)[first:], first):
+            for number, shards in enumerate(self.plan(epoch)[first:], first):
                 pool = self.read(shards)
                 rows = np.flatnonzero(self.keep(pool.source.lengths, pool.target.lengths))
-                yield EpochPool(epoch, index, pool, rows)
+                yield EpochPool(epoch, number, pool, rows)
             first = 0
 
 
