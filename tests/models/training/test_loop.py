@@ -99,7 +99,7 @@ def test_passes_do_not_change_the_recipe():
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
 
 
-def test_reports_tell_what_happened():
+def test_reports_state_losses_tokens_and_learning_rates():
     reports, _, _ = run(RECIPE)
     assert [report.update for report in reports] == list(range(1, 13))
     assert reports[3].learning_rate == 0.01
