@@ -16,7 +16,7 @@ from importlib import import_module
 __all__ = ["main"]
 
 COMMANDS = {
-    "translate": ("fewstep.commands.translate", "translate or summarise a text, or standard input, line by line"),
+    "translate": ("fewstep.commands.translate", "Translate or summarise a text, or standard input, line by line."),
 }
 """The module and the help of each command."""
 INTERRUPTED = 130
@@ -39,11 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     parser = argparse.ArgumentParser(prog="fewstep", description="Translate with the systems that the pipeline has made.")
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument("--version", action=_Version, nargs=0, help="Print the version.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     given = list(sys.argv[1:] if argv is None else argv)
     for name, (module, text) in COMMANDS.items():
-        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        command = commands.add_parser(name, help=text, description=text)
         if name in given[:1]:  # the arguments of other commands would cost their imports
             import_module(module).add_arguments(command)
     try:

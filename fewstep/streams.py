@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import select
 import stat
@@ -12,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-__all__ = ["StreamError", "Translator", "json_text", "open_streams", "plain_text", "stream"]
+__all__ = ["StreamError", "Translator", "json_text", "open_streams", "plain_text", "stream", "stream_options"]
 
 log = logging.getLogger("fewstep")
 
@@ -48,7 +49,14 @@ def _finite(value: Any) -> Any:
         return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
-    return None if isinstance(value, float) and value - value != 0 else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def stream_options(*, json: bool = False, n_best: int | None = None, threads: int | None = None) -> dict[str, Any]:
+    """Return the arguments of `stream` for these options of a command. `json` and `n_best` write lines of JSON."""
+    structured = {"text": json_text, "scores": True} if json or n_best is not None else {}
+    given = {"n_best": n_best, "threads": threads}
+    return structured | {name: value for name, value in given.items() if value is not None}
 
 
 def stream(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fewstep.streams import StreamError, json_text, open_streams, plain_text, stream
+from fewstep.streams import StreamError, open_streams, stream, stream_options
 
 if TYPE_CHECKING:
     from fewstep.system.system import System
@@ -19,15 +19,23 @@ BAD_INPUT, FAILED = 2, 1
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.add_argument("system", type=Path, metavar="DIR", help="directory of a system")
-    parser.add_argument("--input", type=Path, metavar="FILE", help="text (default: standard input)")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="default: standard output")
-    parser.add_argument("--search", metavar="LABEL", help="label of a search of the system, or a derived label")
-    parser.add_argument("--json", action="store_true", help="write each line as JSON, with score, steps and statistics")
-    parser.add_argument("--n-best", type=_positive, metavar="N", help="write the N best translations of each line as JSON")
-    parser.add_argument("--threads", type=_positive, metavar="N", help="threads (default: OMP_NUM_THREADS, or all processors)")
-    parser.add_argument("--batch", type=_positive, default=64, metavar="LINES", help="most lines translated together (default: 64)")
-    parser.add_argument("--no-verify", action="store_true", help="do not compare the system's files with their checksums")
+    parser.add_argument("system", type=Path, metavar="DIR", help="Directory of a system.")
+    parser.add_argument("--input", type=Path, metavar="FILE", help="Text; default: standard input.")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="Default: standard output.")
+    parser.add_argument(
+        "--search", metavar="LABEL", help="Label of a search of the system, or a derived label; default: its first search."
+    )
+    parser.add_argument("--json", action="store_true", help="Write a line of JSON for each line, with score, steps and statistics.")
+    parser.add_argument(
+        "--n-best", type=_positive, metavar="N", help="Write the N best translations of each line, as a line of JSON."
+    )
+    parser.add_argument(
+        "--threads", type=_positive, metavar="N", help="Number of threads; default: OMP_NUM_THREADS, or all processors."
+    )
+    parser.add_argument(
+        "--batch", type=_positive, default=64, metavar="LINES", help="Maximum number of lines translated together; default: 64."
+    )
+    parser.add_argument("--no-verify", action="store_true", help="Do not compare the system's files with their checksums.")
 
 
 def _positive(text: str) -> int:
@@ -54,12 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _translate(arguments: argparse.Namespace) -> None:
-    structured = arguments.json or arguments.n_best is not None
-    options: dict[str, Any] = {"search": arguments.search, "threads": arguments.threads}
-    if structured:
-        options |= {"n_best": arguments.n_best, "scores": True}
+    options = stream_options(json=arguments.json, n_best=arguments.n_best, threads=arguments.threads)
     with open_streams(arguments.input, arguments.output, lambda: _loaded(arguments)) as (system, read, write):
-        stream(system, read, write, batch=arguments.batch, text=json_text if structured else plain_text, **options)
+        stream(system, read, write, batch=arguments.batch, search=arguments.search, **options)
 
 
 def _loaded(arguments: argparse.Namespace) -> System:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
+from dataclasses import replace
+from json import loads
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 import fewstep
 from fewstep.config.search import SearchConfig
-from fewstep.streams import StreamError, open_streams, stream
+from fewstep.streams import StreamError, open_streams, stream, stream_options
 from models.family import FAMILIES
 from pipeline.commands.options import STORE, NoVerify, StorePath, SystemLocation, SystemName
 from pipeline.config.load import parse_search
@@ -34,12 +36,22 @@ def translate(
     ] = None,
     device: Annotated[str, typer.Option(metavar="DEVICE", help="Device: cpu, cuda:0, or auto.")] = "auto",
     batch: Annotated[int, typer.Option(min=1, metavar="LINES", help="Maximum number of lines translated together.")] = 64,
+    json: Annotated[
+        bool, typer.Option("--json", help="Write a line of JSON for each line, with score, steps and statistics.")
+    ] = False,
+    n_best: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Write the N best translations of each line, as a line of JSON.")
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Number of threads; default: OMP_NUM_THREADS, or all processors.")
+    ] = None,
     no_verify: NoVerify = False,
     store: StorePath = STORE,
 ) -> None:
     """Translate text line by line, in order, as it arrives; or summarise it, with a system trained for that."""
     directory = system_directory(store, where, system)
-    translate_files(directory, source, output, search=search, device=device, batch=batch, verify=not no_verify)
+    outputs = stream_options(json=json, n_best=n_best, threads=threads)
+    translate_files(directory, source, output, search=search, device=device, batch=batch, verify=not no_verify, outputs=outputs)
 
 
 def system_directory(store: Path, where: str, name: str | None) -> Path:
@@ -74,26 +86,38 @@ def _of_run(run: Run, name: str) -> Path:
 
 
 def translate_files(
-    directory: Path, source: Path | None, output: Path | None, *, search: str | None, device: str, batch: int, verify: bool = True
+    directory: Path,
+    source: Path | None,
+    output: Path | None,
+    *,
+    search: str | None,
+    device: str,
+    batch: int,
+    verify: bool = True,
+    outputs: Mapping[str, Any] | None = None,
 ) -> None:
     """Load the system in `directory` and translate a file or standard input. `output` is kept until the system is loaded.
 
-    With `verify`, the system's files are compared with their digests first.
+    With `verify`, the system's files are compared with their digests first. `outputs` are further arguments of
+    `fewstep.streams.stream`.
 
     Raises ConfigError for an invalid search, DataError for a file that cannot be opened, for an output that is the input and
     for a missing device, ArtifactError for a broken system.
     """
     options = None if search is None else search_named(directory, search)
+    more = outputs or {}
 
     def load() -> fewstep.System:
         system = _loaded(directory, device, verify)
-        if search is not None and options is not None:
+        if "n_best" in more:
+            _check_search(system, replace(options or system.search, n_best=more["n_best"]), search or system.default_search)
+        elif search is not None and options is not None:
             _check_search(system, options, search)
         return system
 
     try:
         with open_streams(source, output, load) as (system, read, write):
-            stream(system, read, write, search=options, batch=batch)
+            stream(system, read, write, search=options, batch=batch, **more)
     except StreamError as error:
         raise DataError(str(error)) from error
 
@@ -104,7 +128,7 @@ def search_named(directory: Path, text: str) -> SearchConfig:
     Raises ConfigError that lists the system's labels. A description that cannot be read is reported when the system is loaded.
     """
     try:
-        description = json.loads((directory / "system.json").read_text(encoding="utf-8"))
+        description = loads((directory / "system.json").read_text(encoding="utf-8"))
         family, labels = str(description["family"]), dict(description["searches"])
     except (OSError, ValueError, KeyError):
         family, labels = TEACHER_FAMILY, {}
