@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import math
 import os
 import time
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from models.bundle.weights import load_matching_weights
 from models.family import family_named
 from models.training import averaging
 from models.training.batch import prefetch_batches, shares
+from models.training.finite import REMEDY, NotFiniteError
 from models.training.loop import updates
-from models.training.optimizer import NotFiniteError, Optimizer
+from models.training.optimizer import Optimizer
 from models.training.parallel import broadcast
 from models.training.precision import arithmetic
 from models.training.seeds import seed_of
@@ -130,6 +132,8 @@ class Worker:
 
     def _validate(self) -> None:
         found = self.validator.validate(self.model, self.progress.update)
+        if not math.isfinite(found.loss):
+            raise NotFiniteError(f"update {found.update}: validation loss: expected a finite value, got {found.loss}; {REMEDY}")
         self.progress = replace(self.progress, validations=(*self.progress.validations, found))
         if self.training_worker.rank == 0:
             self.files.save_candidate(found.update, self.model)

@@ -15,8 +15,9 @@ from torch import nn
 from models.family import Loss
 from models.training.batch import Pool, Position, Ragged, prefetch_batches, shares
 from models.training.config import TrainingConfig
+from models.training.finite import NotFiniteError
 from models.training.loop import accumulate, updates
-from models.training.optimizer import NotFiniteError, Optimizer
+from models.training.optimizer import Optimizer
 from models.training.parallel import all_gather, broadcast
 from models.training.precision import TYPES, arithmetic
 from models.training.worker import TrainingWorker
@@ -161,8 +162,27 @@ def test_divergence_is_an_error():
         result = toy_loss(model, batch, update, label_smoothing)
         return replace(result, total=result.total * float("inf"))
 
-    with pytest.raises(NotFiniteError, match="learning_rate"):
+    with pytest.raises(NotFiniteError, match=r"update 5: loss: .*learning_rate"):
         run(replace(RECIPE, updates=30), loss=spoiled)
+
+
+def test_a_learning_rate_of_any_size_never_ends_as_a_training():
+    for rate in (1e300, 1e30):
+        with pytest.raises(NotFiniteError, match=r"update [1-7]: (weights|loss)"):
+            run(replace(RECIPE, learning_rate=rate))
+
+
+@pytest.mark.parametrize(("update", "noticed"), [(3, 3), (20, 20), (21, 40), (45, 47)])
+def test_later_updates_are_checked_at_intervals_and_at_the_end(update, noticed):
+    def spoiling(model, batch, number, label_smoothing):
+        if number == update:
+            with torch.no_grad():
+                model.output.weight[0, 0] = float("nan")
+        result = toy_loss(model, batch, number, label_smoothing)
+        return replace(result, total=result.total.nan_to_num(1.0)) if number >= update else result
+
+    with pytest.raises(NotFiniteError, match=f"update {noticed}: weights"):
+        run(replace(RECIPE, updates=47), loss=spoiling)
 
 
 def context(results, rank):
