@@ -18,7 +18,9 @@ TABLES = {name: load(RESULTS / f"{name}.json") for name in ORDER}
 RECORDED = [
     pytest.param(command, id=f"{name}: {command[:60]}")
     for name, table in TABLES.items()
-    for command in filter(None, [table.command, *re.findall(r"`((?:python -m|fewstep) [^`]*)`", table.note or "")])
+    for command in filter(
+        None, [*(table.command or "").split("; "), *re.findall(r"`((?:python -m|fewstep) [^`]*)`", table.note or "")]
+    )
 ]
 
 
