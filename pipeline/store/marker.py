@@ -10,11 +10,11 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from pipeline.plan.stages import STAGES
 from pipeline.store.artifacts import Store
 from pipeline.store.files import read_json, write_atomically
 from stages.artifacts import MANIFEST
 from stages.errors import FULL, ArtifactError, DataError
+from stages.table import STAGES
 
 MARKER = "fewstep-store.json"
 """The first file that is written into a new store. Nothing is ever removed from a directory without it."""
