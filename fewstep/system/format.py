@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ def network_folders(description: Mapping[str, Any]) -> list[str]:
 
 def require_file(path: Path) -> None:
     """Raise BundleError if there is no such file."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike the method of paths, it answers for names that no file can have
         raise BundleError(f"{path}: the file is missing; the directory is incomplete, create it again")
 
 
@@ -41,7 +42,7 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path, content: str) -> dict[str, Any]:
     """Return the JSON object in a file of a directory that should hold `content`. Raises BundleError for any other file."""
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike the method of paths, it answers for names that no file can have
         raise BundleError(f"{path.parent}: expected a directory with {content} (it has {path.name}), but there is no such file")
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from json import loads
@@ -59,9 +60,9 @@ def system_directory(store: Path, where: str, name: str | None) -> Path:
 
     Raises DataError when there is no such system.
     """
-    if name is None and (Path(where) / "system.json").is_file():
+    if name is None and os.path.isfile(Path(where) / "system.json"):
         return Path(where)
-    if name is None and Path(where).is_dir() and not (Path(where) / "run.json").is_file():
+    if name is None and os.path.isdir(where) and not os.path.isfile(Path(where) / "run.json"):
         raise DataError(f"{where}: expected the directory of a system (with system.json), or RUN SYSTEM, got another directory")
     run = find_run(store, where)
     names = list(run.spec["config"]["systems"])
