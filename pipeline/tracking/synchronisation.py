@@ -11,7 +11,6 @@ from typing import Any
 import yaml
 
 from pipeline.credentials import masked_values
-from pipeline.plan.stages import STAGES
 from pipeline.run.run_directory import Run, RunState, StepState
 from pipeline.store.files import read_json
 from pipeline.store.records import figures_of, metric_files, points_after, scores_of, step_directory, timings_of
@@ -21,6 +20,7 @@ from pipeline.tracking.mlflow_server import POINTS_BATCH, MlflowRun, Server
 from pipeline.tracking.sync_state import RUN, SyncState, run_of_artifact
 from pipeline.tracking.tags_and_params import allowed_name, step_tags
 from stages.artifacts import MANIFEST, RECORDS
+from stages.table import STAGES
 
 NOT_LOGGED = ("cluster", "store", "tracking")
 """Sections of the config that may change when a run is continued. MLflow does not change parameters."""
