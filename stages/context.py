@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 from stages.artifacts import RECORDS, STOP
 from stages.workers import Resources, Workers
@@ -76,12 +77,27 @@ class WorkerContext(Context):
     """The context of a worker. A worker cannot start further workers."""
 
 
+@dataclass(frozen=True)
+class StepSpan:
+    """A time that a run spent on a step."""
+
+    step: str
+    started: float
+    """Unix time."""
+    finished: float
+    """Unix time; now if the step still runs."""
+    outcome: Literal["done", "hit", "running", "failed", "lost"]
+    """`hit`: the artifact was found in the store; `lost`: the driver died, and a later attempt repeated the step."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepContext(Context):
     """The context of a step's driver."""
 
     workers: Workers
     """The workers of the step (`stages.workers`)."""
+    timeline: Callable[[], tuple[StepSpan, ...]] = tuple
+    """A function that returns what the run has done so far, in order of time."""
 
     def for_workers(self) -> WorkerContext:
         """Return the context of the workers of this step."""

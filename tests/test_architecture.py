@@ -33,7 +33,7 @@ DOORS = {
         "pipeline/commands/submit.py",
         "fewstep/serve/on_ray.py",
     },
-    "mlflow": {"pipeline/tracking/mlflow_server.py", "pipeline/tracking/artifacts.py"},
+    "mlflow": {f"pipeline/tracking/{name}.py" for name in ("mlflow_server", "artifacts", "models", "served_system")},
     "pydantic": {f"pipeline/config/{name}.py" for name in ("schema", "systems", "load")} | {"fewstep/serve/schemas.py"},
     "fastapi": {"fewstep/serve/app.py", "fewstep/serve/requests.py"},
     "uvicorn": {"fewstep/serve/server.py"},

@@ -12,5 +12,5 @@ def publish(name: RunName = "latest", store: StorePath = STORE) -> None:
     """Bring MLflow up to date with a run, finished or not."""
     found = find_run(store, name)
     tracking = found.spec["config"]["tracking"]
-    settings = Tracking(uri=tracking["uri"], experiment=tracking["experiment"])
+    settings = Tracking(**tracking)
     print(f"published to {publish_run(found.path, settings)}")

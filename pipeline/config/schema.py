@@ -144,6 +144,9 @@ class Evaluation:
     """Compare without case (`-lc`); ROUGE always does."""
     metrics: Annotated[tuple[MetricName, ...], MinLen(1)] = ("bleu", "chrf", "ter", "tokenized_bleu")
     """Metrics to compute."""
+    comet: Path | None = None
+    """Checkpoint file of a COMET model on this machine, which adds the metric `comet` (package unbabel-comet). Nothing is
+    downloaded. Empty: no COMET."""
     head_and_tail: bool = False
     """Also compute the precision of the first and of the last words of hypotheses of long sentences."""
     long_sentences: Annotated[int, Ge(0)] = 30
@@ -242,6 +245,8 @@ class Tracking:
     """Tracking URI. Empty: a SQLite file in the store. The environment variable MLFLOW_TRACKING_URI takes precedence."""
     experiment: str = ""
     """Name of the experiment. Empty: the name of the config."""
+    models: bool = True
+    """Whether systems are logged as MLflow models, with their weights, and the best one of each run is registered."""
 
 
 _PINNED = Annotated[Pinned, Tag("<Pinned>")]

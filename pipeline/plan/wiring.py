@@ -23,7 +23,7 @@ from pipeline.plan.counts import align_and_count, count_shortlist, estimate_lang
 from pipeline.plan.flow import Built, Distilled, Encoded, Flow, Sources, Teachers, Texts, TrainingData
 from pipeline.plan.pins import pinned_distillation, pinned_teacher, pinned_vocabulary
 from pipeline.plan.step import Builder, Plan
-from pipeline.plan.text_files import monolingual_files, text_files
+from pipeline.plan.text_files import monolingual_files, text_files, with_digests
 from pipeline.store.artifacts import Store
 from stages import (
     benchmark,
@@ -40,6 +40,7 @@ from stages import (
 )
 from stages.artifacts import (
     Artifact,
+    ExternalFile,
     Hypotheses,
     Links,
     Ngram,
@@ -344,8 +345,12 @@ def _tuned_searches(config: RunConfig, settings: TrainedSystem | UsedSystem) -> 
 
 def decode_and_score(flow: Flow, texts: Texts, systems: dict[str, Built]) -> tuple[report.Evaluated, ...]:
     """Decode each test set with each system and search, and score the hypotheses."""
+    checkpoint = flow.config.evaluation.comet
+    comet = None if checkpoint is None else next(iter(with_digests([checkpoint], flow.store)))
     return tuple(
-        report.Evaluated(name, label, test, *_decode_and_score(flow, f"{name}/{label}:{test}", systems[name], label, search, text))
+        report.Evaluated(
+            name, label, test, *_decode_and_score(flow, f"{name}/{label}:{test}", systems[name], label, search, text, comet)
+        )
         for test, text in texts.tests.items()
         for name, settings in flow.config.systems.items()
         for label, search in settings.search.items()
@@ -353,13 +358,13 @@ def decode_and_score(flow: Flow, texts: Texts, systems: dict[str, Built]) -> tup
 
 
 def _decode_and_score(
-    flow: Flow, step: str, built: Built, label: str, search: SearchConfig, text: Text
+    flow: Flow, step: str, built: Built, label: str, search: SearchConfig, text: Text, comet: ExternalFile | None
 ) -> tuple[Hypotheses, Scores]:
     decoding = decode.DecodeConfig(search=search, batch_tokens=flow.config.evaluation.batch_tokens)
     inputs = decode.DecodeInputs(built.system, text, built.tuned.get(label))
     hypotheses = flow.steps.add(decode.STAGE, step, inputs, decoding)
     scoring = stage_configs.score_config(flow.config, search)
-    return hypotheses, flow.steps.add(score.STAGE, step, score.ScoreInputs(hypotheses, text), scoring)
+    return hypotheses, flow.steps.add(score.STAGE, step, score.ScoreInputs(hypotheses, text, comet), scoring)
 
 
 def measure_speed(flow: Flow, texts: Texts, systems: dict[str, Built]) -> dict[str, Timings]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import time
@@ -15,6 +16,8 @@ from kernels import durable
 from pipeline.plan.code_digest import code_digest, git_revision
 from pipeline.plan.fingerprint import artifacts, canonical, external_files, input_fingerprints
 from pipeline.plan.step import Step
+from pipeline.run.run_directory import Run
+from pipeline.run.timeline import timeline
 from pipeline.store.artifacts import Manifest, Store
 from pipeline.store.lease import step_lease
 from stages.artifacts import STOP
@@ -96,6 +99,7 @@ def _context(attempt: StepAttempt, store: Store, partial: Path, workers: Workers
         shard_cache=store.shard_cache,
         checkpoint_seconds=attempt.checkpoint_seconds,
         microbatch_tokens=attempt.microbatch_tokens,
+        timeline=functools.partial(timeline, Run(store.runs / attempt.run_id)),
     )
 
 

@@ -51,9 +51,13 @@ class RunArtifacts:
 
     def _folder(self, run_id: str) -> ArtifactRepository:
         if run_id not in self._folders:
-            from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-            from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
-
-            uri = add_databricks_profile_info_to_artifact_uri(self._client.get_run(run_id).info.artifact_uri, self._uri)
-            self._folders[run_id] = get_artifact_repository(uri, tracking_uri=self._uri)
+            self._folders[run_id] = folder_at(self._client.get_run(run_id).info.artifact_uri, self._uri)
         return self._folders[run_id]
+
+
+def folder_at(location: str, uri: str) -> ArtifactRepository:
+    """Return the folder of artifacts at a location that the server `uri` stated."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+    from mlflow.utils.uri import add_databricks_profile_info_to_artifact_uri
+
+    return get_artifact_repository(add_databricks_profile_info_to_artifact_uri(location, uri), tracking_uri=uri)

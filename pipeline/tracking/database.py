@@ -11,6 +11,8 @@ from urllib.parse import unquote, urlsplit
 
 ARTIFACTS = "mlflow-artifacts"
 """The folder of artifacts beside a database."""
+MODEL_LOCATIONS = (("logged_models", "artifact_location"), ("model_versions", "source"), ("model_versions", "storage_location"))
+"""Tables and columns with the locations of models."""
 SQLITE = re.compile(r"sqlite(?:\+\w+)?:///([^?]+)")
 
 
@@ -52,10 +54,22 @@ def adopt_experiments(database: Path, artifacts: Path) -> None:
         for number, location in connection.execute("SELECT experiment_id, artifact_location FROM experiments").fetchall():
             path = local_path(location or "")
             if path is not None and path.name == ARTIFACTS and location != wanted:
+                _adopt_models(connection, location, wanted)
                 connection.execute("UPDATE experiments SET artifact_location = ? WHERE experiment_id = ?", (wanted, number))
                 connection.execute(
                     "UPDATE runs SET artifact_uri = ? || '/' || run_uuid || '/artifacts' WHERE experiment_id = ?", (wanted, number)
                 )
+
+
+def _adopt_models(connection: sqlite3.Connection, former: str, wanted: str) -> None:
+    """Move logged models and registered versions from the location `former` to `wanted`."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'logged_models'").fetchone():
+        return
+    for table, column in MODEL_LOCATIONS:
+        connection.execute(
+            f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column}, 1, ?) = ?",
+            (wanted, len(former) + 1, len(former) + 1, f"{former}/"),
+        )
 
 
 @contextmanager

@@ -12,6 +12,9 @@ from typing import Any
 from pipeline.credentials import masked
 from pipeline.tracking.artifacts import RunArtifacts
 from pipeline.tracking.database import ARTIFACTS, local_path
+from pipeline.tracking.datasets import Text
+from pipeline.tracking.descriptions import EXPERIMENT
+from pipeline.tracking.models import Models
 from pipeline.tracking.tags_and_params import TAG_CHARACTERS, parameters
 from stages.errors import StageError
 
@@ -24,6 +27,7 @@ QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 """Defaults of MLflow's environment variables: no messages, and no long wait for a server that does not answer. The user's
@@ -55,17 +59,19 @@ class Server:
 
         for noisy in ("mlflow", "alembic"):
             logging.getLogger(noisy).setLevel(logging.ERROR)
-        self.client = MlflowClient(tracking_uri=uri)
+        self.client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         self.publication = publication
         self.experiment_id = self._experiment(experiment, folders)
         self.runs = self._find()
         """The MLflow runs of the steps, and of the run under `sync_state.RUN`."""
         self.artifacts = RunArtifacts(self.client, uri)
+        self.models = Models(self.client, uri, self.experiment_id)
 
     def _experiment(self, name: str, folders: Sequence[Path]) -> str:
         found = self.client.get_experiment_by_name(name)
         if found is None:
-            return str(self.client.create_experiment(name, artifact_location=folders[0].as_uri() if folders else None))
+            location = folders[0].as_uri() if folders else None
+            return str(self.client.create_experiment(name, location, tags={"mlflow.note.content": EXPERIMENT}))
         path = local_path(found.artifact_location)
         if folders and path is not None and path.name == ARTIFACTS and path not in folders:
             raise StageError(
@@ -127,13 +133,35 @@ class Server:
             self.client.log_batch(run.run_id, params=[Param(name, value) for name, value in batch.items()])
             run.params.update(batch)
 
-    def add_points(self, run: MlflowRun, points: Sequence[tuple[str, float, float, int]]) -> None:
-        """Log points of metrics, each (metric, value, Unix time, step)."""
+    def add_points(
+        self,
+        run: MlflowRun,
+        points: Sequence[tuple[str, float, float, int]],
+        model_id: str | None = None,
+        text: Text | None = None,
+    ) -> None:
+        """Log points of metrics, each (metric, value, Unix time, step), optionally as those of a model on a text."""
         from mlflow.entities import Metric
 
+        place = {"dataset_name": text.name, "dataset_digest": text.digest} if text else {}
         for start in range(0, len(points), POINTS_BATCH):
             batch = points[start : start + POINTS_BATCH]
-            self.client.log_batch(run.run_id, metrics=[Metric(n, v, _milliseconds(t), step) for n, v, t, step in batch])
+            found = [Metric(n, v, _milliseconds(t), step, model_id=model_id, **place) for n, v, t, step in batch]
+            self.client.log_batch(run.run_id, metrics=found)
+
+    def add_texts(self, run: MlflowRun, texts: Sequence[Text]) -> None:
+        """Show texts among the datasets of a run. MLflow stores each once."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        found = [
+            DatasetInput(
+                Dataset(text.name, text.digest, "local", text.source, profile=text.profile),
+                [InputTag("mlflow.data.context", text.context)],
+            )
+            for text in texts
+        ]
+        if found:
+            self.client.log_inputs(run.run_id, datasets=found)
 
     def set_status(self, run: MlflowRun, status: str, finished: float | None) -> None:
         """Set the status of a run. `finished` is the Unix time at which it ended."""

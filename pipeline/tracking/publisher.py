@@ -32,6 +32,8 @@ class Settings(Protocol):
     def uri(self) -> str: ...
     @property
     def experiment(self) -> str: ...
+    @property
+    def models(self) -> bool: ...
 
 
 def tracking_uri(settings: Settings, store: Path) -> str:
@@ -73,6 +75,7 @@ class Publisher:
         self.run = Run(Path(run_dir).resolve())
         self.uri = tracking_uri(settings, self.run.store)
         self.experiment = settings.experiment or str(self.run.spec["name"])
+        self.models = settings.models
         self._server: Server | None = None
 
     def sync(self, *, final: bool = False) -> None:
@@ -80,7 +83,8 @@ class Publisher:
         with locked(self.run.path / "mlflow.lock"):
             state = SyncState.load(self.run.path, self._name_of_server(), self.experiment)
             server, self._server = self._server or self._connect(state), None
-            Synchronisation(self.run, server, state, final).run_all()
+            with without_stray_folders(self.uri):  # the client opens the database once more for its registry of models
+                Synchronisation(self.run, server, state, final, self.models).run_all()
             self._server = server  # not kept after a failure: what it caches about its runs may be wrong then
 
     def _name_of_server(self) -> str:

@@ -14,10 +14,13 @@ from pipeline.credentials import masked_values
 from pipeline.run.run_directory import Run, RunState, StepState
 from pipeline.store.files import read_json
 from pipeline.store.records import figures_of, metric_files, points_after, scores_of, step_directory, timings_of
+from pipeline.tracking.descriptions import run_note
+from pipeline.tracking.entry_synchronisation import EntrySynchronisation
 from pipeline.tracking.mlflow_server import POINTS_BATCH, MlflowRun, Server
 from pipeline.tracking.sync_state import RUN, SyncState, run_of_artifact
 from pipeline.tracking.tags_and_params import allowed_name, step_tags
 from stages.artifacts import MANIFEST, RECORDS
+from stages.table import STAGES
 
 NOT_LOGGED = ("cluster", "store", "tracking")
 """Sections of the config that may change when a run is continued. MLflow does not change parameters."""
@@ -34,14 +37,15 @@ STATUS = {
 class Synchronisation:
     """One pass that sends everything new of a run directory."""
 
-    def __init__(self, run: Run, server: Server, sent: SyncState, final: bool) -> None:
-        """`final`: the driver is about to end, and MLflow runs that still run are killed."""
+    def __init__(self, run: Run, server: Server, sent: SyncState, final: bool, models: bool) -> None:
+        """`final`: the driver is about to end, and MLflow runs that still run are killed. `models`: systems become models too."""
         self.run, self.server, self.sent = run, server, sent
         self.spec: dict[str, Any] = run.spec
         self.state: RunState = run.state()
         self.events = run.events()
         self.times = {event["step"]: event["time"] for event in self.events if "step" in event}
         """Time of the latest event of each step."""
+        self.models = models
         self.over = final or self.state.status in ("done", "failed", "stopped") or run.driver_gone(self.state)
 
     def run_all(self) -> None:
@@ -49,9 +53,19 @@ class Synchronisation:
         parent = self._parent()
         for entry in self.spec["plan"]:
             self._step(entry, self.state.steps[entry["step"]], parent)
+        entries = EntrySynchronisation(self.run, self.state, self.server, self.sent)
+        entries.send(parent, over=self.over)
         if self.over:
             self.server.set_status(parent, self._status(self.state.status), self.state.finished)
         self._files(parent)
+        if self.models and not self._is_timing():
+            entries.send_models(done=self.state.status == "done")
+
+    def _is_timing(self) -> bool:
+        """Return whether a step runs that measures time, which the logging of models would disturb."""
+        exclusive = {stage.name for stage in STAGES if stage.exclusive}
+        running = {entry["stage"] for entry in self.spec["plan"] if self.state.steps[entry["step"]].status == "running"}
+        return not self.over and bool(exclusive & running)
 
     def _status(self, status: str) -> str:
         wanted = STATUS[status]
@@ -68,6 +82,8 @@ class Synchronisation:
         tags = {
             "fewstep.run": self.spec["run_id"],
             "fewstep.attempt": str(sum(event["event"] == "run_started" for event in self.events)),
+            "fewstep.kind": "run",
+            "mlflow.note.content": run_note(self.spec),
             **({"fewstep.error": "; ".join(errors)} if errors else {}),
         }
         self.server.set_tags(parent, tags)

@@ -43,6 +43,7 @@ def step_tags(
     `source` is the MLflow run of the step that made the artifact of a `hit`.
     """
     tags = {
+        "kind": "step",
         "stage": entry["stage"],
         "stage_version": str(entry["version"]),
         "fingerprint": entry["fingerprint"],

@@ -13,7 +13,7 @@ SYNC_SECONDS = 5.0
 """Interval between two synchronisations of a running run."""
 BACKOFF_SECONDS = 60.0
 """Longest pause while the server cannot be reached."""
-FINAL_SECONDS = 20.0
+FINAL_SECONDS = 60.0
 """Time for which the end of a run waits for the last synchronisation."""
 
 

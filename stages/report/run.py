@@ -19,10 +19,10 @@ def run(inputs: ReportInputs, config: ReportConfig, context: StepContext) -> Non
     """
     findings = gather(inputs, config)
     failures = shortfalls(findings, {"bleu": config.min_bleu, "rougeL": config.min_rouge})
-    extras = collect(inputs, findings)
+    extras = collect(inputs, findings, context.timeline())
     single = filter(None, [extras.curves, extras.agreement])
     for figure in [*extras.speed.values(), *single, *extras.spread, *extras.by_length, *extras.diversity]:
-        context.write_text(context.records("figures", f"{figure.name}.svg"), figure.svg)
+        context.write_text(context.records("figures", f"{figure.name}.svg"), figure.drawing.document())
     context.write_text(context.records("report.md"), markdown(config.title, findings, failures))
     context.write_text(context.records("report.html"), page(config.title, findings, extras, failures))
     context.write_json(context.directory / "results.json", results_json(findings, config))

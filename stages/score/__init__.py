@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from stages.artifacts import Hypotheses, Scores, Text
+from stages.artifacts import ExternalFile, Hypotheses, Scores, Text
 from stages.stage import Implementation, Stage
 
 MetricName = Literal[
@@ -27,6 +27,8 @@ MetricName = Literal[
 class ScoreInputs:
     hypotheses: Hypotheses
     text: Text
+    comet: ExternalFile | None = None
+    """Checkpoint of a COMET model, which adds the metric `comet`."""
 
 
 @dataclass(frozen=True, kw_only=True)

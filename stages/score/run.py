@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stages.context import StepContext
 from stages.decoding.sentences import best_in_order, ranked_in_order, read_sentences
 from stages.ngram.counts import head_and_tail
 from stages.score import ScoreConfig, ScoreInputs
 from stages.score.breakdown import by_length, diversity
+from stages.score.comet import comet
 from stages.score.metrics import Comparison, score, word_splitter
 from stages.score.tokenizers import tokenizer_for
 
@@ -15,17 +18,20 @@ def run(inputs: ScoreInputs, config: ScoreConfig, context: StepContext) -> None:
     """Write `scores.json` (metric name -> {score, signature, ...}), and optionally `head_and_tail.json`, `by_length.json` and
     `diversity.json`.
 
-    Raises DataError for a tokeniser that is not installed, ArtifactError when hypotheses and text have different sentences.
+    Raises DataError for a tokeniser or a package that is not installed, ArtifactError when hypotheses and text have different
+    sentences.
     """
     sentences = read_sentences(inputs.text.path)
     hypotheses = best_in_order(inputs.hypotheses, sentences)
     references = [sentence.references for sentence in sentences]
     tokenizer = tokenizer_for(config.tokenizer, config.target_language)
     how = Comparison(language=config.target_language, tokenizer=tokenizer, lowercase=config.lowercase)
-    scores = {}
+    scores: dict[str, Any] = {}
     for done, name in enumerate(config.metrics):
         context.progress(done, len(config.metrics), "metrics")
         scores[name] = score(name, hypotheses, references, how)
+    if inputs.comet is not None:
+        scores["comet"] = comet(inputs.comet, sentences, hypotheses, gpus=bool(context.resources.gpus))
     context.progress(len(config.metrics), len(config.metrics), "metrics")
     context.metrics(0, {name: value["score"] for name, value in scores.items()})
     if config.head_and_tail:

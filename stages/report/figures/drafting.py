@@ -5,35 +5,36 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stages.report.figures.canvas import as_svg, cycle, panels, style
+from stages.report.figures.canvas import PANEL, WIDE_PANEL, panel, style
+from stages.report.figures.drawing import Drawing, panel_of
+from stages.report.figures.entries import plot_entries
 from stages.report.findings.drafting import VERIFIED
 
-CAPTION = (
-    "Left: tokens a pass of the verifier, from the sentence with the fewest to the one with the most. Right: the mean against the "
-    "width of a block, for searches that differ in it."
-)
+OVER_SENTENCES = "Tokens a pass of the verifier, from the sentence with the fewest to the one with the most."
+BY_WIDTH = "The other panel: their mean against the width of a block, for searches that differ in it."
 
 
-def acceptance(entries: Mapping[str, Mapping[str, Any]]) -> str:
+def acceptance(entries: Mapping[str, Mapping[str, Any]], colours: Mapping[str, str]) -> Drawing:
     """Draw tokens per pass over sentences (left) and their mean by draft width (right). `entries` hold `decode.json` by entry."""
     verified = {name: decoded for name, decoded in entries.items() if decoded["search"]["strategy"] in VERIFIED}
     widths: dict[str, dict[int, float]] = {}
     for name, decoded in verified.items():
         if width := decoded["search"]["draft_width"]:
             widths.setdefault(name.replace(f"-draft_width{width}", ""), {})[width] = decoded["drafting"]["tokens_per_pass"]
+    several = {name: means for name, means in widths.items() if len(means) > 1}
     with style():
-        drawn, (left, right) = panels()
-        for (name, decoded), colour in zip(verified.items(), cycle(len(verified)), strict=True):
-            quantiles = decoded["drafting"]["quantiles"]
-            percents = [100 * index / (len(quantiles) - 1) for index in range(len(quantiles))]
-            left.plot(percents, quantiles, color=colour, label=name)
-        left.set(title="Over sentences", xlabel="sentences, %", ylabel="tokens a pass", ylim=(0, None))
-        left.legend(fontsize=8)
-        for (name, means), colour in zip(widths.items(), cycle(len(widths)), strict=True):
-            right.plot(sorted(means), [means[width] for width in sorted(means)], color=colour, marker="o", label=name)
-        if widths:
-            right.set(title="By width of a block", xlabel="drafted tokens", ylim=(0, None))
-            right.legend(fontsize=8)
-        else:
-            right.remove()
-        return as_svg(drawn)
+        left, axes = panel(PANEL if several else WIDE_PANEL)
+        key = plot_entries(axes, {name: _by_percent(decoded) for name, decoded in verified.items()}, colours)
+        axes.set(title="Over sentences", xlabel="sentences, %", ylabel="tokens a pass", ylim=(0, None))
+        panels = [panel_of("Tokens a pass over sentences", left)]
+        if several:
+            right, axes = panel(PANEL)
+            plot_entries(axes, {name: sorted(means.items()) for name, means in several.items()}, colours, marker="o")
+            axes.set(title="By width of a block", xlabel="drafted tokens", ylabel="tokens a pass", ylim=(0, None))
+            panels.append(panel_of("Tokens a pass by width of a block", right))
+        return Drawing(tuple(panels), key)
+
+
+def _by_percent(decoded: Mapping[str, Any]) -> list[tuple[float, float]]:
+    quantiles = decoded["drafting"]["quantiles"]
+    return [(100 * index / (len(quantiles) - 1), value) for index, value in enumerate(quantiles)]

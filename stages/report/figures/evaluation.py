@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from stages.report.figures.canvas import CARD, MUTED, STROKES, as_svg, colours_of, cycle, key, panel, panels, style
+from stages.report.figures.canvas import CARD, MUTED, PANEL, WIDE_PANEL, panel, style
+from stages.report.figures.drawing import Drawing, Entry, panel_of
+from stages.report.figures.entries import Colours, plot_entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,32 +35,25 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[int]:
     return front
 
 
-def quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
+def quality_speed(points: Sequence[Point], metric: str, unit: str, colours: Colours) -> Drawing:
     """Draw quality against latency (the upper left is better) and against throughput (the upper right is better).
 
     Points are labelled with numbers that the key explains, since names beside the points would overlap. `metric` is the name of
     the quality metric, `unit` the name of a source, such as "sentence".
     """
+    latency, throughput = f"One {unit} at a time", "In batches"
     with style():
-        return _quality_speed(points, metric, unit)
+        left, axes = panel(PANEL)
+        _scatter(axes, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
+        axes.set(title=latency, xlabel=f"latency, ms a {unit} (median)", ylabel=metric)
+        right, axes = panel(PANEL)
+        _scatter(axes, points, [(point.sentences_per_second, point.quality) for point in points], colours, 1)
+        axes.set(title=throughput, xlabel=f"throughput, {unit}s a second", ylabel=metric)
+        key = [Entry(point.entry, colours[point.system], number=str(number)) for number, point in enumerate(points, 1)]
+        return Drawing((panel_of(f"{metric} against latency", left), panel_of(f"{metric} against throughput", right)), tuple(key))
 
 
-def _quality_speed(points: Sequence[Point], metric: str, unit: str) -> str:
-    figure, (left, right) = panels()
-    colours = colours_of(point.system for point in points)
-    _scatter(left, points, [(point.latency_ms, point.quality) for point in points], colours, -1)
-    _scatter(right, points, [(point.sentences_per_second, point.quality) for point in points], colours, 1)
-    dots = [left.scatter([], [], s=40, color=colours[point.system]) for point in points]
-    names = [f"{number} {point.entry}" for number, point in enumerate(points, 1)]
-    key(figure, dots, names)
-    left.set(title=f"One {unit} at a time", xlabel=f"latency, ms a {unit} (median)", ylabel=metric)
-    right.set(title="In batches", xlabel=f"throughput, {unit}s a second")
-    return as_svg(figure)
-
-
-def _scatter(
-    axes: Axes, points: Sequence[Point], positions: Sequence[tuple[float, float]], colours: Mapping[str, str], better: int
-) -> None:
+def _scatter(axes: Axes, points: Sequence[Point], positions: Sequence[tuple[float, float]], colours: Colours, better: int) -> None:
     """Draw numbered points at `positions` (speed, quality) and their Pareto front; `better` is -1 if lower speed values are
     better."""
     front = pareto([(-better * x, y) for x, y in positions])
@@ -67,83 +62,69 @@ def _scatter(
     )
     for index, (point, (x, y)) in enumerate(zip(points, positions, strict=True)):
         colour, first = colours[point.system], index in front
-        axes.scatter([x], [y], s=125, facecolors=colour if first else "none", edgecolors=colour, linewidths=1.4, zorder=3 + first)
+        axes.scatter([x], [y], s=125, facecolors=colour if first else CARD, edgecolors=colour, linewidths=1.4, zorder=3 + first)
         ink = CARD if first else colour
         axes.annotate(str(index + 1), (x, y), ha="center", va="center_baseline", fontsize=7.5, color=ink, zorder=3.5 + first)
     axes.margins(x=0.1, y=0.12)
 
 
-def agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
+def agreement(curves: Mapping[str, Sequence[tuple[str, float]]], colours: Colours) -> Drawing:
     """Draw the accuracy in per cent by distance, with a line for each system. All lines have the same distances."""
     with style():
-        return _agreement(curves)
+        figure, axes = panel(WIDE_PANEL)
+        for system, points in curves.items():
+            axes.plot(*zip(*points, strict=True), color=colours[system], linewidth=1.8, marker="o", markersize=4)
+        axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
+        axes.set(title="Correct verb preferred, %", xlabel="words from subject to verb")
+        axes.margins(x=0.03)
+        key = tuple(Entry(system, colours[system]) for system in curves)
+        return Drawing((panel_of("Correct verbs by distance from the subject", figure),), key)
 
 
-def _agreement(curves: Mapping[str, Sequence[tuple[str, float]]]) -> str:
-    figure, axes = panel()
-    for (system, points), colour in zip(curves.items(), cycle(len(curves)), strict=True):
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.8, marker="o", markersize=4, label=system)
-    axes.axhline(50, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
-    axes.set(title="Correct verb preferred, %", xlabel="words from subject to verb")
-    axes.margins(x=0.03)
-    key(figure, *axes.get_legend_handles_labels())
-    return as_svg(figure)
-
-
-def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]]) -> str:
+def length_curves(curves: Mapping[str, Sequence[tuple[str, float | None]]], colours: Colours) -> Drawing:
     """Draw BLEU by reference length, with a line for each entry `system/search`. All lines have the same bins; values may be
     missing."""
     with style():
-        figure, axes = panel()
+        figure, axes = panel(WIDE_PANEL)
         heights = {entry: [math.nan if bleu is None else bleu for _, bleu in points] for entry, points in curves.items()}
-        _entries(axes, heights, marker="o", markersize=3)
+        key = plot_entries(
+            axes, {entry: list(enumerate(line)) for entry, line in heights.items()}, colours, marker="o", markersize=3
+        )
         names = [name for name, _ in next(iter(curves.values()))]
         axes.set_xticks(range(len(names)), labels=names)
         axes.set(title="BLEU", xlabel="words of the reference")
         axes.margins(x=0.03)
-        key(figure, *axes.get_legend_handles_labels())
-        return as_svg(figure)
+        return Drawing((panel_of("BLEU by the length of the reference", figure),), key)
 
 
-def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str) -> str:
+def speed_spread(quantiles: Mapping[str, Sequence[float]], unit: str, colours: Colours) -> Drawing:
     """Draw the distribution of speed-ups over sentences, with a line for each entry `system/search`.
 
     `quantiles` are from the lowest speed-up to the highest; `unit` is the name of a source, such as "sentence".
     """
     with style():
-        figure, axes = panel()
-        _entries(axes, quantiles)
+        figure, axes = panel(WIDE_PANEL)
+        key = plot_entries(axes, {entry: list(enumerate(line)) for entry, line in quantiles.items()}, colours)
         axes.axhline(1, color=MUTED, linewidth=1.1, linestyle=(0, (4, 3)))
         last = len(next(iter(quantiles.values()))) - 1
         axes.set_xticks([0, last / 4, last / 2, 3 * last / 4, last], labels=["0", "25", "50", "75", "100"])
         axes.set(title="Speed-up over the baseline", xlabel=f"{unit}s, %", ylim=(0, None))
         axes.margins(x=0.02)
-        key(figure, *axes.get_legend_handles_labels())
-        return as_svg(figure)
+        return Drawing((panel_of(f"Speed-up over the baseline by {unit}", figure),), key)
 
 
-def _entries(axes: Axes, heights: Mapping[str, Sequence[float]], **look: Any) -> None:
-    """Draw a line for each entry `system/search`: a colour for each system, a line style for each of its searches."""
-    colours, seen = colours_of(entry.partition("/")[0] for entry in heights), dict[str, int]()
-    for entry, line in heights.items():
-        system = entry.partition("/")[0]
-        stroke = STROKES[seen.get(system, 0) % len(STROKES)]
-        seen[system] = seen.get(system, 0) + 1
-        axes.plot(range(len(line)), line, color=colours[system], linestyle=stroke, linewidth=1.6, label=entry, **look)
-
-
-def quality_diversity(points: Mapping[str, tuple[float, float]]) -> str:
+def quality_diversity(points: Mapping[str, tuple[float, float]], colours: Colours) -> Drawing:
     """Draw points (pairwise BLEU, BLEU) of entries `system/search`; the points of one system are joined by a line."""
     with style():
-        figure, axes = panel()
-        colours = colours_of(entry.partition("/")[0] for entry in points)
-        for system, colour in colours.items():
+        figure, axes = panel(WIDE_PANEL)
+        systems = list(dict.fromkeys(entry.partition("/")[0] for entry in points))
+        for system in systems:
             own = sorted(position for entry, position in points.items() if entry.partition("/")[0] == system)
-            axes.plot(*zip(*own, strict=True), color=colour, linewidth=1.4, marker="o", markersize=5, label=system)
+            axes.plot(*zip(*own, strict=True), color=colours[system], linewidth=1.4, marker="o", markersize=5)
         for entry, position in points.items():
             search = entry.partition("/")[2]
             axes.annotate(search, position, xytext=(5, 5), textcoords="offset points", fontsize=8)
         axes.set(title="BLEU of samples", xlabel="pairwise BLEU among samples (lower is more diverse)")
         axes.margins(x=0.1, y=0.15)
-        key(figure, *axes.get_legend_handles_labels())
-        return as_svg(figure)
+        key = tuple(Entry(system, colours[system]) for system in systems)
+        return Drawing((panel_of("Quality against diversity of samples", figure),), key)

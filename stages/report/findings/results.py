@@ -8,13 +8,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stages.benchmark.statistics import evenly_spaced
 from stages.decoding.sentences import Sentence, best_in_order, read_sentences
 from stages.errors import DataError
 from stages.report import Evaluated, ReportConfig, ReportInputs
 from stages.report.findings.analyses import Analyses, analyse, perplexity
+from stages.report.findings.comparisons import Comparison, compare
 from stages.report.findings.lead import Lead, lead_of
-from stages.report.findings.significance import paired_bootstrap, statistics_of
 from stages.score.tasks import SUMMARIZATION, TASKS, TRANSLATION, Task
 
 NAMES = {
@@ -29,6 +28,7 @@ NAMES = {
     "rouge2": "ROUGE-2",
     "rougeL": "ROUGE-L",
     "rougeLsum": "ROUGE-Lsum",
+    "comet": "COMET",
     "perplexity": "perplexity",
 }
 """Display names of metrics, in the order of their columns."""
@@ -44,8 +44,8 @@ class Row:
     test: str
     metrics: dict[str, dict[str, Any]]
     baseline: bool = False
-    comparison: dict[str, float] | None = None
-    """Comparison with the baseline by the metric of the task (`stages.report.findings.significance`)."""
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    """Comparisons with the baseline by metric; none of the baseline itself."""
     timing: dict[str, Any] | None = None
     """Timings of the entry (`stages.benchmark.timing.summarise`)."""
 
@@ -60,12 +60,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A test sentence and the hypothesis of each entry."""
+class Outputs:
+    """The sentences of a test set with the hypotheses of all entries."""
 
-    sentence: Sentence
-    hypotheses: dict[str, str]
-    """Hypotheses by entry."""
+    sentences: list[Sentence]
+    hypotheses: dict[str, list[str]]
+    """Hypotheses by entry, in the order of the sentences."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class Findings:
     """All results of a run. They are deterministic except for `Row.timing` and `benchmarks`."""
 
     rows: list[Row]
-    samples: dict[str, list[Sample]]
-    """Samples by test set."""
+    outputs: dict[str, Outputs]
+    """Sentences and hypotheses by test set."""
     corpus: dict[str, Any]
     """Number of `rows` of the training text, and its ledger if there is one."""
     tests: dict[str, int]
@@ -82,6 +82,8 @@ class Findings:
     benchmarks: dict[str, dict[str, Any]]
     """`records/benchmark.json` by test set."""
     task: Task = TRANSLATION
+    samples: int = 5
+    """Number of sentences of each test set that are shown without scripts."""
     leads: dict[str, Lead] = field(default_factory=dict)
     """Lead baselines of summarization, by test set."""
     cut: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -114,25 +116,20 @@ def gather(inputs: ReportInputs, config: ReportConfig) -> Findings:
     benchmarks = {test: _read(timing.records / "benchmark.json") for test, timing in inputs.timings.items()}
     analyses = analyse(inputs, config)
     rows: list[Row] = []
-    task, samples, leads = TASKS[config.task], {}, {}
+    task, outputs, leads = TASKS[config.task], {}, {}
     for test in dict.fromkeys(item.test for item in inputs.evaluated):
         items = [item for item in inputs.evaluated if item.test == test]
         sentences = read_sentences(inputs.tests[test].path)
         hypotheses = [best_in_order(item.hypotheses, sentences) for item in items]
         timings = benchmarks.get(test, {}).get("entries", {})
         found = _with_perplexity(_rows(items, timings, config.baseline), analyses.likelihood.get(test, {}))
-        found = _compared(found, hypotheses, sentences, task.metric)
-        rows += found
+        rows += _compared(found, hypotheses, sentences, task.metric)
         if task is SUMMARIZATION:
             leads[test] = lead_of(sentences, found[0].metrics)
-        names = [item.entry for item in items]
-        samples[test] = [
-            Sample(sentences[index], {name: texts[index] for name, texts in zip(names, hypotheses, strict=True)})
-            for index in evenly_spaced(len(sentences), config.samples)
-        ]
+        outputs[test] = Outputs(sentences, {item.entry: texts for item, texts in zip(items, hypotheses, strict=True)})
     tests = {test: _read(text.path / "text.json")["rows"] for test, text in inputs.tests.items()}
     cut = {name: _read(tokens.path / "tokens.json") for name, tokens in inputs.cut.items()}
-    return Findings(rows, samples, _corpus(inputs.corpus.path), tests, benchmarks, task, leads, cut, analyses)
+    return Findings(rows, outputs, _corpus(inputs.corpus.path), tests, benchmarks, task, config.samples, leads, cut, analyses)
 
 
 def _rows(items: Sequence[Evaluated], timings: Mapping[str, Any], baseline: str) -> list[Row]:
@@ -159,16 +156,14 @@ def _with_perplexity(rows: list[Row], likelihood: Mapping[str, dict[str, Any]]) 
 
 
 def _compared(rows: list[Row], hypotheses: list[list[str]], sentences: list[Sentence], metric: str) -> list[Row]:
-    """Return the rows, each with its comparison with the baseline by `metric`, computed as the signature of the metric states."""
-    base = next((index for index, row in enumerate(rows) if row.baseline), None)
+    """Return the rows, each with its comparisons with the baseline; `metric` is the one with intervals."""
+    base = next((row.entry for row in rows if row.baseline), None)
     if base is None or len(rows) == 1 or any(metric not in row.metrics for row in rows):
         return rows
-    references = [sentence.references for sentence in sentences]
-    score_of, statistics = statistics_of(metric, rows[base].metrics[metric]["signature"], hypotheses, references)
-    return [
-        row if index == base else replace(row, comparison=paired_bootstrap(score_of, statistics[base], statistics[index]))
-        for index, row in enumerate(rows)
-    ]
+    texts = {row.entry: found for row, found in zip(rows, hypotheses, strict=True)}
+    scores = {row.entry: row.metrics for row in rows}
+    found = compare(base, texts, [sentence.references for sentence in sentences], scores, metric)
+    return [replace(row, comparisons=found.get(row.entry, {})) for row in rows]
 
 
 def shortfalls(findings: Findings, minima: Mapping[str, float]) -> list[str]:
@@ -187,7 +182,13 @@ def results_json(findings: Findings, config: ReportConfig) -> dict[str, Any]:
     """Return the deterministic part of the findings for `results.json`."""
     ledger = {name: value for name, value in findings.corpus.items() if name not in ("samples", "files")}
     rows = [
-        {"system": row.system, "search": row.search, "test": row.test, "metrics": row.metrics, "comparison": row.comparison}
+        {
+            "system": row.system,
+            "search": row.search,
+            "test": row.test,
+            "metrics": row.metrics,
+            "comparisons": {metric: asdict(found) for metric, found in row.comparisons.items()},
+        }
         for row in findings.rows
     ]
     analyses = findings.analyses.to_json()

@@ -1,15 +1,20 @@
-"""Paired bootstrap resampling of corpus BLEU or ROUGE (Koehn 2004)."""
+"""Paired tests of systems against a baseline, and their correction for several tests.
+
+Approximate randomization (Riezler and Maxwell 2005) is sacreBLEU's; the paired bootstrap (Koehn 2004) gives intervals of
+differences, and tests the metrics that sacreBLEU does not have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stages.score.metrics import Comparison, build_metric
+from stages.score.metrics import Comparison, build_metric, reference_streams
 from stages.score.rouge import ROUGE, f_measures, tokens_of
 from stages.score.tokenizers import tokenizer_in
 
@@ -18,6 +23,10 @@ if TYPE_CHECKING:
 
 RESAMPLES = 1000
 SEED = 12345
+LEVEL = 0.05
+"""Level below which an adjusted p marks a difference."""
+RANDOMIZED = ("bleu", "chrf", "ter")
+"""Metrics with sacreBLEU's test."""
 
 Statistics = NDArray[Any]
 """[N,K] sufficient statistics of each sentence: a corpus score depends only on their sums [K]."""
@@ -32,9 +41,17 @@ def statistics_of(
     if metric in ROUGE:
         values = [f_measures(metric, tokens_of(signature), texts, references) for texts in systems]
         return mean_of, [np.array([[value, 1.0] for value in found]) for found in values]
-    parts = dict(part.split(":", 1) for part in signature.split("|"))
-    bleu: Any = build_metric("bleu", Comparison(language="", tokenizer=tokenizer_in(signature), lowercase=parts["case"] == "lc"))
+    bleu: Any = build_metric("bleu", comparison_of(signature))
     return partial(bleu_of, bleu), [sentence_statistics(bleu, texts, references) for texts in systems]
+
+
+def comparison_of(signature: str) -> Comparison:
+    """Return the conditions that a sacreBLEU signature states. TER treats Chinese and Japanese alike, so either stands for both."""
+    parts = dict(part.split(":", 1) for part in signature.split("|"))
+    language = "zh" if parts.get("asian") == "yes" else ""
+    return Comparison(
+        language=language, tokenizer=tokenizer_in(signature) if "tok" in parts else "13a", lowercase=parts["case"] == "lc"
+    )
 
 
 def mean_of(sums: Statistics) -> float:
@@ -74,3 +91,50 @@ def paired_bootstrap(score_of: ScoreOf, baseline: Statistics, system: Statistics
     low, high = np.quantile(differences, [0.025, 0.975])
     values = {"delta": delta, "low": low, "high": high, "p": (extreme + 1) / (RESAMPLES + 1)}
     return {name: round(float(value), 4) for name, value in values.items()}
+
+
+def trials_for(systems: int) -> int:
+    """Return the number of trials with which Holm's correction over `systems` can still find a difference: p is at least
+    1 / (trials + 1)."""
+    return max(RESAMPLES, 50 * systems)
+
+
+def randomization_tests(
+    metric: str, how: Comparison, systems: Mapping[str, Sequence[str]], references: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Return the p of sacreBLEU's paired approximate randomization test of each system but the first, the baseline.
+
+    `metric` is one of `RANDOMIZED`; `systems` holds hypotheses by name. The p of hypotheses that equal the baseline's is 1:
+    sacreBLEU would find a difference in every trial.
+    """
+    from sacrebleu.significance import PairedTest
+
+    baseline = next(iter(systems))
+    differing = [(name, list(texts)) for name, texts in systems.items() if name == baseline or texts != systems[baseline]]
+    values = {name: 1.0 for name in systems if name != baseline}
+    if len(differing) == 1:
+        return values
+    logging.getLogger("sacrebleu").setLevel(logging.WARNING)
+    test = PairedTest(
+        differing,
+        {metric: build_metric(metric, how)},
+        reference_streams(references),
+        test_type="ar",
+        n_samples=trials_for(len(systems) - 1),
+    )
+    _, found = test()
+    names, results = found.pop("System"), next(iter(found.values()))
+    return values | {name: float(result.p_value) for name, result in zip(names[1:], results[1:], strict=True)}
+
+
+def holm(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the p values adjusted for their number (Holm 1979), by the same names.
+
+    The smallest of m values is multiplied by m, the next one by m - 1, and so on; no adjusted value is below an earlier one.
+    """
+    adjusted: dict[str, float] = {}
+    highest = 0.0
+    for index, name in enumerate(sorted(values, key=values.__getitem__)):
+        highest = max(highest, min(1.0, (len(values) - index) * values[name]))
+        adjusted[name] = highest
+    return {name: adjusted[name] for name in values}

@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
 
 from stages.report.findings.results import Findings
-from stages.report.page.css import CSS
+from stages.report.page.browser import browser
 from stages.report.page.extras import Extras
+from stages.report.page.figure import figure_element
+from stages.report.page.funnel import corpus
+from stages.report.page.headline import tiles
 from stages.report.page.markdown import lead_line
-from stages.report.page.markup import Markup, count, element
-from stages.report.page.results_table import explanation, results_table, tiles
-from stages.report.page.sections import analyses, corpus, figure_element, reproduction, samples, tables, training
+from stages.report.page.markup import Markup, Section, count, element, section_element
+from stages.report.page.results_table import differences_table, explanation, results_table
+from stages.report.page.sections import analyses, reproduction, tables, training
+from stages.report.page.timeline import run_timeline
 
 
 def page(title: str, findings: Findings, extras: Extras, failures: Sequence[str]) -> str:
     """Return the content of `records/report.html`."""
+    sections = list(_sections(findings, extras))
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("title", f"{title} · results"),
-        element("style", Markup(CSS)),
+        element("style", Markup(_asset("page.css"))),
     )
-    parts = [
-        *_results(findings, extras),
-        *analyses(findings, extras),
-        training(extras, findings.task),
-        corpus(findings),
-        samples(findings),
-        *tables(extras),
-        reproduction(findings, extras),
-    ]
-    body = element("body", _header(title, findings, failures), element("main", *parts), _footer())
+    main = element("main", *map(section_element, sections), id="results")
+    script = element("script", Markup(_asset("page.js")))
+    body = element("body", _header(title, findings, failures), _navigation(sections), main, _footer(), script)
     return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _sections(findings: Findings, extras: Extras) -> Iterator[Section]:
+    yield from _results(findings, extras)
+    yield from analyses(findings, extras)
+    yield browser(findings, extras.colours)
+    yield from filter(None, [training(extras, findings.task), corpus(findings, extras.distilled), run_timeline(extras.timeline)])
+    yield from tables(extras)
+    yield reproduction(findings, extras)
+
+
+def _asset(name: str) -> str:
+    return (files("stages.report.page") / "assets" / name).read_text(encoding="utf-8")
 
 
 def _header(title: str, findings: Findings, failures: Sequence[str]) -> Markup:
@@ -47,18 +59,25 @@ def _header(title: str, findings: Findings, failures: Sequence[str]) -> Markup:
     return element("header", overline, element("h1", title), element("p", lede, class_="lede"), alarm, tiles(findings))
 
 
-def _results(findings: Findings, extras: Extras) -> Iterable[Markup]:
+def _navigation(sections: Sequence[Section]) -> Markup:
+    links = [element("li", element("a", section.short, href=f"#{section.id}")) for section in sections]
+    return element("nav", element("ol", *links), aria_label="Sections")
+
+
+def _results(findings: Findings, extras: Extras) -> Iterator[Section]:
     task = findings.task
     for test, size in findings.tests.items():
         rows = findings.of(test)
         if not rows:
             continue
-        yield element("h2", f"Results on {test}")
         notes = [f"{size:,} {task.units}.", explanation(rows, findings.benchmarks.get(test), task), lead_line(findings, test)]
-        yield element("p", " ".join(filter(None, notes)), class_="note")
-        yield element("div", results_table(rows, task), class_="scroll")
-        if test in extras.speed:
-            yield figure_element(extras.speed[test])
+        parts = [
+            element("p", " ".join(filter(None, notes)), class_="note"),
+            element("div", results_table(rows, task, extras.colours), class_="scroll", tabindex="0"),
+            differences_table(rows, task),
+            figure_element(extras.speed[test]) if test in extras.speed else None,
+        ]
+        yield Section(f"results-{test}", f"Results on {test}", parts)
 
 
 def _footer() -> Markup:

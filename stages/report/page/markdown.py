@@ -8,6 +8,7 @@ from typing import Any
 
 from stages.report.findings.analysis_tables import analysis_tables
 from stages.report.findings.results import LOWER_IS_BETTER, NAMES, Findings, Row, computed
+from stages.report.findings.significance import RANDOMIZED
 from stages.score.tasks import Task
 
 
@@ -63,8 +64,8 @@ def number(value: float | None, digits: int) -> str:
 
 
 def p_value(p: float) -> str:
-    """Format a p value: `p = 0.012`, or `p < 0.002` if no resample was as extreme."""
-    return "p < 0.002" if p < 0.002 else f"p = {p:.3f}"
+    """Format a p value with three digits."""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int) -> str:
@@ -130,13 +131,22 @@ def machine(environment: dict[str, Any]) -> str:
 
 def _comparisons(rows: Sequence[Row], task: Task) -> str | None:
     base = next((row for row in rows if row.baseline), None)
-    lines = [
-        f"- {row.entry}: {row.comparison['delta']:+.2f} {NAMES[task.metric]}"
-        f" (95 % interval {row.comparison['low']:+.2f} to {row.comparison['high']:+.2f}, {p_value(row.comparison['p'])})"
-        for row in rows
-        if row.comparison
-    ]
-    return "\n".join([f"Difference from {base.entry}, paired bootstrap:", "", *lines]) if base and lines else None
+    compared = [row for row in rows if row.comparisons]
+    if base is None or not compared:
+        return None
+    tests = " and paired bootstrap" if any(name not in RANDOMIZED for name in compared[0].comparisons) else ""
+    title = (
+        f"Difference from {base.entry} (interval by paired bootstrap; p by approximate randomization{tests},\n"
+        f"corrected for {len(compared)} entries with Holm's method):"
+    )
+    return "\n".join([title, "", *(_comparison(row, task.metric) for row in compared)])
+
+
+def _comparison(row: Row, metric: str) -> str:
+    main = row.comparisons[metric]
+    values = ", ".join(f"{NAMES[name]} {p_value(found.adjusted)}" for name, found in row.comparisons.items())
+    interval = "" if main.low is None else f"95 % interval {main.low:+.2f} to {main.high:+.2f}; "
+    return f"- {row.entry}: {main.delta:+.2f} {NAMES[metric]} ({interval}p: {values})"
 
 
 def _other_scores(rows: Sequence[Row], task: Task) -> str | None:

@@ -1,33 +1,26 @@
-"""The sections of the report page below its results."""
+"""The sections of the report page on trainings, analyses, the records of steps, and reproduction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stages.report.figures.canvas import inlined
 from stages.report.findings.analysis_tables import analysis_tables
-from stages.report.findings.results import NAMES, Findings, Sample
-from stages.report.page.extras import Extras, Figure
-from stages.report.page.markdown import cut_line, number
-from stages.report.page.markup import Markup, count, element, join, table
+from stages.report.findings.results import NAMES, Findings
+from stages.report.page.extras import Extras
+from stages.report.page.figure import figure_element
+from stages.report.page.markdown import number
+from stages.report.page.markup import Section, count, element, table
 from stages.score.tasks import Task
 
 
-def figure_element(figure: Figure) -> Markup:
-    """Return an inline figure with its caption."""
-    svg = Markup(inlined(figure.svg, figure.name))
-    return element("figure", element("div", svg, class_="scroll") if figure.wide else svg, element("figcaption", figure.caption))
-
-
-def training(extras: Extras, task: Task) -> Markup | None:
+def training(extras: Extras, task: Task) -> Section | None:
     """Return a table of trainings and their curves; None if there are no trainings."""
     if not extras.trainings:
         return None
     heads = ["training", "updates", "epochs", f"best valid. {NAMES[task.metric]}", "best valid. loss", "weights averaged"]
     rows = [[name, *_training_cells(report, task.metric)] for name, report in extras.trainings.items()]
-    parts = [element("h2", "Training"), table(heads, rows)]
-    return join([*parts, figure_element(extras.curves) if extras.curves else None])
+    return Section("training", "Training", [table(heads, rows), figure_element(extras.curves) if extras.curves else None])
 
 
 def _training_cells(report: Mapping[str, Any], metric: str) -> list[str]:
@@ -40,119 +33,44 @@ def _training_cells(report: Mapping[str, Any], metric: str) -> list[str]:
     return [updates, str(report.get("epochs", "-")), *best, averaged or "-"]
 
 
-def corpus(findings: Findings) -> Markup:
-    """Return the ledger of the training text: pairs read, dropped by reason, kept, and truncated."""
-    title, ledger, cut = element("h2", "Training text"), findings.corpus, cut_line(findings)
-    below = element("p", cut, class_="note") if cut else None
-    if "pairs_in" not in ledger:
-        return join([title, element("p", f"{ledger['rows']:,} pairs.", class_="note"), below])
-    dropped = {reason: pairs for reason, pairs in ledger["dropped"].items() if pairs}
-    total, largest = max(ledger["pairs_in"], 1), max(dropped.values(), default=1)
-    rows: list[list[object]] = [[element("b", "read"), f"{ledger['pairs_in']:,}", "", "", ""]]
-    for reason, pairs in dropped.items():
-        bar = element("span", "", class_="bar", style=f"width:{9 * pairs / largest:.2f}rem")
-        rows.append(
-            [_words(reason), f"−{pairs:,}", f"{pairs / total:.2%}", bar, _examples(ledger.get("samples", {}).get(reason, []))]
-        )
-    rows.append([element("b", "kept"), element("b", f"{ledger['pairs_out']:,}"), f"{ledger['pairs_out'] / total:.2%}", "", ""])
-    note = "A pair is counted under the first reason that applies."
-    if unused := [_words(reason) for reason in ledger["dropped"] if reason not in dropped]:
-        note += f" No pair was dropped for: {', '.join(unused)}."
-    heads = ["", "pairs", "share", "", "examples"]
-    return join([title, table(heads, rows, text=(0, 3, 4)), element("p", note, class_="note"), below])
-
-
-def _examples(samples: Sequence[Mapping[str, Any]]) -> Markup | None:
-    if not samples:
-        return None
-    texts = [element("div", sample["source"], element("br"), sample["target"], class_="pair") for sample in samples]
-    return element("details", element("summary", count(len(samples), "example")), *texts)
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
-
-
-def samples(findings: Findings) -> Markup:
-    """Return some sentences with their references and the hypotheses of all entries."""
-    parts = [
-        element("h2", f"{findings.task.outputs.capitalize()} side by side"),
-        element(
-            "p", "Words that are in no reference are ", element("mark", "marked"), "; they may still be correct.", class_="note"
-        ),
-    ]
-    for test, samples in findings.samples.items():
-        if len(findings.samples) > 1:
-            parts.append(element("h3", test))
-        parts += [_sample(sample) for sample in samples]
-    return join(parts)
-
-
-def _sample(sample: Sample) -> Markup:
-    sentence = sample.sentence
-    given = [element("dt", "source"), element("dd", sentence.source)]
-    for reference in sentence.references:
-        given += [element("dt", "reference"), element("dd", reference)]
-    known = {_bare(word) for reference in sentence.references for word in reference.split()}
-    made = []
-    for entry, text in sample.hypotheses.items():
-        made += [element("dt", entry), element("dd", _marked(text, known))]
-    return element("div", element("dl", *given, class_="given"), element("dl", *made), class_="sample")
-
-
-def _marked(text: str, known: set[str]) -> Markup:
-    if not text.strip():
-        return element("span", "(nothing)", class_="faint")
-    words = text.split()
-    if len(words) == 1 and len(known) == 1:  # a language without spaces
-        return join([text])
-    return join([word if not _bare(word) or _bare(word) in known else element("mark", word) for word in words], " ")
-
-
-def _bare(word: str) -> str:
-    return "".join(letter for letter in word.casefold() if letter.isalnum())
-
-
-def tables(extras: Extras) -> Iterable[Markup]:
-    """Yield the tables and figures of the records of steps."""
+def tables(extras: Extras) -> Iterator[Section]:
+    """Yield a section with the tables and figures of the records of steps."""
+    parts: list[object] = []
     for found in extras.tables:
-        yield element("h2", found["title"])
-        yield table(found["columns"], found["rows"], caption=found.get("caption"))
-    for figure in extras.figures:
-        yield figure_element(figure)
+        parts += [element("h3", found["title"]), table(found["columns"], found["rows"], caption=found.get("caption"))]
+    parts += map(figure_element, extras.figures)
+    if parts:
+        yield Section("details", "Details of the steps", parts, "Details")
 
 
-def analyses(findings: Findings, extras: Extras) -> Iterable[Markup]:
-    """Yield the tables and figures of analyses."""
+def analyses(findings: Findings, extras: Extras) -> Iterator[Section]:
+    """Yield a section with the tables and figures of analyses, and one for each text with drawings of DAGs."""
+    parts: list[object] = []
     for found in analysis_tables(findings.analyses):
-        yield element("h2", found["title"])
-        yield table(found["columns"], found["rows"], text=range(found["text_columns"]), caption=found["caption"])
-    for figure in [*filter(None, [extras.agreement]), *extras.spread, *extras.by_length, *extras.diversity]:
-        yield figure_element(figure)
+        text = range(found["text_columns"])
+        parts += [element("h3", found["title"]), table(found["columns"], found["rows"], text=text, caption=found["caption"])]
+    parts += map(figure_element, [*filter(None, [extras.agreement]), *extras.spread, *extras.by_length, *extras.diversity])
+    if parts:
+        yield Section("analyses", "Analyses", parts)
     for title, figures in extras.dag_drawings.items():
-        yield element("h2", title)
-        yield from map(figure_element, figures)
+        yield Section(title, title, [figure_element(figure) for figure in figures])
 
 
-def reproduction(findings: Findings, extras: Extras) -> Markup:
+def reproduction(findings: Findings, extras: Extras) -> Section:
     """Return the signatures of metrics, the machines of timings and the fingerprints of steps."""
     lines = [[name, element("code", signature)] for name, signature in findings.signatures()]
-    parts = [
-        element("h2", "To reproduce"),
-        element(
-            "p",
-            "A fingerprint covers the config of a step, its inputs and the version of its stage. On the same kind of machine, "
-            "steps with equal fingerprints have equal results, bit for bit.",
-            class_="note",
-        ),
-        table(["metric", "signature"], lines, text=(0, 1)),
-    ]
+    note = (
+        "A fingerprint covers the config of a step, its inputs and the version of its stage. On the same kind of machine, steps "
+        "with equal fingerprints have equal results, bit for bit."
+    )
+    parts: list[object] = [element("p", note, class_="note"), table(["metric", "signature"], lines, (0, 1), sortable=False)]
     for test, benchmark in findings.benchmarks.items():
         where = [[name.replace("_", " "), _plain(value)] for name, value in benchmark["environment"].items()]
-        parts.append(table([f"timed on {test}", "machine"], where, text=(0, 1)))
+        parts.append(table([f"timed on {test}", "machine"], where, (0, 1), sortable=False))
     rows = [[what, element("code", fingerprint[:16]), revision[:10]] for what, fingerprint, revision in extras.provenance]
     words = element("summary", f"Fingerprints of {count(len(rows), 'step')}")
-    return join([*parts, element("details", words, table(["step", "fingerprint", "source revision"], rows, text=(0, 1, 2)))])
+    parts.append(element("details", words, table(["step", "fingerprint", "source revision"], rows, (0, 1, 2))))
+    return Section("reproduce", "To reproduce", parts, "Reproduce")
 
 
 def _plain(value: object) -> str:

@@ -1,9 +1,6 @@
 """Tests of `gc`, `publish`, and copied and moved stores, with a real MLflow database in the store."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,25 +9,12 @@ from pipeline.__main__ import main
 from pipeline.store import garbage
 from pipeline.store.artifacts import Store
 from pipeline.tracking.database import database_uri, own_database
-
-ROOT = Path(__file__).resolve().parents[3]
-CONFIG = str(Path(__file__).with_name("tiny.yaml"))
+from tests.pipeline.tiny_run import CONFIG
 
 
 @pytest.fixture(autouse=True)
 def _own_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a store after one run."""
-    store = tmp_path_factory.mktemp("made") / "store"
-    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
-    command = [sys.executable, "-m", "pipeline", "run", CONFIG, "--in-process", "--set", f"store.path={store}"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return store
 
 
 @pytest.fixture
@@ -56,6 +40,12 @@ def published(store: Path) -> dict[str, bytes]:
         assert run.info.artifact_uri == f"{place}/{run.info.run_id}/artifacts"
         artifacts = contents(store / "mlflow-artifacts" / run.info.run_id / "artifacts")
         found |= {f"{run.data.tags['fewstep.run']}/{run.data.tags['fewstep.step']}/{name}": artifacts[name] for name in artifacts}
+    for model in client.search_logged_models([e.experiment_id for e in experiments]):
+        assert model.artifact_location == f"{place}/models/{model.model_id}/artifacts"
+        files = contents(store / "mlflow-artifacts" / "models" / model.model_id / "artifacts")
+        found |= {f"model/{model.name}/{name}": b"" if name == "MLmodel" else files[name] for name in files}  # it holds the time
+    for version in client.search_model_versions():
+        assert version.source.startswith(f"{place}/models/")
     return found
 
 

@@ -19,6 +19,7 @@ class Settings:
     uri: str
     enabled: bool = True
     experiment: str = "tests"
+    models: bool = True
 
 
 def make_run(store: Path, name: str = "demo-1", config: dict[str, Any] | None = None) -> Run:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.report.figures.canvas import inlined
+from stages.report.figures.canvas import SERIES, colours_of, inlined
 from stages.report.figures.evaluation import Point, agreement, pareto, quality_speed
 from stages.report.figures.training import training_curves
 from stages.report.findings.curves import read_curves, thinned
@@ -19,6 +19,7 @@ POINTS = [
     Point("b/greedy <1>", "b", 28.0, 9.0, 300.0),
     Point("c/x", "c", 25.0, 12.0, 90.0),
 ]
+COLOURS = colours_of(point.system for point in POINTS)
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12))
@@ -31,32 +32,48 @@ def test_the_pareto_front_agrees_with_brute_force(points: list[tuple[int, int]])
 
 
 def test_figures_are_reproducible_and_complete() -> None:
-    drawn = quality_speed(POINTS, "BLEU", "sentence")
-    assert quality_speed(POINTS, "BLEU", "sentence") == drawn
+    drawn = quality_speed(POINTS, "BLEU", "sentence", COLOURS).document()
+    assert quality_speed(POINTS, "BLEU", "sentence", COLOURS).document() == drawn
     ElementTree.fromstring(drawn)
     texts = ["".join(element.itertext()) for element in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
     for number, point in enumerate(POINTS, 1):
-        assert texts.count(f"{number} {point.entry}") == 1
-        assert texts.count(str(number)) >= 2  # in either panel
-    assert quality_speed(POINTS[:1], "BLEU", "sentence")
-    curves = {"nll": [(1, 3.0), (2, 2.0)], "valid_loss": [(2, 2.5)]}
-    assert training_curves({"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")) == training_curves(
-        {"t": curves}, ("nll", "valid_loss"), ("valid_bleu", "BLEU")
-    )
+        assert texts.count(point.entry) == 1
+        assert texts.count(str(number)) >= 3  # in either panel and in the key
+    assert quality_speed(POINTS[:1], "BLEU", "sentence", COLOURS).document()
+    curves = {"t": {"nll": [(1, 3.0), (2, 2.0)], "valid_loss": [(2, 2.5)]}}
+    one, other = (training_curves(curves, ("nll", "valid_loss"), ("valid_bleu", "BLEU"), {"t": SERIES[0]}) for _ in range(2))
+    assert one == other
+    assert [panel.title for panel in one.panels] == ["Loss by update", "Validation BLEU by update"]
+
+
+def test_the_document_of_a_drawing_holds_its_panels_beside_each_other() -> None:
+    drawing = quality_speed(POINTS, "BLEU", "sentence", COLOURS)
+    root = ElementTree.fromstring(drawing.document())
+    left, right = root.findall("{http://www.w3.org/2000/svg}svg")
+    width = float(root.attrib["viewBox"].split()[2])
+    assert float(left.attrib["x"]) == 0
+    assert float(right.attrib["x"]) == float(left.attrib["width"])
+    assert float(right.attrib["x"]) + float(right.attrib["width"]) == width
+    ids = re.findall(r'\bid="([^"]+)"', drawing.document())
+    assert len(ids) == len(set(ids))
 
 
 def test_the_figure_of_agreement_is_reproducible_and_has_every_system_and_distance() -> None:
     curves = {"one <1>": [("1", 100.0), ("3-4", 75.0), ("13+", 50.0)], "two": [("1", 90.0), ("3-4", 80.0), ("13+", 40.0)]}
-    drawn = agreement(curves)
-    assert agreement(curves) == drawn
+    colours = colours_of(curves)
+    drawn = agreement(curves, colours).document()
+    assert agreement(curves, colours).document() == drawn
     ElementTree.fromstring(drawn)
     for text in ("one &lt;1&gt;", "two", ">3-4<", ">13+<"):
         assert text in drawn
 
 
 def test_an_inlined_figure_has_the_colours_of_the_page_and_unique_ids() -> None:
-    one, two = (inlined(quality_speed(POINTS, "BLEU", "sentence"), prefix) for prefix in ("one.demo", "two"))
+    panel = quality_speed(POINTS, "BLEU", "sentence", COLOURS).panels[0]
+    one, two = (inlined(panel.svg, prefix, "Speed & <quality>") for prefix in ("one.demo", "two"))
     assert one.startswith("<svg")
+    assert ElementTree.fromstring(one).attrib["aria-labelledby"] == "one-demo-title"
+    assert '<title id="one-demo-title">Speed &amp; &lt;quality&gt;</title>' in one
     assert "http" not in one
     assert "var(--ink)" in one
     assert "var(--series2)" in one

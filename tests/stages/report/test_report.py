@@ -2,206 +2,22 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import re
-from dataclasses import dataclass, replace
-from html.parser import HTMLParser
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from stages.artifacts import Contrasted, DagAnalysis, Hypotheses, Likelihood, Scores, Text, Timings, Tokens, Trained
-from stages.benchmark.summary import by_sentence, summarise
-from stages.benchmark.tables import table
-from stages.benchmark.timing import RoundTimings
+from stages.artifacts import Contrasted, DagAnalysis, Likelihood, Scores, Tokens
 from stages.context import StepContext
 from stages.errors import DataError, StageError
-from stages.report import STAGE, Evaluated, ReportConfig, ReportInputs, SystemPair
+from stages.report import STAGE, ReportInputs, SystemPair
 from stages.report.figures.dag_drawing import Drawing, Vertex, draw
 from stages.report.findings.analyses import mutual_information
-from stages.score import MetricName, ScoreConfig, ScoreInputs
+from stages.score import ScoreConfig, ScoreInputs
 from stages.score.run import run as score
-from stages.score.tasks import SUMMARIZATION, TRANSLATION, Task
-from stages.shards import shard_path, write_shard
-from stages.workers import LocalWorkers, Resources
-
-ENGLISH = re.split(
-    " ", "the old farmer sells a brown horse <b>today</b> because the small market near our village opens again after winter"
-)
-GERMAN = re.split(
-    " ", "der alte Bauer verkauft heute ein braunes Pferd weil der kleine Markt nahe unserem Dorf nach dem Winter wieder öffnet"
-)
-ENTRIES = [
-    ("autoregressive", "beam5", 0.1),
-    ("autoregressive", "greedy", 0.15),
-    ("interleaved", "greedy", 0.3),
-    ("graph", "beam5", 0.2),
-]
-
-
-def make_work(directory: Path) -> StepContext:
-    directory.mkdir(parents=True, exist_ok=True)
-    return StepContext(
-        directory=directory,
-        attempt="a1",
-        workers=LocalWorkers(),
-        resources=Resources(workers=1, cpus=1),
-        shard_cache=directory.parent / "cache",
-    )
-
-
-@dataclass
-class Maker:
-    """Makes plausible inputs for a report."""
-
-    root: Path
-    task: Task = TRANSLATION
-    metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
-
-    def text(self, name: str, rows: int, ledger: dict[str, Any] | None = None) -> Text:
-        path, draw = self.root / name, random.Random(name)
-        sources = [" ".join(draw.sample(ENGLISH, 12)) + "." for _ in range(rows)]
-        targets = [" ".join(draw.sample(GERMAN, 12)) + "." for _ in range(rows)]
-        write_shard(shard_path(path, 0), pa.table({"id": list(range(rows)), "source": sources, "target": targets}), make_work(path))
-        (path / "text.json").write_text(json.dumps({"rows": rows, "shards": 1, "shard_rows": 4096}))
-        if ledger:
-            (path / "ledger.json").write_text(json.dumps(ledger))
-        return Text(path, f"{name}-fingerprint")
-
-    def evaluated(self, system: str, search: str, test: str, text: Text, noise: float) -> Evaluated:
-        path, draw = self.root / f"{system}.{search}.{test}", random.Random(search + system)
-        rows = pa.ipc.open_file(pa.memory_map(str(shard_path(text.path, 0)))).read_all().to_pydict()
-        texts = [" ".join(w if draw.random() > noise else draw.choice(GERMAN) for w in line.split()) for line in rows["target"]]
-        data = {"id": rows["id"], "rank": [0] * len(texts), "text": texts}
-        write_shard(shard_path(path / "decode", 0), pa.table(data), make_work(path / "decode"))
-        hypotheses = Hypotheses(path / "decode", f"decode-{system}-{search}")
-        scoring = ScoreConfig(target_language="de", metrics=self.metrics)
-        score(ScoreInputs(hypotheses, text), scoring, make_work(path / "score"))
-        return Evaluated(system, search, test, hypotheses, Scores(path / "score", f"score-{system}-{search}"))
-
-    def timings(self, slow: dict[str, float]) -> Timings:
-        path, draw = self.root / "benchmark", random.Random(1)
-        timings = [
-            RoundTimings(
-                n,
-                entry,
-                [ms * draw.lognormvariate(0, 0.25) for _ in range(100)],
-                tokenisation_ms=[0.1] * 100,
-                detokenisation_ms=[0.1] * 100,
-                batch_seconds={32: ms / 60},
-                tokens=1300,
-                steps=1400,
-            )
-            for n in range(3)
-            for entry, ms in slow.items()
-        ]
-        baseline = next(iter(slow))
-        protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "batch_sizes": [32], "baseline": baseline}
-        protocol["matched_baselines"] = dict.fromkeys(slow)
-        where = {
-            "device": "cpu",
-            "cpu": "Example CPU <1>",
-            "threads": 2,
-            "precision": "float32",
-            "torch": "2",
-            "load_average": [0.1, 0.2],
-        }
-        figures = summarise(timings, baseline)
-        context = make_work(path)
-        record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(timings, baseline)}
-        context.write_json(context.records("benchmark.json"), record)
-        context.write_json(context.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
-        return Timings(path, "benchmark-fingerprint")
-
-    def trained(self, name: str, best: float) -> Trained:
-        path, draw = self.root / f"train.{name}", random.Random(name)
-        context = make_work(path)
-        for attempt, first, last in (("a1", 50, 800), ("a2", 600, 1500)):
-            for update in range(first, last + 1, 50):
-                line = {"nll": 1 + 5 * 0.997**update + draw.gauss(0, 0.05), "target_tokens_per_second": 9000.0}
-                replace(context, attempt=attempt).metrics(update, line)
-                if update % 100 == 0:
-                    valid = {"valid_loss": 1.1 + 5 * 0.997**update, "valid_bleu": best * (1 - 0.997**update)}
-                    replace(context, attempt=attempt).metrics(update, valid)
-        validations = [{"update": u, "loss": 1.1 + 5 * 0.997**u, "bleu": best * (1 - 0.997**u)} for u in range(100, 1501, 100)]
-        report = {"updates": 1500, "epochs": 7, "averaged": [1300, 1400, 1500], "stopped_early": False, "validations": validations}
-        context.write_json(path / "training.json", report)
-        return Trained(path, f"train-{name}")
-
-    def inputs(self, timed: bool = True, rows: int = 60) -> ReportInputs:
-        samples = {"length": [{"pair": 17, "source": "too <i>long</i>", "target": "zu & lang"}]}
-        dropped = {"empty": 0, "length": 14, "ratio": 3, "duplicate": 120, "overlap": 9}
-        ledger = {"pairs_in": 20146, "pairs_out": 20000, "dropped": dropped, "samples": samples, "files": []}
-        demo = self.text("demo", rows)
-        evaluated = tuple(self.evaluated(system, search, "demo", demo, noise) for system, search, noise in ENTRIES)
-        slow = {"autoregressive/beam5": 31.0, "autoregressive/greedy": 19.0, "interleaved/greedy": 11.0, "graph/beam5": 6.5}
-        return ReportInputs(
-            corpus=self.text("train", 20, ledger),
-            tests={"demo": demo},
-            trainings={"teacher": self.trained("teacher", 42.0), "interleaved": self.trained("interleaved", 40.0)},
-            evaluated=evaluated,
-            timings={"demo": self.timings(slow)} if timed else {},
-        )
-
-
-CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive/beam5")
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
-    return Maker(tmp_path_factory.mktemp("inputs")).inputs()
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
-    context = make_work(tmp_path_factory.mktemp("report") / "out")
-    STAGE.run(inputs, CONFIG, context)
-    return context
-
-
-class Outline(HTMLParser):
-    """Checks that every element is closed in order, and records the parts of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.links: list[str] = []
-        self.ids: list[str] = []
-        self.words: list[str] = []
-        self.seen: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        for name, value in attrs:
-            if name in ("href", "src", "xlink:href", "action", "data"):
-                self.links.append(value or "")
-            if name == "id":
-                self.ids.append(value or "")
-        if tag not in ("meta", "br", "hr"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-
-def heads(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip("|").split("|")]
-
-
-def outline(context: StepContext) -> Outline:
-    parser = Outline()
-    parser.feed(context.records("report.html").read_text(encoding="utf-8"))
-    parser.close()
-    return parser
+from stages.score.tasks import SUMMARIZATION
+from tests.stages.report.made_report import CONFIG, ENTRIES, Maker, heads, make_work, outline, page_of
 
 
 def test_the_page_is_well_formed_and_self_contained(report: StepContext) -> None:
@@ -209,10 +25,63 @@ def test_the_page_is_well_formed_and_self_contained(report: StepContext) -> None
     assert page.open == []
     assert all(link.startswith("#") for link in page.links)
     assert len(page.ids) == len(set(page.ids))
-    text = report.records("report.html").read_text(encoding="utf-8")
-    assert not re.search(r"https?:|@import|<script|<link|<img", text)
+    text = page_of(report)
+    assert not re.search(r"https?:|@import|<script[^>]* src|<link|<img", text)
     assert {link[1:] for link in page.links} | set(re.findall(r"url\(#([^)]+)\)", text)) <= set(page.ids)
-    assert page.seen.count("svg") == 3, "quality and speed, curves, speed over sentences"
+    assert len(page.images) == 2 + 2 + 1, "quality and speed, curves, speed over sentences"
+
+
+def test_figures_have_titles_and_sections_are_in_the_navigation(analysed: StepContext) -> None:
+    page, text = outline(analysed), page_of(analysed)
+    for title in page.images:
+        assert re.search(rf'<title id="{re.escape(title)}">[^<]+</title>', text)
+    pictures = re.findall(r"<svg [^>]*>", text)
+    assert all('role="img"' in tag or 'aria-hidden="true"' in tag for tag in pictures)
+    navigation = re.search(r'<nav aria-label="Sections">.*?</nav>', text, re.DOTALL)
+    assert navigation is not None
+    targets = re.findall(r'href="#([^"]+)"', navigation[0])
+    sections = re.findall(r'<section id="([^"]+)" aria-labelledby="([^"]+)">', text)
+    assert targets == [name for name, _ in sections]
+    assert {label for _, label in sections} <= set(page.ids)
+    assert len(sections) == 8, "results, analyses, drawings, sentences, training, corpus, details, reproduction"
+
+
+def test_a_system_has_one_colour_in_all_figures_and_tables(report: StepContext) -> None:
+    text = page_of(report)
+    assert re.findall(r'class="dot" style="background:([^"]+)"[^>]*></span><b>(\w+)</b>', text) == [
+        ("var(--series0)", "autoregressive"),
+        ("var(--series0)", "autoregressive"),
+        ("var(--series1)", "interleaved"),
+        ("var(--series2)", "graph"),
+    ]
+    for name, colour in (("graph/beam5", 2), ("interleaved/greedy", 1), ("interleaved", 1), ("teacher", 3)):
+        marks = re.findall(rf"<li><svg[^>]*>([^\n]*?)</svg>{name}</li>", text)
+        assert marks
+        assert all(f"var(--series{colour})" in mark for mark in marks)
+
+
+def test_headline_figures_are_the_bold_values_of_the_table(report: StepContext) -> None:
+    text = page_of(report)
+    tiles = re.findall(r'class="tile"><b>([^<]+)</b>', text)
+    bold = re.findall(r'class="best">([^<]+)<', text)
+    assert len(tiles) >= 4
+    assert {tile.removesuffix(" ms") for tile in tiles[:-1]} <= set(bold)
+
+
+def test_differences_are_marked_after_the_correction(report: StepContext) -> None:
+    rows = json.loads((report.directory / "results.json").read_text())["rows"]
+    assert [sorted(row["comparisons"]) for row in rows] == [[], *[["bleu", "chrf", "ter"]] * 3]
+    table = page_of(report).partition('class="results sortable"')[2].partition("</table>")[0]
+    marked = re.findall(r'class="sig (up|down)" role="img" aria-label="significantly (\w+) than the baseline', table)
+    expected = []
+    for row in rows:
+        for metric, found in row["comparisons"].items():
+            assert found["p"] <= found["adjusted"] <= min(1.0, 3 * found["p"] + 1e-9)
+            if found["adjusted"] < 0.05:
+                better = (found["delta"] > 0) == (metric != "ter")
+                expected.append(("up", "better") if better else ("down", "worse"))
+    assert sorted(marked) == sorted(expected)
+    assert ("down", "worse") in marked
 
 
 def test_every_row_is_in_every_form_of_the_report(report: StepContext, inputs: ReportInputs) -> None:
@@ -348,9 +217,9 @@ def test_perplexity_is_reported_for_each_system_and_lower_is_better(analysed: St
     assert re.search(r"\| graph +\| beam5 +\| +[\d.]+ \| +[\d.]+ \| +3\.49 \|", markdown)
     html = analysed.records("report.html").read_text(encoding="utf-8")
     for head in ("OTEM ↓", "UTEM ↓", "perplexity ↓"):
-        assert f"<th>{head}</th>" in html
-    assert '<td class="best">3.32</td>' in html
-    assert '<td class="best">3.67</td>' not in html
+        assert f">{head}</th>" in html
+    assert re.search(r'<td data-value="3.32\d*" class="best">3.32<', html)
+    assert not re.search(r'class="best">3.67<', html)
 
 
 def test_mutual_information_is_in_nats_per_step_and_in_the_unit_of_the_paper(analysed: StepContext) -> None:
@@ -368,7 +237,7 @@ def test_agreement_is_reported_by_distance_in_a_table_and_a_figure(analysed: Ste
     assert "<svg" in analysed.records("figures", "agreement.svg").read_text()
     page = outline(analysed)
     assert page.open == []
-    assert page.seen.count("svg") == 4 + 2 + 2, "speed, curves, speed over sentences, agreement; lengths, samples; two graphs"
+    assert len(page.images) == 2 + 2 + 1 + 1 + 2 + 2, "speed, curves, speed over sentences, agreement; lengths, samples; two graphs"
     assert len(page.ids) == len(set(page.ids))
     assert "contrastive:graph" in page.words
 
@@ -401,7 +270,7 @@ def test_dag_analyses_have_tables_and_drawings(analysed: StepContext) -> None:
     assert heads(late) == ["graph", "train", "60", "2", "25.0", "31.4", "3.46"]
     assert re.search(r"\| graph +\| demo +\| +400 \| +20\.0 \| +25\.0 \| +10\.0 \| +25\.0 \|", markdown)
     page = outline(analysed)
-    assert {"dag-graph-demo-00-dag-vertex-3", "dag-graph-demo-01-dag-vertex-3"} <= set(page.ids)
+    assert {"dag-graph-demo-00-dag-1-vertex-3", "dag-graph-demo-01-dag-1-vertex-3"} <= set(page.ids)
     assert "drawing 1 & more" in page.words
     assert "DAGs of graph on demo" in page.words
     assert "DAGs of graph on train" not in page.words, "it has no drawings"
@@ -442,7 +311,7 @@ def test_a_report_without_a_benchmark_has_no_times(tmp_path: Path, inputs: Repor
     assert heads(table[0]) == ["system", "search", "BLEU", "chrF++"]
     page = outline(context)
     assert page.open == []
-    assert "svg" not in page.seen
+    assert page.images == []
     assert "throughput" not in page.words
 
 
@@ -457,7 +326,7 @@ def test_results_are_reproducible_and_hold_no_timings(tmp_path: Path, report: St
     results = json.loads((context.directory / "results.json").read_text())
     assert results["corpus"]["pairs_in"] == 20146
     assert results["tests"] == {"demo": 60}
-    assert [row["comparison"] is None for row in results["rows"]] == [True, False, False, False]
+    assert [row["comparisons"] == {} for row in results["rows"]] == [True, False, False, False]
     assert [path.name for path in context.directory.iterdir() if path.is_file()] == ["results.json"]
 
 
@@ -544,7 +413,7 @@ def test_headline_figures_leave_out_the_speed_of_systems_with_low_scores(tmp_pat
     )
     context = make_work(tmp_path / "out")
     STAGE.run(given, replace(CONFIG, baseline="autoregressive/greedy"), context)
-    page = context.records("report.html").read_text(encoding="utf-8")
+    page = page_of(context).replace("<wbr>", "")
     tiles = page[page.index('class="tiles"') : page.index("</header>")]
     assert "interleaved/greedy" in tiles
     assert "drafts" not in tiles

@@ -5,9 +5,20 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU
 
-from stages.report.findings.significance import bleu_of, paired_bootstrap, sentence_statistics, statistics_of
+from stages.report.findings.comparisons import compare
+from stages.report.findings.significance import (
+    RANDOMIZED,
+    bleu_of,
+    holm,
+    paired_bootstrap,
+    randomization_tests,
+    sentence_statistics,
+    statistics_of,
+)
 from stages.score.metrics import Comparison, score
 
 WORDS = "ein der die das haus hund katze see wald buch liest sieht schläft heute morgen".split(" ")  # noqa: SIM905
@@ -74,6 +85,50 @@ def test_statistics_reproduce_the_score_of_the_signature(metric: str) -> None:
     assert clear["delta"] == pytest.approx(scored[1]["score"] - scored[0]["score"], abs=1e-3)
     assert clear["low"] < clear["delta"] < clear["high"] < 0
     assert clear["p"] < 0.01
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_what_the_step_down_procedure_rejects(values: list[float]) -> None:
+    adjusted = holm({str(index): p for index, p in enumerate(values)})
+    rejected = set()
+    for rank, index in enumerate(sorted(range(len(values)), key=values.__getitem__)):
+        if values[index] > 0.05 / (len(values) - rank):
+            break
+        rejected.add(str(index))
+    assert {name for name, p in adjusted.items() if p <= 0.05} == rejected
+    assert all(values[int(name)] <= p <= 1 for name, p in adjusted.items())
+
+
+@pytest.mark.parametrize("metric", RANDOMIZED)
+def test_randomization_finds_a_clear_difference_and_none_between_equals(metric: str) -> None:
+    texts = sentences(60)
+    base = spoiled(texts, 0.1, 2)
+    systems = {"base": base, "worse": spoiled(texts, 0.4, 3), "same": list(base), "alike": spoiled(texts, 0.1, 9)}
+    found = randomization_tests(metric, Comparison(language="de", tokenizer="13a", lowercase=False), systems, [[t] for t in texts])
+    assert list(found) == ["worse", "same", "alike"]
+    assert found["worse"] < 0.01
+    assert found["same"] == 1.0
+    assert found["alike"] > 0.05
+
+
+def test_comparisons_are_those_of_the_scores_with_an_interval_for_the_main_metric() -> None:
+    texts = sentences(40)
+    references = [[text] for text in texts]
+    systems = {"x/beam": spoiled(texts, 0.3, 2), "base/beam": spoiled(texts, 0.1, 3), "y/beam": spoiled(texts, 0.2, 4)}
+    how = Comparison(language="de", tokenizer="13a", lowercase=False)
+    scores = {name: {m: score(m, found, references, how) for m in ("bleu", "ter")} for name, found in systems.items()}
+    found = compare("base/beam", systems, references, scores, "bleu")
+    assert list(found) == ["x/beam", "y/beam"]
+    for entry, metrics in found.items():
+        assert list(metrics) == ["bleu", "ter"]
+        for metric, comparison in metrics.items():
+            expected = scores[entry][metric]["score"] - scores["base/beam"][metric]["score"]
+            assert comparison.delta == pytest.approx(expected, abs=1e-3)
+        assert metrics["bleu"].low < metrics["bleu"].delta < metrics["bleu"].high
+        assert metrics["ter"].low is None
+    assert found["x/beam"]["bleu"].significant
+    values = [found[entry]["bleu"] for entry in found]
+    assert min(value.adjusted for value in values) == pytest.approx(2 * min(value.p for value in values), abs=1e-4)
 
 
 @pytest.mark.parametrize(

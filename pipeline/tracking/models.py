@@ -1,0 +1,159 @@
+"""Systems as models of MLflow: logged once for each artifact, and registered if they are the best."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.store.files import read_json
+from pipeline.tracking.artifacts import folder_at
+
+if TYPE_CHECKING:
+    from mlflow.entities import LoggedModel
+    from mlflow.tracking import MlflowClient
+
+CODE = Path(__file__).with_name("served_system.py")
+BEST = "best"
+"""Alias of the registered version with the best score on its test set."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A logged model that may be the best one."""
+
+    model_id: str
+    run_id: str
+    score: float
+    tags: Mapping[str, str]
+    """Tags of the version; `fewstep.score` and `fewstep.test_digest` decide which version is the best."""
+    description: str
+
+
+class Models:
+    """The models of an experiment. A model is found again by the fingerprint of its artifact."""
+
+    def __init__(self, client: MlflowClient, uri: str, experiment_id: str) -> None:
+        self.client, self.uri, self.experiment_id = client, uri, experiment_id
+        self.logged = self._find()
+        """Complete models by the fingerprint of their artifact, and incomplete ones, which a crash left."""
+        self._seen: set[str] = set()
+        """Fingerprints of the models whose files are known to exist."""
+
+    def _find(self) -> dict[str, LoggedModel]:
+        found: dict[str, LoggedModel] = {}
+        token = None
+        while True:
+            page = self.client.search_logged_models([self.experiment_id], page_token=token)
+            for model in page:
+                if fingerprint := model.tags.get("fewstep.fingerprint"):
+                    found.setdefault(fingerprint, model)
+            token = page.token
+            if not token:
+                return found
+
+    def holds(self, fingerprint: str) -> bool:
+        """Return whether the system of an artifact was logged completely and still has its files, which users may remove."""
+        if fingerprint in self._seen:
+            return True
+        model = self.logged.get(fingerprint)
+        if model is None or str(model.status) != "READY":
+            return False
+        # As in `RunArtifacts`: MLflow's client caches the folders of models by id alone.
+        listed = folder_at(model.artifact_location, self.uri).list_artifacts()
+        if any(file.path == "MLmodel" for file in listed):
+            self._seen.add(fingerprint)
+        return fingerprint in self._seen
+
+    def log(self, directory: Path, fingerprint: str, run_id: str, tags: Mapping[str, str], example: str) -> str:
+        """Log the system in `directory` as the output of an MLflow run, and return the id of the model. `example` is a source."""
+        description = read_json(directory / "system.json")
+        model = self.logged.get(fingerprint)
+        if model is None:
+            tags = {**tags, "fewstep.fingerprint": fingerprint}
+            name, kind = str(description["name"]), str(description["family"])
+            model = self.client.create_logged_model(self.experiment_id, name, run_id, dict(tags), model_type=kind)
+        with tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary) / "model"
+            save(path, directory, example, model_id=model.model_id, run_id=run_id)
+            folder_at(model.artifact_location, self.uri).log_artifacts(str(path))
+        self._seen.add(fingerprint)
+        self.logged[fingerprint] = self.client.finalize_logged_model(model.model_id, "READY")
+        return str(model.model_id)
+
+    def link(self, run_id: str, model_id: str) -> None:
+        """Show a model among the outputs of an MLflow run."""
+        from mlflow.entities import LoggedModelOutput
+
+        outputs = self.client.get_run(run_id).outputs
+        if model_id not in [output.model_id for output in (outputs.model_outputs if outputs else ())]:
+            self.client.log_outputs(run_id, [LoggedModelOutput(model_id, 0)])
+
+    def register(self, name: str, best: Candidate) -> None:
+        """Register a model as a version of `name`, unless it is one, and point `BEST` to the best version of its test set.
+
+        Scores of different test sets cannot be compared; the newest version is then the best one.
+        """
+        versions = self._versions(name)
+        own = next((version for version in versions if version.tags.get("fewstep.model_id") == best.model_id), None)
+        if own is None:
+            tags = {**best.tags, "fewstep.model_id": best.model_id, "fewstep.score": f"{best.score:.4f}"}
+            location = self.client.get_logged_model(best.model_id).artifact_location  # `models:/ID` needs a global tracking URI
+            own = self.client.create_model_version(
+                name, location, best.run_id, tags, description=best.description, model_id=best.model_id
+            )
+        alike = [v for v in versions if v.tags.get("fewstep.test_digest") == best.tags.get("fewstep.test_digest")]
+        highest = max((float(version.tags.get("fewstep.score", "-inf")) for version in alike), default=float("-inf"))
+        if best.score >= highest:
+            self.client.set_registered_model_alias(name, BEST, own.version)
+
+    def _versions(self, name: str) -> Sequence[Any]:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self.client.get_registered_model(name)
+        except MlflowException:
+            self.client.create_registered_model(name, description="The best systems of the runs of this experiment.")
+        return list(self.client.search_model_versions(f"name='{name}'"))
+
+
+def save(path: Path, directory: Path, example: str, *, model_id: str | None = None, run_id: str | None = None) -> None:
+    """Write the system in `directory` as an MLflow model made from code (`served_system.py`) to the folder `path`.
+
+    `example` is a source, which the page of the model shows as an input.
+    """
+    from mlflow import pyfunc
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+    from pandas import DataFrame
+
+    description = read_json(directory / "system.json")
+    search = ParamSpec("search", "string", str(description["search"]))
+    signature = ModelSignature(
+        inputs=Schema([ColSpec("string", "source")]), outputs=Schema([ColSpec("string")]), params=ParamSchema([search])
+    )
+    facts = {name: description[name] for name in ("family", "format", "languages", "name", "search", "task")}
+    pyfunc.save_model(
+        path=str(path),
+        python_model=str(CODE),
+        artifacts={"system": directory.as_uri()},
+        signature=signature,
+        input_example=DataFrame({"source": [example]}),
+        pip_requirements=requirements(),
+        metadata={"fewstep": json.dumps({**facts, "searches": list(description["searches"])})},
+        mlflow_model=Model(model_id=model_id, model_uuid=model_id, run_id=run_id),
+    )
+
+
+def requirements() -> list[str]:
+    """Return what a server of a model installs: the runtime and MLflow, in the versions that logged it."""
+    return [f"{package}=={metadata.version(package)}" if _installed(package) else package for package in ("fewstep", "mlflow")]
+
+
+def _installed(package: str) -> bool:
+    """Return whether a package is installed; a checkout may be used as it is."""
+    return any(True for _ in metadata.distributions(name=package))

@@ -1,0 +1,80 @@
+"""The browser over all test sentences. Without scripts it shows some of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from stages.benchmark.statistics import evenly_spaced
+from stages.report.figures.canvas import page_colour
+from stages.report.findings.results import Findings, Outputs
+from stages.report.findings.sentences import compact
+from stages.report.page.markup import Markup, Section, element, join
+from stages.report.page.results_table import dot
+
+Colours = Mapping[str, str]
+
+
+def browser(findings: Findings, colours: Colours) -> Section:
+    """Return the browser: its controls, a list of samples, and the data of all sentences as JSON."""
+    tests = [compact(findings, test) for test in findings.outputs]
+    data = {
+        "tests": tests,
+        "colours": {system: page_colour(colour) for system, colour in colours.items()},
+        "unit": findings.task.unit,
+    }
+    note = (
+        "Words that are in no reference are ",
+        element("mark", "marked"),
+        f"; they may still be correct. Scores of single {findings.task.unit}s are {tests[0]['metric']}.",
+    )
+    samples = [_sample(outputs, index, colours) for outputs, index in _chosen(findings)]
+    parts = [
+        element("p", *note, class_="note"),
+        element("form", id="controls", class_="controls", hidden="hidden", aria_label="Selection of sentences"),
+        element("p", "", id="found", class_="note", role="status"),
+        element("div", *samples, id="sentences"),
+        element("script", _json(data), type="application/json", id="data"),
+    ]
+    return Section("sentences", f"{findings.task.outputs.capitalize()} side by side", parts, "Sentences")
+
+
+def _json(data: Mapping[str, Any]) -> Markup:
+    """Return JSON that cannot end the script element which holds it."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def _chosen(findings: Findings) -> list[tuple[Outputs, int]]:
+    return [
+        (outputs, index)
+        for outputs in findings.outputs.values()
+        for index in evenly_spaced(len(outputs.sentences), findings.samples)
+    ]
+
+
+def _sample(outputs: Outputs, index: int, colours: Colours) -> Markup:
+    sentence = outputs.sentences[index]
+    given = [element("dt", "source"), element("dd", sentence.source)]
+    for reference in sentence.references:
+        given += [element("dt", "reference"), element("dd", reference)]
+    known = {_bare(word) for reference in sentence.references for word in reference.split()}
+    made = []
+    for entry, texts in outputs.hypotheses.items():
+        name = element("dt", dot(entry.partition("/")[0], colours), entry)
+        made += [name, element("dd", _marked(texts[index], known))]
+    return element("div", element("dl", *given, class_="given"), element("dl", *made), class_="sample")
+
+
+def _marked(text: str, known: set[str]) -> Markup:
+    if not text.strip():
+        return element("span", "(nothing)", class_="faint")
+    words = text.split()
+    if len(words) == 1 and len(known) == 1:  # a language without spaces
+        return join([text])
+    return join([word if not _bare(word) or _bare(word) in known else element("mark", word) for word in words], " ")
+
+
+def _bare(word: str) -> str:
+    return "".join(letter for letter in word.casefold() if letter.isalnum())

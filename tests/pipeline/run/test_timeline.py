@@ -1,0 +1,45 @@
+"""The spans of a run's events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.run.run_directory import Run
+from pipeline.run.timeline import spans, timeline
+from stages.context import StepSpan
+
+
+def event(time: float, kind: str, step: str = "", **values: object) -> dict[str, object]:
+    return {"time": time, "event": kind, **({"step": step} if step else {}), **values}
+
+
+def test_spans_are_hits_computed_failed_lost_and_running_steps() -> None:
+    found = spans(
+        [
+            event(1, "run_started", first=True),
+            event(2, "step_hit", "corpus:train"),
+            event(3, "step_started", "train:a"),
+            event(4, "step_started", "train:b"),
+            event(5, "step_retried", "train:b"),
+            event(6, "step_started", "train:b"),
+            event(9, "run_started", first=False),
+            event(10, "step_failed", "train:b"),
+            event(20, "run_started", first=True),
+            event(21, "step_started", "train:a"),
+            event(30, "step_done", "train:a"),
+            event(31, "step_started", "report:run"),
+        ],
+        now=33,
+    )
+    assert found == (
+        StepSpan("corpus:train", 2, 2, "hit"),
+        StepSpan("train:a", 3, 10, "lost"),
+        StepSpan("train:b", 4, 5, "lost"),
+        StepSpan("train:b", 6, 10, "failed"),
+        StepSpan("train:a", 21, 30, "done"),
+        StepSpan("report:run", 31, 33, "running"),
+    )
+
+
+def test_a_run_without_events_has_no_spans(tmp_path: Path) -> None:
+    assert timeline(Run(tmp_path / "runs" / "none")) == ()

@@ -1,0 +1,21 @@
+"""Inputs of a report, and the report that they give."""
+
+from __future__ import annotations
+
+import pytest
+
+from stages.context import StepContext
+from stages.report import STAGE, ReportInputs
+from tests.stages.report.made_report import CONFIG, Maker, make_work
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> ReportInputs:
+    return Maker(tmp_path_factory.mktemp("inputs")).inputs()
+
+
+@pytest.fixture(scope="session")
+def report(tmp_path_factory: pytest.TempPathFactory, inputs: ReportInputs) -> StepContext:
+    context = make_work(tmp_path_factory.mktemp("report") / "out")
+    STAGE.run(inputs, CONFIG, context)
+    return context

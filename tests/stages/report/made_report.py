@@ -1,0 +1,196 @@
+"""Plausible inputs for a report, and the parts of a page."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import dataclass, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from stages.artifacts import Hypotheses, Scores, Text, Timings, Trained
+from stages.benchmark.summary import by_sentence, summarise
+from stages.benchmark.tables import table
+from stages.benchmark.timing import RoundTimings
+from stages.context import StepContext
+from stages.report import Evaluated, ReportConfig, ReportInputs
+from stages.score import MetricName, ScoreConfig, ScoreInputs
+from stages.score.run import run as score
+from stages.score.tasks import TRANSLATION, Task
+from stages.shards import shard_path, write_shard
+from stages.workers import LocalWorkers, Resources
+
+ENGLISH = re.split(
+    " ", "the old farmer sells a brown horse <b>today</b> because the small market near our village opens again after winter"
+)
+GERMAN = re.split(
+    " ", "der alte Bauer verkauft heute ein braunes Pferd weil der kleine Markt nahe unserem Dorf nach dem Winter wieder öffnet"
+)
+ENTRIES = [
+    ("autoregressive", "beam5", 0.1),
+    ("autoregressive", "greedy", 0.15),
+    ("interleaved", "greedy", 0.3),
+    ("graph", "beam5", 0.2),
+]
+
+
+def make_work(directory: Path) -> StepContext:
+    directory.mkdir(parents=True, exist_ok=True)
+    return StepContext(
+        directory=directory,
+        attempt="a1",
+        workers=LocalWorkers(),
+        resources=Resources(workers=1, cpus=1),
+        shard_cache=directory.parent / "cache",
+    )
+
+
+@dataclass
+class Maker:
+    """Makes plausible inputs for a report."""
+
+    root: Path
+    task: Task = TRANSLATION
+    metrics: tuple[MetricName, ...] = ("bleu", "chrf", "ter", "tokenized_bleu")
+
+    def text(self, name: str, rows: int, ledger: dict[str, Any] | None = None) -> Text:
+        path, draw = self.root / name, random.Random(name)
+        sources = [" ".join(draw.sample(ENGLISH, 12)) + "." for _ in range(rows)]
+        targets = [" ".join(draw.sample(GERMAN, 12)) + "." for _ in range(rows)]
+        write_shard(shard_path(path, 0), pa.table({"id": list(range(rows)), "source": sources, "target": targets}), make_work(path))
+        (path / "text.json").write_text(json.dumps({"rows": rows, "shards": 1, "shard_rows": 4096}))
+        if ledger:
+            (path / "ledger.json").write_text(json.dumps(ledger))
+        return Text(path, f"{name}-fingerprint")
+
+    def evaluated(self, system: str, search: str, test: str, text: Text, noise: float) -> Evaluated:
+        path, draw = self.root / f"{system}.{search}.{test}", random.Random(search + system)
+        rows = pa.ipc.open_file(pa.memory_map(str(shard_path(text.path, 0)))).read_all().to_pydict()
+        texts = [" ".join(w if draw.random() > noise else draw.choice(GERMAN) for w in line.split()) for line in rows["target"]]
+        data = {"id": rows["id"], "rank": [0] * len(texts), "text": texts}
+        write_shard(shard_path(path / "decode", 0), pa.table(data), make_work(path / "decode"))
+        hypotheses = Hypotheses(path / "decode", f"decode-{system}-{search}")
+        scoring = ScoreConfig(target_language="de", metrics=self.metrics)
+        score(ScoreInputs(hypotheses, text), scoring, make_work(path / "score"))
+        return Evaluated(system, search, test, hypotheses, Scores(path / "score", f"score-{system}-{search}"))
+
+    def timings(self, slow: dict[str, float]) -> Timings:
+        path, draw = self.root / "benchmark", random.Random(1)
+        timings = [
+            RoundTimings(
+                n,
+                entry,
+                [ms * draw.lognormvariate(0, 0.25) for _ in range(100)],
+                tokenisation_ms=[0.1] * 100,
+                detokenisation_ms=[0.1] * 100,
+                batch_seconds={32: ms / 60},
+                tokens=1300,
+                steps=1400,
+            )
+            for n in range(3)
+            for entry, ms in slow.items()
+        ]
+        baseline = next(iter(slow))
+        protocol = {"sentences": 100, "rounds": 3, "batch_size": 32, "batch_sizes": [32], "baseline": baseline}
+        protocol["matched_baselines"] = dict.fromkeys(slow)
+        where = {
+            "device": "cpu",
+            "cpu": "Example CPU <1>",
+            "threads": 2,
+            "precision": "float32",
+            "torch": "2",
+            "load_average": [0.1, 0.2],
+        }
+        figures = summarise(timings, baseline)
+        context = make_work(path)
+        record = {"protocol": protocol, "environment": where, "entries": figures, "by_sentence": by_sentence(timings, baseline)}
+        context.write_json(context.records("benchmark.json"), record)
+        context.write_json(context.records("tables", "benchmark.json"), table(500, protocol, figures, self.task))
+        return Timings(path, "benchmark-fingerprint")
+
+    def trained(self, name: str, best: float) -> Trained:
+        path, draw = self.root / f"train.{name}", random.Random(name)
+        context = make_work(path)
+        for attempt, first, last in (("a1", 50, 800), ("a2", 600, 1500)):
+            for update in range(first, last + 1, 50):
+                line = {"nll": 1 + 5 * 0.997**update + draw.gauss(0, 0.05), "target_tokens_per_second": 9000.0}
+                replace(context, attempt=attempt).metrics(update, line)
+                if update % 100 == 0:
+                    valid = {"valid_loss": 1.1 + 5 * 0.997**update, "valid_bleu": best * (1 - 0.997**update)}
+                    replace(context, attempt=attempt).metrics(update, valid)
+        validations = [{"update": u, "loss": 1.1 + 5 * 0.997**u, "bleu": best * (1 - 0.997**u)} for u in range(100, 1501, 100)]
+        report = {"updates": 1500, "epochs": 7, "averaged": [1300, 1400, 1500], "stopped_early": False, "validations": validations}
+        context.write_json(path / "training.json", report)
+        return Trained(path, f"train-{name}")
+
+    def inputs(self, timed: bool = True, rows: int = 60) -> ReportInputs:
+        samples = {"length": [{"pair": 17, "source": "too <i>long</i>", "target": "zu & lang"}]}
+        dropped = {"empty": 0, "length": 14, "ratio": 3, "duplicate": 120, "overlap": 9}
+        ledger = {"pairs_in": 20146, "pairs_out": 20000, "dropped": dropped, "samples": samples, "files": []}
+        demo = self.text("demo", rows)
+        evaluated = tuple(self.evaluated(system, search, "demo", demo, noise) for system, search, noise in ENTRIES)
+        slow = {"autoregressive/beam5": 31.0, "autoregressive/greedy": 19.0, "interleaved/greedy": 11.0, "graph/beam5": 6.5}
+        return ReportInputs(
+            corpus=self.text("train", 20, ledger),
+            tests={"demo": demo},
+            trainings={"teacher": self.trained("teacher", 42.0), "interleaved": self.trained("interleaved", 40.0)},
+            evaluated=evaluated,
+            timings={"demo": self.timings(slow)} if timed else {},
+        )
+
+
+CONFIG = ReportConfig(title="demo <1> & more", baseline="autoregressive/beam5")
+
+
+class Outline(HTMLParser):
+    """Checks that every element is closed in order, and records the parts of a page; `images` are the ids of titles of figures."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.words: list[str] = []
+        self.images: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag == "svg" and ("role", "img") in attrs:
+            self.images.append(dict(attrs)["aria-labelledby"] or "")
+        for name, value in attrs:
+            if name in ("href", "src", "xlink:href", "action", "data"):
+                self.links.append(value or "")
+            if name == "id":
+                self.ids.append(value or "")
+        if tag not in ("meta", "br", "hr", "wbr"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def heads(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def page_of(context: StepContext) -> str:
+    return context.records("report.html").read_text(encoding="utf-8")
+
+
+def outline(context: StepContext) -> Outline:
+    parser = Outline()
+    parser.feed(page_of(context).replace("<wbr>", ""))
+    parser.close()
+    return parser

@@ -1,0 +1,92 @@
+"""The funnel of the training text, the Gantt chart, and the data of the browser."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from stages.context import StepContext, StepSpan
+from stages.report.findings.results import Findings, Outputs
+from stages.report.findings.sentences import compact
+from stages.report.page.funnel import corpus
+from stages.report.page.markup import section_element
+from stages.report.page.timeline import by_stage, duration, lanes, run_timeline
+from tests.stages.report.made_report import ENTRIES, page_of
+
+SPANS = (
+    StepSpan("corpus:train", 100.0, 100.0, "hit"),
+    StepSpan("train:teacher", 100.0, 160.0, "done"),
+    StepSpan("train:other <1>", 110.0, 130.0, "lost"),
+    StepSpan("train:other <1>", 130.0, 200.0, "running"),
+)
+
+
+def test_the_chart_has_a_row_for_each_stage_and_a_bar_for_each_span() -> None:
+    section = run_timeline(SPANS)
+    assert section is not None
+    html = section_element(section)
+    assert re.findall(r'class="span (\w+)"', html) == ["hit", "done", "lost", "running"]
+    assert html.count('role="listitem"') == 2
+    assert 'style="left:0.00%;width:60.00%"' in html
+    assert 'title="train:other &lt;1&gt;: lost, 20 s"' in html
+    assert "1 step computed and 1 hit in 1 min 40 s" in html
+    assert run_timeline(()) is None
+
+
+def test_lanes_hold_spans_that_do_not_overlap() -> None:
+    training = by_stage(SPANS)["train"]
+    assert [[span.started for span in lane] for lane in lanes(training)] == [[100.0], [110.0, 130.0]]
+
+
+def test_durations_have_the_units_that_fit() -> None:
+    assert [duration(value) for value in (0.26, 42.4, 185, 7260)] == ["0.3 s", "42 s", "3 min 5 s", "2 h 1 min"]
+
+
+def test_the_funnel_counts_down_to_what_is_kept() -> None:
+    dropped = {"empty": 0, "over_long": 20, "ratio": 30}
+    samples = {"ratio": [{"source": "a <b>", "target": "c"}]}
+    ledger = {"rows": 50, "pairs_in": 100, "pairs_out": 50, "dropped": dropped, "samples": samples}
+    findings = Findings([], {}, ledger, {}, {})
+    html = section_element(corpus(findings, {"distill:train": {"rows": 50, "kept": 40, "repeating": 10}}))
+    assert re.findall(r"<td>(\d+)</td><td>([\d.]+%)", html) == [("80", "80.0%"), ("50", "50.0%"), ("40", "80.0%")]
+    assert re.findall(r'class="dropped" style="width:([\d.]+)%"', html) == ["20.00", "30.00", "20.00"]
+    assert "a &lt;b&gt;" in html
+    assert "No pair was dropped for: empty." in html
+    assert "usable targets" in html
+
+
+def test_the_data_of_the_browser_hold_every_hypothesis_once(report: StepContext) -> None:
+    data = json.loads(page_of(report).partition('type="application/json" id="data">')[2].partition("</script>")[0])
+    (test,) = data["tests"]
+    assert test["metric"] == "chrF++"
+    assert test["baseline"] == "autoregressive/beam5"
+    assert test["entries"] == [f"{system}/{search}" for system, search, _ in ENTRIES]
+    assert len(test["rows"]) == 60
+    for source, references, texts, scores, indices in test["rows"]:
+        assert source
+        assert len(references) == 1
+        assert len(texts) == len(set(texts)) == len(scores)
+        assert all(0 <= value <= 100 for value in scores)
+        assert len(indices) == len(ENTRIES)
+        assert set(indices) == set(range(len(texts)))
+    assert all(
+        (texts[i] == references[0]) <= (scores[i] == 100)
+        for _, references, texts, scores, _ in test["rows"]
+        for i in range(len(texts))
+    )
+
+
+def test_text_in_the_data_cannot_end_its_element(report: StepContext) -> None:
+    data = page_of(report).partition('id="data">')[2].partition("</script>")[0]
+    assert "\\u003cb>today" in data
+    assert "<" not in data
+
+
+def test_sentences_are_scored_as_the_signature_states(report: StepContext) -> None:
+    from stages.decoding.sentences import Sentence
+    from stages.report.findings.results import Row
+
+    metrics = {"chrf": {"score": 1.0, "signature": "nrefs:1|case:lc|eff:yes|nc:6|nw:2|space:no|version:2"}}
+    outputs = Outputs([Sentence(0, "s", ("EIN Haus",))], {"a/b": ["ein haus"]})
+    findings = Findings([Row("a", "b", "t", metrics)], {"t": outputs}, {}, {"t": 1}, {})
+    assert compact(findings, "t")["rows"][0][3] == [100.0]
